@@ -1,0 +1,1 @@
+"""Benchmarks: livegrad and its peers measured in one run. Started by `./bench`."""

@@ -1,0 +1,142 @@
+"""Measures contenders in turn, so that a noisy moment of the machine falls on all of them alike.
+
+In: a `Benchmark`. Out: an `Outcome` with every raw sample, or the reason why a contender gave none."""
+
+import os
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from benchmarks import contenders, handwritten
+from benchmarks.contenders import Unavailable
+from benchmarks.problems import Problem, Run, agrees, expected, inputs, probe
+from benchmarks.worker import Workers
+
+THREADS = 2
+SETTLE = 0.02  # seconds between samples: peers' idle threads spin for a while before they sleep
+LOCAL = {"livegrad": contenders.BUILDERS, "handwritten": handwritten.BUILDERS, "memcpy": handwritten.BUILDERS}
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One row: a problem, who competes, and what one run is worth (`work` of `unit`; without a unit time is shown)."""
+
+    name: str
+    title: str
+    problem: Problem
+    contenders: tuple[str, ...]
+    work: float = 0.0
+    unit: str = ""
+    calls: int = 1
+    skip: str | None = None
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: at most `rounds` samples, and `seconds` for each contender."""
+
+    rounds: int
+    seconds: float
+
+
+@dataclass
+class Result:
+    """One contender's samples, in seconds a run; `reason` says why there are none."""
+
+    samples: list[float] = field(default_factory=list)
+    first_seconds: float | None = None
+    reason: str | None = None
+
+    @property
+    def best(self) -> float:
+        return min(self.samples)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    benchmark: Benchmark
+    results: dict[str, Result]
+
+    def best(self) -> dict[str, float]:
+        return {name: result.best for name, result in self.results.items() if result.samples}
+
+
+class Sampler(Protocol):
+    """A contender with its problem loaded, in this process or in a worker."""
+
+    def load(self, problem: Problem) -> tuple[float, list[float]]: ...
+    def sample(self, calls: int) -> float: ...
+
+
+class LocalSampler:
+    """A contender that runs in this process."""
+
+    def __init__(self, name: str) -> None:
+        self.builders = LOCAL[name]
+        self.run: Run | None = None
+
+    def load(self, problem: Problem) -> tuple[float, list[float]]:
+        if problem.kind not in self.builders:
+            raise Unavailable("no such contender")
+        start = time.perf_counter()
+        run = self.builders[problem.kind](problem)
+        result = run()
+        seconds = time.perf_counter() - start
+        self.run = run
+        return seconds, probe(result)
+
+    def sample(self, calls: int) -> float:
+        assert self.run is not None
+        run = self.run
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter() - start) / calls
+
+
+def limit_threads() -> None:
+    """Pins this process, and the workers it will start, to two processors where the system allows it."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+
+
+def prepare(name: str, benchmark: Benchmark, workers: Workers, wanted: list[float]) -> tuple[Sampler, float]:
+    sampler = LocalSampler(name) if name in LOCAL else workers.get(name)
+    first_seconds, values = sampler.load(benchmark.problem)
+    if not agrees(benchmark.problem, values, wanted):
+        raise Unavailable("its result is wrong")
+    return sampler, first_seconds
+
+
+def interleave(samplers: dict[str, Sampler], results: dict[str, Result], calls: int, effort: Effort) -> None:
+    """Round after round, one sample of each contender that still has time."""
+    for _ in range(effort.rounds):
+        for name, sampler in samplers.items():
+            result = results[name]
+            if result.reason or sum(result.samples) * calls >= effort.seconds:
+                continue
+            time.sleep(SETTLE)
+            try:
+                result.samples.append(sampler.sample(calls))
+            except Unavailable as reason:
+                result.reason = str(reason)
+
+
+def measure(benchmark: Benchmark, workers: Workers, effort: Effort) -> Outcome:
+    if benchmark.skip:
+        return Outcome(benchmark, {name: Result(reason=f"skipped: {benchmark.skip}") for name in benchmark.contenders})
+    wanted = expected(benchmark.problem, inputs(benchmark.problem))
+    results = {name: Result() for name in benchmark.contenders}
+    samplers: dict[str, Sampler] = {}
+    for name, result in results.items():
+        try:
+            samplers[name], result.first_seconds = prepare(name, benchmark, workers, wanted)
+        except Unavailable as reason:
+            result.reason = str(reason)
+    interleave(samplers, results, benchmark.calls, effort)
+    return Outcome(benchmark, results)

@@ -1,0 +1,68 @@
+"""A worker: `python -m benchmarks.peers NAME` reads one JSON request a line and answers with one JSON line.
+
+{"load": {kind, size}} builds and runs a problem once, {"sample": n} times n calls. Called by `benchmarks.worker`."""
+
+import gc
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.problems import Problem, Run, probe
+
+
+class Session:
+    """The problem that is loaded, if any."""
+
+    def __init__(self, builders: Mapping[str, Callable[[Problem], Run]]) -> None:
+        self.builders = builders
+        self.run: Run | None = None
+
+    def load(self, problem: Problem) -> dict[str, Any]:
+        self.run = None
+        gc.collect()
+        if problem.kind not in self.builders:
+            return {"unavailable": "this peer has no such contender"}
+        start = time.perf_counter()
+        run = self.builders[problem.kind](problem)
+        result = run()
+        seconds = time.perf_counter() - start
+        self.run = run
+        return {"first_seconds": seconds, "probe": probe(result)}
+
+    def sample(self, calls: int) -> dict[str, Any]:
+        if self.run is None:
+            return {"unavailable": "no problem is loaded"}
+        start = time.perf_counter()
+        for _ in range(calls):
+            self.run()
+        return {"seconds": (time.perf_counter() - start) / calls}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "load" in request:
+            return self.load(Problem(**request["load"]))
+        return self.sample(int(request["sample"]))
+
+
+def main() -> None:
+    # Peers may print; answers get a stream that nothing else writes to.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    peer = importlib.import_module(f"benchmarks.peers.{sys.argv[1]}_peer")
+    session = Session(peer.BUILDERS)
+    print(json.dumps({"version": peer.VERSION}), file=answers)
+    for line in sys.stdin:
+        try:
+            answer = session.answer(json.loads(line))
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"unavailable": f"{type(error).__name__}: {str(error)[:200]}"}
+        print(json.dumps(answer), file=answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""NumPy: one thread, functions evaluated block by block so that temporaries stay in the cache."""
+
+import numpy as np
+
+from benchmarks import sdf
+from benchmarks.problems import NUMPY_OPERATIONS, Array, Problem, Run, inputs, parameters, program
+
+VERSION = np.__version__
+BLOCK = 1 << 14
+
+
+def build_sdf(problem: Problem) -> Run:
+    arrays, values, task = inputs(problem), list(parameters(problem)), program(problem)
+    result = np.empty_like(arrays[0])
+
+    def run() -> Array:
+        for start in range(0, result.size, BLOCK):
+            block = [array[start : start + BLOCK] for array in arrays]
+            result[start : start + BLOCK] = sdf.evaluate(task, block, values, NUMPY_OPERATIONS)
+        return result
+
+    return run
+
+
+def build_softmax(problem: Problem) -> Run:
+    (array,) = inputs(problem)
+
+    def run() -> Array:
+        powers = np.exp(array - array.max(axis=1, keepdims=True))
+        powers /= powers.sum(axis=1, keepdims=True)
+        return powers
+
+    return run
+
+
+def build_sum_of_squares(problem: Problem) -> Run:
+    left, right = inputs(problem)
+    return lambda: np.square(left - right).sum()
+
+
+def build_memcpy(problem: Problem) -> Run:
+    (array,) = inputs(problem)
+    result = np.zeros_like(array)
+
+    def run() -> Array:
+        np.copyto(result, array)
+        return result
+
+    return run
+
+
+def build_call_overhead(problem: Problem) -> Run:
+    left, right = inputs(problem)
+    return lambda: left * right + left
+
+
+BUILDERS = {
+    "sdf_algebraic": build_sdf,
+    "sdf_transcendental": build_sdf,
+    "softmax": build_softmax,
+    "sum_of_squares": build_sum_of_squares,
+    "memcpy": build_memcpy,
+    "call_overhead": build_call_overhead,
+}

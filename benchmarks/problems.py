@@ -1,0 +1,114 @@
+"""What every contender computes: a problem's inputs, the same in every process, and the values it must give.
+
+A contender's run returns its result; `probe` picks a few elements of it and `expected` computes them in float64."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import prospero, sdf
+
+Array = NDArray[Any]
+Run = Callable[[], Any]
+PROBES = 97
+LATENCY_POINTS = 1024  # a first call runs on few points: it is the compiler that is measured
+
+NUMPY_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "square": np.square,
+    "sqrt": np.sqrt,
+    "abs": np.abs,
+    "min": np.minimum,
+    "max": np.maximum,
+    "sin": np.sin,
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "pow": np.power,
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A kind of work and its size: points, rows of 4096 columns, pairs of shapes, or pixels on a side."""
+
+    kind: str
+    size: int
+
+
+def program(problem: Problem, seed: int = 1) -> sdf.Program:
+    if problem.kind == "sdf_transcendental":
+        return sdf.transcendental(seed=seed)
+    if problem.kind in ("first_call", "warm_cache"):
+        return sdf.algebraic(pairs=problem.size, seed=seed)
+    if problem.kind == "prospero":
+        return prospero.load()
+    return sdf.algebraic(seed=seed)
+
+
+def points(count: int) -> tuple[Array, Array, Array]:
+    generator = np.random.default_rng(0)
+    x, y, z = (generator.uniform(-1.5, 1.5, count).astype(np.float32) for _ in range(3))
+    return x, y, z
+
+
+def inputs(problem: Problem) -> tuple[Array, ...]:
+    """The arrays a run reads, in float32."""
+    generator = np.random.default_rng(0)
+    if problem.kind.startswith("sdf"):
+        return points(problem.size)
+    if problem.kind in ("first_call", "warm_cache"):
+        return points(LATENCY_POINTS)
+    if problem.kind == "prospero":
+        return prospero.grid(problem.size)
+    if problem.kind == "call_overhead":
+        return (
+            generator.standard_normal(problem.size, np.float32),
+            generator.standard_normal(problem.size, np.float32),
+        )
+    count = 2 if problem.kind == "sum_of_squares" else 1
+    return tuple(generator.standard_normal((problem.size, 4096), np.float32) for _ in range(count))
+
+
+def parameters(problem: Problem, seed: int = 1) -> Array:
+    return np.array(program(problem, seed).parameters, np.float32)
+
+
+def probe_indices(length: int) -> Array:
+    return np.linspace(0, length - 1, PROBES).astype(np.int64)
+
+
+def probe(result: Any) -> list[float]:
+    """A few elements of a result, spread evenly."""
+    flat = np.asarray(result).reshape(-1)
+    return [float(value) for value in flat[probe_indices(flat.size)]]
+
+
+def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
+    """The probed elements, computed in float64."""
+    if problem.kind == "sum_of_squares":
+        left, right = (array.astype(np.float64) for array in arrays)
+        return probe(np.square(left - right).sum())
+    if problem.kind == "softmax":
+        rows, columns = np.divmod(probe_indices(arrays[0].size), arrays[0].shape[1])
+        chosen = arrays[0][rows].astype(np.float64)
+        powers = np.exp(chosen - chosen.max(axis=1, keepdims=True))
+        return list((powers / powers.sum(axis=1, keepdims=True))[np.arange(PROBES), columns])
+    if problem.kind == "memcpy":
+        return probe(arrays[0])
+    picked = [array.reshape(-1)[probe_indices(array.size)].astype(np.float64) for array in arrays]
+    if problem.kind == "call_overhead":
+        return list(picked[0] * picked[1] + picked[0])
+    task = program(problem)
+    return list(sdf.evaluate(task, picked, task.parameters, NUMPY_OPERATIONS))
+
+
+def agrees(problem: Problem, actual: Sequence[float], wanted: Sequence[float]) -> bool:
+    tolerance = 2e-3 if problem.kind == "prospero" else 1e-4
+    return bool(np.allclose(actual, wanted, rtol=tolerance, atol=tolerance))

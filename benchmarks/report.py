@@ -1,0 +1,99 @@
+"""Outcomes as a table for people and as JSON with raw samples for the record."""
+
+import datetime
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Benchmark, Outcome, Result
+from benchmarks.requirements import AtMost, Requirement, requirements_of
+
+RESULTS = Path(__file__).resolve().parent / "results"
+OURS = ("livegrad", "handwritten", "memcpy")
+
+
+def format_seconds(seconds: float) -> str:
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def best_peer(outcome: Outcome) -> str | None:
+    peers = {name: best for name, best in outcome.best().items() if name not in OURS}
+    return min(peers, key=lambda name: peers[name]) if peers else None
+
+
+def contender_line(name: str, result: Result, benchmark: Benchmark, peer_seconds: float | None) -> str:
+    if not result.samples:
+        return f"  {name:<12} {result.reason}"
+    rate = f"{benchmark.work / result.best:.4g} {benchmark.unit}" if benchmark.unit else ""
+    ratio = f"{peer_seconds / result.best:.2f}" if peer_seconds else ""
+    times = f"{format_seconds(result.best):>10} {format_seconds(result.median):>10} {len(result.samples):>4}"
+    return f"  {name:<12} {times}  {rate:>17} {ratio:>8}".rstrip()
+
+
+def requirement_line(requirement: Requirement, outcome: Outcome) -> str:
+    verdict = requirement.judge(outcome.best())
+    if verdict is None:
+        return f"  required: {requirement}: not measured"
+    found, met = verdict
+    shown = format_seconds(found) if isinstance(requirement, AtMost) else f"{found:.2f} ×"
+    return f"  required: {requirement}: {'met' if met else 'MISSED'} ({shown})"
+
+
+def table(outcome: Outcome) -> str:
+    peer = best_peer(outcome)
+    peer_seconds = outcome.best()[peer] if peer else None
+    heading = f"  {'':<12} {'best':>10} {'median':>10} {'runs':>4}  {'rate':>17} {f'× {peer}' if peer else '':>8}"
+    lines = [f"{outcome.benchmark.name}: {outcome.benchmark.title}", heading.rstrip()]
+    for name, result in outcome.results.items():
+        lines.append(contender_line(name, result, outcome.benchmark, peer_seconds))
+    lines += [requirement_line(requirement, outcome) for requirement in requirements_of(outcome.benchmark.name)]
+    return "\n".join(lines) + "\n"
+
+
+def missed(outcomes: Sequence[Outcome]) -> list[str]:
+    """Requirements that do not hold; one that could not be measured does not hold either."""
+    found: list[str] = []
+    for outcome in outcomes:
+        for requirement in requirements_of(outcome.benchmark.name):
+            verdict = requirement.judge(outcome.best())
+            if outcome.benchmark.skip is None and (verdict is None or not verdict[1]):
+                found.append(f"{outcome.benchmark.name}: {requirement_line(requirement, outcome).strip()}")
+    return found
+
+
+def significant(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def result_record(result: Result) -> dict[str, Any]:
+    if not result.samples:
+        return {"reason": result.reason}
+    record: dict[str, Any] = {"best": significant(result.best), "median": significant(result.median)}
+    if result.first_seconds is not None:
+        record["first"] = significant(result.first_seconds)
+    return record | {"samples": [significant(sample) for sample in result.samples]}
+
+
+def outcome_record(outcome: Outcome) -> dict[str, Any]:
+    benchmark = outcome.benchmark
+    record: dict[str, Any] = {"title": benchmark.title, "size": benchmark.problem.size, "calls": benchmark.calls}
+    if benchmark.unit:
+        record |= {"work": significant(benchmark.work), "unit": benchmark.unit}
+    required = [requirement_line(r, outcome).strip() for r in requirements_of(benchmark.name)]
+    seconds = {name: result_record(result) for name, result in outcome.results.items()}
+    return record | {"required": required, "seconds": seconds}
+
+
+def write_json(suite: str, outcomes: Sequence[Outcome], machine: dict[str, Any]) -> Path:
+    """Writes `results/<date>-<suite>.json`, replacing what the same day gave before."""
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    rows = {outcome.benchmark.name: outcome_record(outcome) for outcome in outcomes}
+    path = RESULTS / f"{date}-{suite}.json"
+    path.parent.mkdir(exist_ok=True)
+    text = json.dumps({"date": date, "machine": machine, "benchmarks": rows}, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path

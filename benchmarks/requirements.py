@@ -1,0 +1,65 @@
+"""What livegrad must reach, in one place: ratios of speed against contenders of the same run, and latencies.
+
+`./bench --check` fails when one is missed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+COMPILERS = ("jax", "torch", "numba")
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """livegrad's speed, as a multiple of the fastest of `against`."""
+
+    benchmark: str
+    ratio: float
+    against: tuple[str, ...]
+
+    def __str__(self) -> str:
+        names = " or ".join((", ".join(self.against[:-1]), self.against[-1])) if self.against[1:] else self.against[0]
+        return f"at least {self.ratio:g} × the speed of {names}"
+
+    def judge(self, best: Mapping[str, float]) -> tuple[float, bool] | None:
+        """The ratio found and whether it is enough, or None when a contender is missing."""
+        if not {"livegrad", *self.against} <= best.keys():
+            return None
+        found = min(best[name] for name in self.against) / best["livegrad"]
+        return found, found >= self.ratio
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """livegrad's best time, in seconds."""
+
+    benchmark: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"at most {self.seconds * 1e3:g} ms"
+
+    def judge(self, best: Mapping[str, float]) -> tuple[float, bool] | None:
+        if "livegrad" not in best:
+            return None
+        return best["livegrad"], best["livegrad"] <= self.seconds
+
+
+Requirement = AtLeast | AtMost
+
+REQUIREMENTS: tuple[Requirement, ...] = (
+    AtLeast("sdf_algebraic", 1.6, COMPILERS),
+    AtLeast("sdf_algebraic", 0.9, ("handwritten",)),
+    AtLeast("sdf_transcendental", 2.5, COMPILERS),
+    AtLeast("sdf_transcendental", 0.9, ("handwritten",)),
+    AtLeast("softmax", 2.0, (*COMPILERS, "numpy")),
+    AtLeast("sum_of_squares", 1.0, (*COMPILERS, "numpy")),
+    AtMost("first_call_310", 0.100),
+    AtMost("first_call_3000", 1.0),
+    AtMost("prospero", 1.5),
+    AtMost("warm_cache", 0.005),
+    AtMost("call_overhead", 5e-6),
+)
+
+
+def requirements_of(benchmark: str) -> list[Requirement]:
+    return [requirement for requirement in REQUIREMENTS if requirement.benchmark == benchmark]

@@ -1,0 +1,1 @@
+"""livegrad: live, differentiable compute graphs."""

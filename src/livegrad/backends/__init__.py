@@ -1,0 +1,1 @@
+"""Where functions and plans run."""

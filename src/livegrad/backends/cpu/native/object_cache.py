@@ -1,0 +1,233 @@
+"""Object code by key comes in and goes out: a directory of checked files, shared by processes, of bounded size.
+
+Called by `compiler.py`. A cache that cannot be read or written caches nothing, and says so in `stats()` only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+FORMAT_VERSION = 1
+MAGIC = b"livegrad"
+_HEADER = struct.Struct("<8sIQ32s32s")  # magic, format version, payload length, key, checksum of the payload
+_SUFFIX = ".object"
+_TEMPORARY_SUFFIX = ".partial"
+_TALLY_NAME = "tally"
+_TALLY_UNIT = 4096  # the tally file has one byte for each so many bytes stored
+_KEEP_SHARE = 0.75  # of the limit, after an eviction
+_TOUCH_SECONDS = 3600.0  # a hit renews the file's time only when that is older than this
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    directory: Path | None  # None: cache nothing
+    max_bytes: int = 512 * 1024 * 1024
+
+    @staticmethod
+    def from_environment() -> CacheSettings:
+        """LIVEGRAD_CACHE_DIR (empty: no cache), else the platform's cache directory."""
+        chosen = os.environ.get("LIVEGRAD_CACHE_DIR")
+        if chosen is not None:
+            return CacheSettings(Path(chosen) if chosen else None)
+        if sys.platform == "darwin":
+            base = Path("~/Library/Caches")
+        elif sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local")
+        else:
+            base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+        try:
+            return CacheSettings(base.expanduser() / "livegrad")
+        except RuntimeError:  # no home directory
+            return CacheSettings(None)
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    loaded: int = 0
+    missed: int = 0
+    stored: int = 0
+    evicted: int = 0
+    rejected: int = 0  # truncated, corrupted or foreign files
+    unavailable: int = 0  # reads and writes that the file system refused
+
+
+class ObjectCache:
+    """Files named by key. All methods may be called by many threads and many processes at once."""
+
+    def __init__(self, settings: CacheSettings) -> None:
+        self.settings = settings
+        self._stats = CacheStats()
+
+    def stats(self) -> CacheStats:
+        return self._stats
+
+    def path_of(self, key: bytes) -> Path | None:
+        """Return where the object for `key` is kept, whether or not it exists."""
+        name = self._file_name(key)
+        return None if name is None else Path(name)
+
+    def load(self, key: bytes) -> bytes | None:
+        """Return the object for `key`, or None."""
+        name = self._file_name(key)
+        if name is None:
+            return None
+        try:
+            with open(name, "rb", buffering=0) as file:
+                content = file.read()
+                modified = os.fstat(file.fileno()).st_mtime
+        except FileNotFoundError:
+            self._count(missed=1)
+            return None
+        except OSError:
+            self._count(missed=1, unavailable=1)
+            return None
+        payload = _checked_payload(content, key)
+        if payload is None:
+            self._count(missed=1, rejected=1)
+            return None
+        self._count(loaded=1)
+        if time.time() - modified > _TOUCH_SECONDS:
+            self._touch(name)
+        return payload
+
+    def store(self, key: bytes, payload: bytes) -> None:
+        """Write the object for `key`, whole or not at all, and evict old ones when the limit is passed."""
+        name = self._file_name(key)
+        if name is None:
+            return
+        header = _HEADER.pack(MAGIC, FORMAT_VERSION, len(payload), key, hashlib.sha256(payload).digest())
+        try:
+            _write_atomically(name, header + payload)
+            self._count(stored=1)
+            self._limit_size(len(header) + len(payload))
+        except OSError:
+            self._count(unavailable=1)
+
+    def reject(self, key: bytes) -> None:
+        """Count the object for `key` as unusable; the next `store` replaces it."""
+        self._count(loaded=-1, missed=1, rejected=1)
+
+    def _file_name(self, key: bytes) -> str | None:
+        directory = self.settings.directory
+        return None if directory is None else f"{directory}{os.sep}{key.hex()}{_SUFFIX}"
+
+    def _touch(self, name: str) -> None:
+        try:
+            os.utime(name)
+        except OSError:
+            self._count(unavailable=1)
+
+    def _limit_size(self, size: int) -> None:
+        """Add `size` to the directory's tally and scan the directory only when the tally passes the limit.
+
+        The tally is a file whose length counts what all processes have stored: appending to it is atomic and takes
+        microseconds, where a scan takes milliseconds. It may overstate (a key written twice); a scan sets it right.
+        """
+        tally = f"{self.settings.directory}{os.sep}{_TALLY_NAME}"
+        descriptor = os.open(tally, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            is_new = os.fstat(descriptor).st_size == 0
+            os.write(descriptor, b"\0" * -(-size // _TALLY_UNIT))
+            if is_new or os.fstat(descriptor).st_size * _TALLY_UNIT > self.settings.max_bytes:
+                os.ftruncate(descriptor, -(-self._evict() // _TALLY_UNIT) + 1)
+        finally:
+            os.close(descriptor)
+
+    def _evict(self) -> int:
+        """Remove the objects used longest ago while the directory is over its limit; return the bytes that stay."""
+        files = sorted(self._files())
+        total = sum(size for _, size, _ in files)
+        if total <= self.settings.max_bytes:
+            return total
+        for _, size, path in files:
+            if total <= self.settings.max_bytes * _KEEP_SHARE:
+                break
+            try:
+                os.unlink(path)
+            except FileNotFoundError:  # another process was quicker
+                total -= size
+                continue
+            except OSError:
+                self._count(unavailable=1)
+                continue
+            total -= size
+            self._count(evicted=1)
+        return total
+
+    def _files(self) -> Iterator[tuple[float, int, str]]:
+        """Yield (time of last use, space taken, path) of each object, and remove what a killed writer left behind."""
+        abandoned_before = time.time() - _TOUCH_SECONDS
+        with os.scandir(self.settings.directory) as entries:
+            for entry in entries:
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                    if entry.name.endswith(_SUFFIX):
+                        yield found.st_mtime, -(-found.st_size // _TALLY_UNIT) * _TALLY_UNIT, entry.path
+                    elif entry.name.endswith(_TEMPORARY_SUFFIX) and found.st_mtime < abandoned_before:
+                        os.unlink(entry.path)
+                except FileNotFoundError:
+                    continue
+
+    def _count(self, **changes: int) -> None:
+        with _count_lock:
+            now = self._stats
+            self._stats = replace(now, **{name: getattr(now, name) + change for name, change in changes.items()})
+
+
+_count_lock = threading.Lock()
+
+
+def _renew_lock_after_fork() -> None:
+    global _count_lock
+    _count_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock_after_fork)
+
+_default = ObjectCache(CacheSettings.from_environment())
+
+
+def default_cache() -> ObjectCache:
+    """Return the cache that `compile_kernel` uses when it is given none."""
+    return _default
+
+
+def set_default_cache(cache: ObjectCache) -> ObjectCache:
+    """Replace the default cache and return the one before."""
+    global _default
+    before, _default = _default, cache
+    return before
+
+
+def _checked_payload(content: bytes, key: bytes) -> bytes | None:
+    if len(content) < _HEADER.size:
+        return None
+    magic, version, length, stored_key, checksum = _HEADER.unpack_from(content)
+    payload = content[_HEADER.size :]
+    is_ours = magic == MAGIC and version == FORMAT_VERSION and stored_key == key and length == len(payload)
+    return payload if is_ours and hashlib.sha256(payload).digest() == checksum else None
+
+
+def _write_atomically(name: str, content: bytes) -> None:
+    directory = os.path.dirname(name)
+    os.makedirs(directory, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(suffix=_TEMPORARY_SUFFIX, dir=directory)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            written = file.write(content)
+        if written != len(content):
+            raise OSError(f"wrote {written} of {len(content)} bytes to {temporary}")
+        os.replace(temporary, name)
+    except OSError:
+        os.unlink(temporary)
+        raise

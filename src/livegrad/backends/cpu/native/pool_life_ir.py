@@ -1,0 +1,183 @@
+"""The part of the pool's LLVM IR text that starts, stops and resets its threads, and that lets SIGINT set a flag.
+
+Templates that `pool_ir.py` fills in and joins to its own.
+"""
+
+LIFE = """
+; Called with @busy held. Signals stay blocked in the new threads, but for those that a fault raises in the thread
+; itself: a signal must interrupt the Python thread that waits for it.
+define internal void @start_workers() nounwind noinline {
+entry:
+  %attributes = alloca [256 x i8], align 64
+  %blocked = alloca [256 x i8], align 64
+  %before = alloca [256 x i8], align 64
+  %initialized = load i32, ptr @initialized
+  %fresh = icmp eq i32 %initialized, 0
+  br i1 %fresh, label %initialize, label %prepare
+initialize:
+  call i32 @pthread_mutex_init(ptr @mutex, ptr null)
+  call i32 @pthread_cond_init(ptr @wake, ptr null)
+  call i32 @pthread_cond_init(ptr @done, ptr null)
+  store i32 1, ptr @initialized
+  br label %prepare
+prepare:
+  call i32 @sigfillset(ptr %blocked)
+$unblock_faults
+  call i32 @pthread_sigmask(i32 $sig_setmask, ptr %blocked, ptr %before)
+  call i32 @pthread_attr_init(ptr %attributes)
+  call i32 @pthread_attr_setstacksize(ptr %attributes, i64 $stack_bytes)
+  br label %check
+check:
+  %started = load i64, ptr @started
+  %wanted = load atomic i64, ptr @wanted monotonic, align 8
+  %with_caller = add i64 %started, 1
+  %more = icmp slt i64 %with_caller, %wanted
+  br i1 %more, label %create, label %finish
+create:
+  %handle = getelementptr [$max_threads x i64], ptr @handles, i64 0, i64 %started
+  %failed = call i32 @pthread_create(ptr %handle, ptr %attributes, ptr @worker_main, ptr null)
+  %ok = icmp eq i32 %failed, 0
+  br i1 %ok, label %created, label %refused
+created:
+  store i64 %with_caller, ptr @started
+  %c2 = atomicrmw add ptr getelementptr ([3 x i64], ptr @pool_counts, i64 0, i64 2), i64 1 monotonic
+  br label %check
+refused: ; the system gives no more threads: be content with those there are
+  store atomic i64 %with_caller, ptr @wanted monotonic, align 8
+  br label %finish
+finish:
+  call i32 @pthread_attr_destroy(ptr %attributes)
+  call i32 @pthread_sigmask(i32 $sig_setmask, ptr %before, ptr null)
+  ret void
+}
+
+; Ends the workers and sets how many threads the next run shall use. Returns 0, having done nothing, during a run.
+define i32 @pool_resize(i64 %wanted, i64 %spin) nounwind {
+entry:
+  %attempt = cmpxchg ptr @busy, i32 0, i32 1 acq_rel monotonic
+  %won = extractvalue { i32, i1 } %attempt, 1
+  br i1 %won, label %claimed, label %taken
+taken:
+  ret i32 0
+claimed:
+  %started = load i64, ptr @started
+  %some = icmp sgt i64 %started, 0
+  br i1 %some, label %stop, label %set
+stop:
+  store atomic i32 1, ptr @stopping seq_cst, align 4
+  call void @pass_through_mutex()
+  call i32 @pthread_cond_broadcast(ptr @wake)
+  br label %join
+join:
+  %n = phi i64 [ 0, %stop ], [ %n1, %join ]
+  %place = getelementptr [$max_threads x i64], ptr @handles, i64 0, i64 %n
+  %handle = load i64, ptr %place
+  call i32 @pthread_join(i64 %handle, ptr null)
+  %n1 = add i64 %n, 1
+  %more = icmp slt i64 %n1, %started
+  br i1 %more, label %join, label %joined
+joined:
+  store i64 0, ptr @started
+  store atomic i32 0, ptr @stopping seq_cst, align 4
+  br label %set
+set:
+  store atomic i64 %wanted, ptr @wanted monotonic, align 8
+  store i64 %spin, ptr @spin
+  store atomic i32 0, ptr @busy release, align 4
+  ret i32 1
+}
+
+; In a forked child there are no workers, whatever they and the locks were doing.
+define void @pool_reset_after_fork() nounwind {
+entry:
+  store i64 0, ptr @state
+  store i32 0, ptr @stopping
+  store i32 0, ptr @busy
+  store i32 0, ptr @sleepers
+  store i32 0, ptr @caller_waits
+  store i64 0, ptr @started
+  store i32 0, ptr @initialized
+  store i32 0, ptr @interrupt_flag
+  store i32 0, ptr @interruptible_runs
+  call void @unchain_sigint()
+  ret void
+}
+"""
+
+INTERRUPT = """
+@interrupt_flag = global i32 0, align 64
+@interruptible_runs = internal global i32 0
+@chained = internal global i32 0
+@previous_action = internal global [512 x i8] zeroinitializer, align 64
+
+; The handler is the first member of struct sigaction on Linux and macOS. Takes the three arguments of SA_SIGINFO.
+define internal void @on_sigint(i32 %number, ptr %info, ptr %context) nounwind {
+  store atomic i32 1, ptr @interrupt_flag seq_cst, align 4
+  %handler = load ptr, ptr @previous_action
+  call void %handler(i32 %number, ptr %info, ptr %context)
+  ret void
+}
+
+; Returns 1 if it put @on_sigint before a handler; 0 if there is none (the default ends the process, or it is ignored),
+; or @on_sigint stands there already.
+define internal i32 @chain_sigint() nounwind {
+entry:
+  %action = alloca [512 x i8], align 64
+  call i32 @sigaction(i32 $sigint, ptr null, ptr %action)
+  %handler = load ptr, ptr %action
+  %value = ptrtoint ptr %handler to i64
+  %trivial = icmp ule i64 %value, 1
+  %ours = icmp eq ptr %handler, @on_sigint
+  %keep = or i1 %trivial, %ours
+  br i1 %keep, label %nothing, label %chain
+nothing:
+  ret i32 0
+chain:
+  call void @llvm.memcpy.p0.p0.i64(ptr @previous_action, ptr %action, i64 512, i1 false)
+  store ptr @on_sigint, ptr %action
+  store i32 1, ptr @chained
+  call i32 @sigaction(i32 $sigint, ptr %action, ptr null)
+  ret i32 1
+}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define internal void @unchain_sigint() nounwind {
+entry:
+  %chained = load i32, ptr @chained
+  %needed = icmp ne i32 %chained, 0
+  br i1 %needed, label %restore, label %finish
+restore:
+  call i32 @sigaction(i32 $sigint, ptr @previous_action, ptr null)
+  store i32 0, ptr @chained
+  br label %finish
+finish:
+  ret void
+}
+"""
+
+# Where there are no pthreads (Windows), a run is a loop over its chunks and SIGINT waits for its end.
+SINGLE_THREADED = """
+@interrupt_flag = global i32 0, align 64
+@interruptible_runs = internal global i32 0
+@pool_counts = global [3 x i64] zeroinitializer
+define void @pool_run(ptr %kernel, i64 %total, i64 %grain_given, ptr %args) nounwind {
+  %grain = call i64 @llvm.smax.i64(i64 %grain_given, i64 1)
+  call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
+  ret void
+}
+define void @pool_pause(i64 %count) nounwind {
+  ret void
+}
+define i32 @pool_resize(i64 %wanted, i64 %spin) nounwind {
+  ret i32 1
+}
+define void @pool_reset_after_fork() nounwind {
+  ret void
+}
+define internal i32 @chain_sigint() nounwind {
+  ret i32 0
+}
+define internal void @unchain_sigint() nounwind {
+  ret void
+}
+"""

@@ -1,0 +1,66 @@
+"""The two floating-point formats that the math functions are written for, and exact constants rounded to them.
+In: the element name that a caller asks for ("f32", "f64"). Out: the format's parameters and rounded constants.
+Called by the assembler and by every module of this package that writes a function."""
+
+import struct
+from dataclasses import dataclass
+from fractions import Fraction
+
+# Fifty-odd digits each: enough to be split over three float64 values.
+PI = Fraction("3.14159265358979323846264338327950288419716939937510582097494459230781640629")
+LN_2 = Fraction("0.693147180559945309417232121458176568075500134360255254120680009493393622")
+LN_10 = Fraction("2.302585092994045684017991454684364207601101488628772976033327900967572610")
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An IEEE 754 binary format, described by what the bit-level steps need to know."""
+
+    name: str  # as in function names: "f32"
+    float_type: str  # as in LLVM IR: "float"
+    integer_type: str  # the integer of the same width: "i32"
+    width: int
+    mantissa_bits: int  # stored bits, without the implicit leading one
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.width - self.mantissa_bits - 2)) - 1
+
+    @property
+    def sign_bit(self) -> int:
+        return 1 << (self.width - 1)
+
+    @property
+    def infinity_bits(self) -> int:
+        return (2 * self.bias + 1) << self.mantissa_bits
+
+    @property
+    def smallest_normal(self) -> float:
+        return 2.0 ** (1 - self.bias)
+
+    @property
+    def rounding_magic(self) -> float:
+        """Adding this number leaves an integer in the low mantissa bits, for magnitudes below 2^(mantissa_bits-1)."""
+        return 1.5 * 2.0**self.mantissa_bits
+
+    def round(self, value: Fraction | float) -> float:
+        rounded = float(value)
+        return struct.unpack("<f", struct.pack("<f", rounded))[0] if self.name == "f32" else rounded
+
+    def split(self, value: Fraction, parts: int) -> tuple[float, ...]:
+        """Numbers of this format, each the rounding of what the ones before leave of ``value``."""
+        pieces: list[float] = []
+        for _ in range(parts):
+            piece = self.round(value)
+            pieces.append(piece)
+            value -= Fraction(piece)
+        return tuple(pieces)
+
+    def bits_of(self, value: float) -> int:
+        layout = ("<f", "<I") if self.name == "f32" else ("<d", "<Q")
+        return struct.unpack(layout[1], struct.pack(layout[0], value))[0]
+
+
+F32 = Element("f32", "float", "i32", 32, 23)
+F64 = Element("f64", "double", "i64", 64, 52)
+ELEMENTS = {element.name: element for element in (F32, F64)}

@@ -1,0 +1,5 @@
+"""The reference backend: NumPy evaluation of the value IR. Slow, obvious, and the truth for every test."""
+
+from livegrad.backends.reference.evaluate import evaluate
+
+__all__ = ["evaluate"]

@@ -1,0 +1,180 @@
+"""What went wrong, where, and what to do: the errors of livegrad and the places they point at.
+
+Every layer raises one of the classes below; each carries what happened, the user's file and line, what was
+expected, what was found, and a way out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from types import CodeType, FrameType
+
+_PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A place in the user's program: a code object and an instruction in it; the column is resolved when asked for.
+
+    >>> origin = caller_origin()
+    >>> origin is None or origin.line > 0
+    True
+    """
+
+    code: CodeType
+    instruction: int
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
+    def _position(self) -> tuple[int, int | None]:
+        positions = list(self.code.co_positions())
+        index = self.instruction // 2
+        line, _, column, _ = positions[index] if index < len(positions) else (None, None, None, None)
+        return (line or self.code.co_firstlineno), (None if column is None else column + 1)
+
+    @property
+    def line(self) -> int:
+        return self._position()[0]
+
+    @property
+    def column(self) -> int | None:
+        return self._position()[1]
+
+    @property
+    def function(self) -> str:
+        return self.code.co_name
+
+    def __str__(self) -> str:
+        line, column = self._position()
+        name = os.path.basename(self.file)
+        return f"{name}:{line}" if column is None else f"{name}:{line}:{column}"
+
+
+@dataclass(frozen=True, slots=True)
+class TextOrigin:
+    """A place in a text that is not Python code: a parsed file, or source that was captured by other means."""
+
+    file: str
+    line: int
+    column: int | None = None
+    function: str = ""
+
+    def __str__(self) -> str:
+        name = os.path.basename(self.file)
+        return f"{name}:{self.line}" if self.column is None else f"{name}:{self.line}:{self.column}"
+
+
+Place = Origin | TextOrigin
+
+
+_seen_places: dict[tuple[CodeType, int], tuple[Origin, ...]] = {}
+_MOST_SEEN_PLACES = 100_000
+
+
+def caller_origins() -> tuple[Origin, ...]:
+    """The innermost frame outside this package, as the one place (or none) that a new node stands for.
+
+    The same place gives the same tuple: a node that is made again at its own line is told at a glance.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_PACKAGE_DIRECTORY):
+            key = (code, frame.f_lasti)
+            origins = _seen_places.get(key)
+            if origins is None:
+                if len(_seen_places) >= _MOST_SEEN_PLACES:
+                    _seen_places.clear()
+                origins = _seen_places[key] = (Origin(*key),)
+            return origins
+        frame = frame.f_back
+    return ()
+
+
+def caller_origin() -> Origin | None:
+    """Where the user's program called us."""
+    origins = caller_origins()
+    return origins[0] if origins else None
+
+
+class LivegradError(Exception):
+    """The root of all errors of livegrad.
+
+    >>> str(UsageError("no such axis", expected="an axis below 2", found="5", help="pass axis=0 or axis=1"))
+    'no such axis: expected an axis below 2, found 5; pass axis=0 or axis=1'
+    """
+
+    code = "error"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: Place | None = None,
+        expected: str | None = None,
+        found: str | None = None,
+        help: str | None = None,
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.expected = expected
+        self.found = found
+        self.help = help
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        text = self.what if self.where is None else f"{self.what} ({self.where})"
+        facts = []
+        if self.expected is not None:
+            facts.append(f"expected {self.expected}")
+        if self.found is not None:
+            facts.append(f"found {self.found}")
+        if facts:
+            text += ": " + ", ".join(facts)
+        return text if self.help is None else f"{text}; {self.help}"
+
+
+class UsageError(LivegradError):
+    """An argument that the called function cannot take."""
+
+    code = "usage"
+
+
+class TypeRuleError(LivegradError):
+    """Operands or attributes that an op's type rule refuses."""
+
+    code = "type"
+
+
+class VerifyError(LivegradError):
+    """IR that breaks an invariant, found after a pass or on request."""
+
+    code = "verify"
+
+
+class ParseError(LivegradError):
+    """IR text that cannot be read."""
+
+    code = "parse"
+
+
+class DifferentiationError(LivegradError):
+    """A derivative that was asked for and does not exist."""
+
+    code = "differentiation"
+
+
+class CompileError(LivegradError):
+    """Code that a backend could not produce."""
+
+    code = "compile"
+
+
+class KernelCheckError(LivegradError):
+    """A check inside running code that failed: an index, an integer division, an assertion, a loop bound."""
+
+    code = "check"

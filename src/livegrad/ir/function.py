@@ -1,0 +1,96 @@
+"""Making functions: from nodes, or by tracing a Python callable; and putting a function's body in place of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from livegrad.diagnostics import UsageError, VerifyError, caller_origin
+from livegrad.ir.leaves import input_node, input_op, parameter, parameter_op
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import Type
+from livegrad.ir.walk import rewrite, substitute, toposort
+
+
+def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) -> Function:
+    """A closed function of `inputs`, which may be any nodes; they become its parameters by position."""
+    parameters = tuple(parameter(index, node.type) for index, node in enumerate(inputs))
+    for node in toposort(results, stop=set(inputs).__contains__):
+        if node.op is parameter_op and node not in inputs:
+            raise VerifyError(
+                f"function `{name}` uses a parameter that is not its own",
+                where=node.origin,
+                help="pass it as an operand and give the function a parameter for it",
+            )
+    mapping = dict(zip(inputs, parameters, strict=True))
+    return Function(name, parameters, substitute(results, mapping))
+
+
+def trace(callable: Callable[..., Any], *types: Type, name: str | None = None) -> Function:
+    """The function that `callable` computes when it is called with nodes of these types.
+
+    >>> trace(lambda x, y: x * y + 1.0, f32, f32)
+    <function <lambda>(f32, f32) -> f32>
+    """
+    function, captures = trace_open(callable, types, name)
+    if captures:
+        raise UsageError(
+            f"function `{function.name}` uses values from outside",
+            where=captures[0].origin or caller_origin(),
+            help="pass them as arguments",
+        )
+    return function
+
+
+def trace_open(
+    callable: Callable[..., Any], types: Sequence[Type], name: str | None = None
+) -> tuple[Function, tuple[Node, ...]]:
+    """Like `trace`, for a callable that may use values from around it: those become further parameters, in order.
+
+    Gives the function and the captured nodes that a caller passes for the further parameters.
+    """
+    inputs = tuple(input_node(Key(f"argument{index}"), type) for index, type in enumerate(types))
+    returned = callable(*inputs)
+    results = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+    for result in results:
+        if not isinstance(result, Node):
+            raise UsageError(
+                f"function `{getattr(callable, '__name__', 'function')}` must return nodes",
+                where=caller_origin(),
+                found=repr(result),
+            )
+    captures = captured_values(inputs, results)
+    label = name or getattr(callable, "__name__", "function")
+    return make_function(label, inputs + captures, results), captures
+
+
+def captured_values(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
+    """The values that the results take from around the function: as large as possible, so loops compute them once."""
+    order = toposort(results)
+    own: set[Node] = set(inputs)
+    outer: set[Node] = set()
+    for node in order:
+        if node.op in (input_op, parameter_op):
+            (own if node in own else outer).add(node)
+        elif any(operand in own for operand in node.operands):
+            own.add(node)
+        elif any(operand in outer for operand in node.operands):
+            outer.add(node)
+    needed = {operand for node in order if node in own for operand in node.operands} | set(results)
+    return tuple(node for node in order if node in outer and node in needed)
+
+
+def inline(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
+    """The function's results with its parameters replaced by the arguments."""
+    if tuple(argument.type for argument in arguments) != function.parameter_types:
+        raise UsageError(
+            f"wrong arguments for `{function.name}`",
+            expected=", ".join(map(str, function.parameter_types)),
+            found=", ".join(str(argument.type) for argument in arguments),
+        )
+    return substitute(function.results, dict(zip(function.parameters, arguments, strict=True)))
+
+
+def map_results(function: Function, rule: Callable[[Node], Node | None]) -> Function:
+    """The function with `rule` applied to each of its nodes, bottom-up."""
+    return Function(function.name, function.parameters, rewrite(function.results, rule))

@@ -1,0 +1,66 @@
+"""The ops without operands: constants, parameters of functions, and inputs that are given from outside by key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.node import Key, Node
+from livegrad.ir.op import Op, _canonical
+from livegrad.ir.types import Scalar, Type
+
+_PYTHON_TYPES = {"bool": bool, "signed": int, "unsigned": int, "float": float, "complex": complex}
+
+
+def _constant_type(*, value: Any, type: Type) -> Type:
+    if not isinstance(type, Scalar):
+        raise TypeRuleError("a constant is a scalar", found=str(type), help="spread it with splat or broadcast")
+    if value.__class__ is not _PYTHON_TYPES[type.kind]:
+        raise TypeRuleError("a constant's value must be of its type's kind", expected=type.kind, found=repr(value))
+    return type
+
+
+def _evaluate_constant(*, value: Any, type: Scalar) -> Any:
+    return type.dtype.type(value)
+
+
+def _zero_tangent(node: Node) -> None:
+    return None
+
+
+constant_op = Op(
+    "constant", type_of=_constant_type, evaluate=_evaluate_constant, jvp=_zero_tangent, cost=0.0, elementwise=True
+)
+parameter_op = Op("parameter", type_of=lambda *, index, type: type, cost=0.0)
+input_op = Op("input", type_of=lambda *, key, type: type, jvp=_zero_tangent, cost=0.0)
+
+
+def constant(value: Any, type: Scalar) -> Node:
+    """A scalar constant.
+
+    >>> constant(0.5, f32).type
+    f32
+    """
+    return constant_op(value=_canonical(value, type), type=type)
+
+
+def parameter(index: int, type: Type) -> Node:
+    """A function's parameter: its position and type are its identity."""
+    return parameter_op(index=index, type=type)
+
+
+def input_node(key: Key, type: Type) -> Node:
+    """A leaf whose value is given from outside under `key`."""
+    return input_op(key=key, type=type)
+
+
+def is_constant(node: Node, value: Any = None) -> bool:
+    """Whether a node is a constant (of this exact value, with 0.0 and -0.0 told apart)."""
+    if node.op is not constant_op:
+        return False
+    if value is None:
+        return True
+    found = node.attribute("value")
+    return bool(found == value) and np.signbit(complex(found).real) == np.signbit(complex(value).real)

@@ -1,0 +1,405 @@
+"""The types of the value IR: scalars, vectors, matrices, arrays, structs, tuples, tensors, traces.
+
+Types are interned, so that the same type is the same object; every other module builds and compares them freely.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, dataclass_transform
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError
+
+_interned: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+class _Interned(type):
+    """Constructor calls with equal arguments give the same object, so identity is equality."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        fresh = super().__call__(*args, **kwargs)
+        key = (cls, *(_exact(getattr(fresh, field.name)) for field in fields(fresh)))
+        with _lock:
+            return _interned.setdefault(key, fresh)
+
+
+def _exact(value: Any) -> Any:
+    # True == 1 and hash alike; keys must tell them apart.
+    return tuple(_exact(item) for item in value) if isinstance(value, tuple) else (type(value), value)
+
+
+@dataclass(frozen=True, eq=False)
+class Type(metaclass=_Interned):
+    """The root of all types."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scalar(Type):
+    """One number or truth value.
+
+    >>> f32, f32.bits, f32.kind
+    (f32, 32, 'float')
+    """
+
+    name: str
+    kind: str  # bool, signed, unsigned, float, complex
+    bits: int
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return _NUMPY[self.name]
+
+    @property
+    def real(self) -> Scalar:
+        """The type of a complex number's parts; any other type is its own."""
+        return {"c64": f32, "c128": f64}.get(self.name, self)
+
+
+bool_ = Scalar("bool", "bool", 1)
+i8, i16, i32, i64 = (Scalar(f"i{bits}", "signed", bits) for bits in (8, 16, 32, 64))
+u8, u16, u32, u64 = (Scalar(f"u{bits}", "unsigned", bits) for bits in (8, 16, 32, 64))
+f16, f32, f64 = (Scalar(f"f{bits}", "float", bits) for bits in (16, 32, 64))
+c64, c128 = (Scalar(f"c{bits}", "complex", bits) for bits in (64, 128))
+
+SCALARS: Mapping[str, Scalar] = {
+    scalar.name: scalar for scalar in (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, f64, c64, c128)
+}
+_NUMPY: Mapping[str, np.dtype[Any]] = {
+    name: np.dtype(
+        {"bool": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}[name if name == "bool" else name[0]]
+        + ("" if name == "bool" else name[1:])
+    )
+    for name in SCALARS
+}
+_FROM_NUMPY = {dtype: SCALARS[name] for name, dtype in _NUMPY.items()}
+
+
+def scalar_of_dtype(dtype: Any) -> Scalar:
+    """The scalar type of a NumPy dtype.
+
+    >>> scalar_of_dtype("float32")
+    f32
+    """
+    found = _FROM_NUMPY.get(np.dtype(dtype))
+    if found is None:
+        raise UsageError(f"no livegrad type for dtype {dtype}", expected="one of " + ", ".join(SCALARS))
+    return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Vector(Type):
+    """A short vector; arithmetic works on each component."""
+
+    element: Scalar
+    size: int
+
+    def __str__(self) -> str:
+        return f"vec<{self.element}, {self.size}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Matrix(Type):
+    """A small dense matrix; arithmetic works on each component, `matrix_multiply` is the product."""
+
+    element: Scalar
+    rows: int
+    columns: int
+
+    def __str__(self) -> str:
+        return f"mat<{self.element}, {self.rows}, {self.columns}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Array(Type):
+    """A fixed number of values of one type."""
+
+    element: Type
+    size: int
+
+    def __str__(self) -> str:
+        return f"array<{self.element}, {self.size}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Struct(Type):
+    """Named fields. Two structs are the same type when name and fields are."""
+
+    name: str
+    fields: tuple[tuple[str, Type], ...]
+
+    def __str__(self) -> str:
+        return f"struct {self.name}{{{', '.join(f'{name}: {type}' for name, type in self.fields)}}}"
+
+    def field(self, name: str) -> Type:
+        for field_name, type in self.fields:
+            if field_name == name:
+                return type
+        raise UsageError(
+            f"struct {self.name} has no field `{name}`", expected="one of " + ", ".join(n for n, _ in self.fields)
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tuple(Type):
+    """Values by position; what a function with several results returns."""
+
+    elements: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.elements))}{',' if len(self.elements) == 1 else ''})"
+
+
+UNIT = Tuple(())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tensor(Type):
+    """A dense array of scalars; dimensions are integers or symbolic.
+
+    A tensor of vectors has a trailing dimension for them; a tensor of structs is a struct of tensors.
+
+    >>> Tensor(f32, (Dimension.symbol("n"), 3))
+    tensor<f32, [n, 3]>
+    """
+
+    element: Scalar
+    shape: tuple[int | Dimension, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.element, Scalar):
+            raise UsageError("a tensor's element must be a scalar", found=str(self.element))
+        for size in self.shape:
+            if not isinstance(size, Dimension) and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
+                raise UsageError("not a shape", expected="whole numbers or symbolic dimensions", found=repr(self.shape))
+
+    def __str__(self) -> str:
+        return f"tensor<{self.element}, [{', '.join(map(str, self.shape))}]>"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace(Type):
+    """What a loop remembers: values of one type by iteration, as many as the loop ran."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"trace<{self.element}>"
+
+
+class Dimension:
+    """A size known only at run time: a polynomial with integer coefficients over named sizes.
+
+    >>> n, m = Dimension.symbol("n"), Dimension.symbol("m")
+    >>> (n + 1) * 2, n * m - m * n
+    (2*n + 2, 0)
+    """
+
+    __slots__ = ("terms",)
+    terms: tuple[tuple[tuple[str, ...], int], ...]
+
+    def __init__(self, terms: tuple[tuple[tuple[str, ...], int], ...]) -> None:
+        object.__setattr__(self, "terms", terms)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Dimension is immutable")
+
+    @staticmethod
+    def symbol(name: str) -> Dimension:
+        if not name.isidentifier():
+            raise UsageError(f"`{name}` cannot name a dimension", expected="an identifier")
+        return Dimension((((name,), 1),))
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        return frozenset(name for names, _ in self.terms for name in names)
+
+    def evaluate(self, sizes: Mapping[str, int]) -> int:
+        return sum(coefficient * int(np.prod([sizes[n] for n in names])) for names, coefficient in self.terms)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dimension) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(self.terms)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dimension, (self.terms,)
+
+    def __repr__(self) -> str:
+        parts = []
+        for names, coefficient in self.terms:
+            factors = [*([] if abs(coefficient) == 1 and names else [str(abs(coefficient))]), *names]
+            sign = "-" if coefficient < 0 else "+"
+            parts.append(f" {sign} " + "*".join(factors))
+        text = "".join(parts)
+        return text[3:] if text.startswith(" + ") else "-" + text[3:]
+
+    def __add__(self, other: int | Dimension) -> int | Dimension:
+        return _from_terms([*self.terms, *_terms(other)])
+
+    def __mul__(self, other: int | Dimension) -> int | Dimension:
+        return _from_terms([(a + b, x * y) for a, x in self.terms for b, y in _terms(other)])
+
+    def __sub__(self, other: int | Dimension) -> int | Dimension:
+        return self + (-1 * other)
+
+    def __rsub__(self, other: int) -> int | Dimension:
+        return self * -1 + other
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+def _terms(value: int | Dimension) -> tuple[tuple[tuple[str, ...], int], ...]:
+    return value.terms if isinstance(value, Dimension) else (((), value),)
+
+
+def _from_terms(terms: list[tuple[tuple[str, ...], int]]) -> int | Dimension:
+    total: dict[tuple[str, ...], int] = {}
+    for names, coefficient in terms:
+        key = tuple(sorted(names))
+        total[key] = total.get(key, 0) + coefficient
+    kept = {names: coefficient for names, coefficient in total.items() if coefficient}
+    if not kept:
+        return 0
+    if set(kept) == {()}:
+        return kept[()]
+    return Dimension(tuple(sorted(kept.items(), key=lambda item: (-len(item[0]), item[0]))))
+
+
+Size = int | Dimension
+
+
+def size_product(shape: tuple[Size, ...]) -> Size:
+    """The number of elements of a shape."""
+    total: Size = 1
+    for size in shape:
+        total = total * size
+    return total
+
+
+def divide_exactly(size: Size, divisor: Size) -> Size | None:
+    """`size / divisor` when it is a whole number for all sizes, else None."""
+    if size == divisor:
+        return 1
+    if isinstance(size, int) and isinstance(divisor, int):
+        return size // divisor if divisor and size % divisor == 0 else None
+    numerator, denominator = _terms(size), _terms(divisor)
+    if len(denominator) != 1:
+        return None
+    names, coefficient = denominator[0]
+    quotient = []
+    for term_names, term_coefficient in numerator:
+        rest = list(term_names)
+        if coefficient == 0 or term_coefficient % coefficient or any(rest.count(n) < names.count(n) for n in names):
+            return None
+        for name in names:
+            rest.remove(name)
+        quotient.append((tuple(rest), term_coefficient // coefficient))
+    return _from_terms(quotient)
+
+
+def scalar_of(type: Type) -> Scalar | None:
+    """The scalar at the bottom of a scalar, vector, matrix or tensor of those; None for anything else."""
+    while isinstance(type, Vector | Matrix | Tensor):
+        type = type.element
+    return type if isinstance(type, Scalar) else None
+
+
+def with_scalar(type: Type, scalar: Scalar) -> Type:
+    """The same vector, matrix or tensor shape over another scalar.
+
+    >>> with_scalar(Vector(f32, 3), bool_)
+    vec<bool, 3>
+    """
+    match type:
+        case Scalar():
+            return scalar
+        case Vector(size=size):
+            return Vector(scalar, size)
+        case Matrix(rows=rows, columns=columns):
+            return Matrix(scalar, rows, columns)
+        case Tensor(shape=shape):
+            return Tensor(scalar, shape)
+    raise UsageError(f"{type} has no scalar element")
+
+
+def shape_of(type: Type) -> tuple[Size, ...]:
+    """A tensor's shape; any other type is a single value with the shape ()."""
+    return type.shape if isinstance(type, Tensor) else ()
+
+
+def components(type: Type) -> tuple[Type, ...]:
+    """The members of an aggregate value, in order; a scalar has none."""
+    match type:
+        case Vector(element=element, size=size) | Array(element=element, size=size):
+            return (element,) * size
+        case Matrix(element=element, rows=rows, columns=columns):
+            return (element,) * (rows * columns)
+        case Struct(fields=named):
+            return tuple(type for _, type in named)
+        case Tuple(elements=elements):
+            return elements
+    return ()
+
+
+def inner_types(type: Type) -> Iterator[Type]:
+    """A type and every type inside it, without recursion on the Python stack."""
+    pending = [type]
+    while pending:
+        current = pending.pop()
+        yield current
+        if isinstance(current, Tensor | Trace):
+            pending.append(current.element)
+        else:
+            pending.extend(components(current))
+
+
+def is_differentiable(type: Type) -> bool:
+    """Whether a value of this type can carry a derivative."""
+    return any(isinstance(inner, Scalar) and inner.kind in ("float", "complex") for inner in inner_types(type))
+
+
+def differential_of(type: Type) -> Type:
+    """The type of a tangent or cotangent of a value of `type`.
+
+    Fields of a struct that carry no derivative are left out; in a tuple or array they become the unit `()`, so that
+    positions keep their meaning.
+
+    >>> differential_of(Struct("Material", (("albedo", f32), ("layer", i32))))
+    struct Material.Differential{albedo: f32}
+    """
+    if not is_differentiable(type):
+        return UNIT
+    match type:
+        case Struct(name=name, fields=named):
+            kept = tuple((field, differential_of(t)) for field, t in named if is_differentiable(t))
+            closed = name.endswith(".Differential") and kept == named
+            return type if closed else Struct(name + ".Differential", kept)
+        case Tuple(elements=elements):
+            return Tuple(tuple(map(differential_of, elements)))
+        case Array(element=element, size=size):
+            return Array(differential_of(element), size)
+        case Trace(element=element):
+            return Trace(differential_of(element))
+    return type

@@ -1,0 +1,201 @@
+"""Functions and modules in, nothing out, or the first rule of the IR that they break, with the user's line.
+
+The pass runner calls this after each pass; a function that was found right is not looked at again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from livegrad.diagnostics import LivegradError, VerifyError
+from livegrad.ir.leaves import input_op, parameter_op
+from livegrad.ir.node import Attribute, Function, Key, Module, Node, make_node, originating_from
+from livegrad.ir.op import Op
+from livegrad.ir.types import Dimension, Type
+from livegrad.ir.walk import toposort
+
+_EXACT_KINDS = (bool, int, float, complex, str, type(None), Dimension, Function, Key)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the checks that depend on the caller need to know of a function whose structure is right."""
+
+    ops: frozenset[Op]
+    uses: tuple[Function, ...]
+
+
+_verified: weakref.WeakKeyDictionary[Function, _Facts] = weakref.WeakKeyDictionary()
+
+
+def verify_function(function: Function, *, allow_inputs: bool = False, forbidden: Collection[Op] = ()) -> None:
+    """Raises `VerifyError` unless the function, and each that it uses, keeps the rules of the IR.
+
+    `allow_inputs` permits leaves that are given from outside by key; ops in `forbidden` must not occur anywhere.
+    """
+    _verify((function,), allow_inputs, frozenset(forbidden))
+
+
+def verify_module(module: Module, *, allow_inputs: bool = False, forbidden: Collection[Op] = ()) -> None:
+    """`verify_function` for every function of a module, whose names must differ."""
+    names: set[str] = set()
+    for function in module.functions:
+        if function.name in names:
+            raise VerifyError(f"a module has two functions named `{function.name}`", help="rename one of them")
+        names.add(function.name)
+    _verify(module.functions, allow_inputs, frozenset(forbidden))
+
+
+def _verify(functions: Iterable[Function], allow_inputs: bool, forbidden: frozenset[Op]) -> None:
+    unwanted = forbidden if allow_inputs else forbidden | {input_op}
+    pending = list(functions)
+    seen = set(pending)
+    while pending:
+        function = pending.pop()
+        facts = _verified.get(function)
+        if facts is None:
+            facts = _verified[function] = _check_structure(function)
+        if not facts.ops.isdisjoint(unwanted):
+            raise _unwanted_op(function, unwanted)
+        for used in facts.uses:
+            if used not in seen:
+                seen.add(used)
+                pending.append(used)
+
+
+def _check_structure(function: Function) -> _Facts:
+    _check_parameters(function)
+    own = set(function.parameters)
+    ops: set[Op] = set()
+    uses: dict[Function, None] = {}
+    with originating_from(()):  # looking nodes up must not add places to them
+        for node in _ordered(function):
+            if node.operands or node.attributes:
+                _check_operands(function, node)
+                _check_attributes(function, node, uses)
+            _check_type(function, node)
+            _check_interned(function, node)
+            if node.op is parameter_op and node not in own:
+                raise _broken(
+                    function,
+                    node,
+                    "is not one of the function's parameters",
+                    expected=f"an index below {len(function.parameters)} with that parameter's type",
+                    found=f"index {node.attribute('index')} of type {node.type}",
+                    help="pass the value as an operand and give the function a parameter for it",
+                )
+            ops.add(node.op)
+    return _Facts(frozenset(ops), tuple(uses))
+
+
+def _ordered(function: Function) -> list[Node]:
+    for result in function.results:
+        if not isinstance(result, Node):
+            raise VerifyError(f"function `{function.name}` returns what is not a node", found=repr(result))
+    try:
+        return toposort(function.results)
+    except (AttributeError, TypeError) as error:  # something among the operands has no operands of its own
+        raise VerifyError(f"function `{function.name}` has an operand that is not a node", found=str(error)) from None
+
+
+def _check_parameters(function: Function) -> None:
+    for index, node in enumerate(function.parameters):
+        if not isinstance(node, Node) or node.op is not parameter_op or node.attribute("index") != index:
+            raise VerifyError(
+                f"function `{function.name}`: parameter {index} is not a parameter node of that index",
+                where=node.origin if isinstance(node, Node) else None,
+                found=_described(node),
+                help="make the function with make_function, which numbers them",
+            )
+
+
+def _check_operands(function: Function, node: Node) -> None:
+    if node.operands.__class__ is not tuple:
+        raise _broken(function, node, "has operands that are not a tuple", found=repr(node.operands))
+
+
+def _check_attributes(function: Function, node: Node, uses: dict[Function, None]) -> None:
+    previous = ""
+    for name, value in node.attributes:
+        if name <= previous:
+            raise _broken(function, node, f"has its attribute `{name}` after `{previous}`", help="sort them by name")
+        previous = name
+        pending: list[Attribute] = [value]
+        while pending:
+            item = pending.pop()
+            if item.__class__ is tuple:
+                pending.extend(item)
+            elif isinstance(item, Function):
+                uses[item] = None
+            elif item.__class__ not in _EXACT_KINDS and not isinstance(item, Type):
+                raise _broken(
+                    function,
+                    node,
+                    f"has an attribute `{name}` of a kind that the IR does not have",
+                    expected="bool, int, float, complex, str, None, a type, size, function or key, or a tuple of those",
+                    found=f"{item!r} of {item.__class__.__name__}",
+                    help="convert it, for instance with float(...)",
+                )
+
+
+def _check_type(function: Function, node: Node) -> None:
+    try:
+        derived = node.op.derive_type(node.operands, node.attributes, node.origins)
+    except LivegradError as error:
+        raise VerifyError(
+            f"function `{function.name}`: {error.what}",
+            where=error.where,
+            expected=error.expected,
+            found=error.found,
+            help=error.help,
+        ) from error
+    if derived is not node.type:
+        raise _broken(
+            function,
+            node,
+            "has another type than its rule gives",
+            expected=str(derived),
+            found=str(node.type),
+            help="make nodes by calling ops",
+        )
+
+
+def _check_interned(function: Function, node: Node) -> None:
+    if make_node(node.op, node.operands, node.attributes) is not node:
+        raise _broken(function, node, "is not interned", help="make nodes by calling ops, and do not copy them")
+
+
+def _unwanted_op(function: Function, unwanted: frozenset[Op]) -> VerifyError:
+    node = next(node for node in toposort(function.results) if node.op in unwanted)
+    if node.op is input_op:
+        return _broken(
+            function,
+            node,
+            "is given from outside, and the function must be closed",
+            found=repr(node.attribute("key")),
+            help="make it a parameter, or verify with allow_inputs=True",
+        )
+    return _broken(
+        function, node, "is still there after the pass that removes it", help="give the pass a rule for this case"
+    )
+
+
+def _described(node: object) -> str:
+    if not isinstance(node, Node) or node.op is not parameter_op:
+        return repr(node)
+    return f"parameter {node.attribute('index')} of type {node.type}"
+
+
+def _broken(
+    function: Function,
+    node: Node,
+    rule: str,
+    *,
+    expected: str | None = None,
+    found: str | None = None,
+    help: str | None = None,
+) -> VerifyError:
+    what = f"function `{function.name}`: `{node.op.name}` {rule}"
+    return VerifyError(what, where=node.origin, expected=expected, found=found, help=help)

@@ -1,0 +1,97 @@
+"""Walks over the IR: topological order, rewriting, functions within functions. All are iterative, for any depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from livegrad.ir.node import Function, Node, add_origins, make_node, originating_from
+
+
+def toposort(roots: Iterable[Node], stop: Callable[[Node], bool] | None = None) -> list[Node]:
+    """Every node that the roots need, operands first, in an order that depends on structure alone.
+
+    Where `stop` holds the walk does not go on to the operands.
+    """
+    order: list[Node] = []
+    seen: set[int] = set()
+    # A node waits on the stack behind its operands: None marks that they are done.
+    pending: list[tuple[Node, bool]] = [(root, False) for root in reversed(list(roots))]
+    while pending:
+        node, ready = pending.pop()
+        if ready:
+            order.append(node)
+            continue
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        pending.append((node, True))
+        if stop is None or not stop(node):
+            for operand in reversed(node.operands):
+                if id(operand) not in seen:
+                    pending.append((operand, False))
+    return order
+
+
+def rebuild(node: Node, operands: tuple[Node, ...]) -> Node:
+    """The same op and attributes over other operands."""
+    if all(old is new for old, new in zip(node.operands, operands, strict=True)):
+        return node
+    with originating_from(node.origins):
+        return make_node(node.op, operands, node.attributes)
+
+
+def rewrite(
+    roots: Iterable[Node], rule: Callable[[Node], Node | None], given: dict[Node, Node] | None = None
+) -> tuple[Node, ...]:
+    """The roots with `rule` applied bottom-up: it sees each node over rewritten operands; None keeps the node.
+
+    `given` maps nodes to what stands for them from the start; the walk does not look below those.
+    """
+    roots = tuple(roots)
+    done: dict[Node, Node] = {} if given is None else dict(given)
+    for node in toposort(roots, stop=done.__contains__):
+        if node in done:
+            continue
+        rebuilt = rebuild(node, tuple([done[operand] for operand in node.operands])) if node.operands else node
+        with originating_from(node.origins):
+            replaced = rule(rebuilt)
+        if replaced is not None and replaced is not rebuilt:
+            add_origins(replaced, node.origins)
+            rebuilt = replaced
+        done[node] = rebuilt
+    return tuple(done[root] for root in roots)
+
+
+def substitute(roots: Iterable[Node], given: dict[Node, Node]) -> tuple[Node, ...]:
+    """The roots with nodes exchanged."""
+    return rewrite(roots, lambda node: None, given)
+
+
+def attribute_functions(node: Node) -> Iterator[Function]:
+    """The functions among a node's attributes, in tuples too: bodies of loops, branches, callees."""
+    pending = [value for _, value in reversed(node.attributes)]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Function):
+            yield value
+        elif isinstance(value, tuple):
+            pending.extend(reversed(value))
+
+
+def reachable_functions(roots: Iterable[Function]) -> list[Function]:
+    """The functions and all that they use, users last."""
+    order: list[Function] = []
+    seen: set[Function] = set()
+    pending: list[tuple[Function, bool]] = [(root, False) for root in reversed(list(roots))]
+    while pending:
+        function, ready = pending.pop()
+        if ready:
+            order.append(function)
+            continue
+        if function in seen:
+            continue
+        seen.add(function)
+        pending.append((function, True))
+        for node in toposort(function.results):
+            pending.extend((inner, False) for inner in attribute_functions(node) if inner not in seen)
+    return order

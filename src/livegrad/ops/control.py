@@ -1,0 +1,320 @@
+"""Calls, branches, loops and maps: ops whose attributes are closed functions, with every value they use an operand.
+
+`evaluate` receives those functions as Python callables. Their derivatives are made by `passes.differentiate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
+from livegrad.ir.function import trace_open
+from livegrad.ir.leaves import parameter
+from livegrad.ir.node import Function, Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import (
+    Array,
+    Matrix,
+    Scalar,
+    Size,
+    Struct,
+    Tensor,
+    Tuple,
+    Type,
+    Vector,
+    bool_,
+    i32,
+    i64,
+)
+from livegrad.ir.walk import substitute
+
+
+def _require_parameters(function: Function, types: tuple[Type, ...], role: str) -> None:
+    if function.parameter_types != types:
+        raise TypeRuleError(
+            f"{role} `{function.name}` has the wrong parameters",
+            expected=", ".join(map(str, types)) or "none",
+            found=", ".join(map(str, function.parameter_types)) or "none",
+        )
+
+
+def _call_type(*types: Type, function: Function) -> Type:
+    _require_parameters(function, types, "function")
+    return function.result_type
+
+
+call = Op("call", type_of=_call_type, evaluate=lambda *values, function: function(*values))
+
+
+def _cond_type(predicate: Type, *types: Type, then: Function, otherwise: Function) -> Type:
+    if predicate is not bool_:
+        raise TypeRuleError("the condition must be a bool", found=str(predicate))
+    _require_parameters(then, types, "branch")
+    _require_parameters(otherwise, types, "branch")
+    if then.result_types != otherwise.result_types:
+        raise TypeRuleError("the branches give different types", found=f"{then.result_type}, {otherwise.result_type}")
+    return then.result_type
+
+
+cond = Op(
+    "cond",
+    type_of=_cond_type,
+    evaluate=lambda predicate, *values, then, otherwise: (then if predicate else otherwise)(*values),
+)
+
+
+def _switch_type(index: Type, *types: Type, branches: tuple[Function, ...]) -> Type:
+    if index not in (i32, i64):
+        raise TypeRuleError("the selector must be an i32 or i64", found=str(index))
+    if not branches:
+        raise TypeRuleError("a switch needs a branch")
+    for branch in branches:
+        _require_parameters(branch, types, "branch")
+        if branch.result_types != branches[0].result_types:
+            raise TypeRuleError("the branches give different types")
+    return branches[0].result_type
+
+
+def _evaluate_switch(index: Any, *values: Any, branches: tuple[Any, ...]) -> Any:
+    if not 0 <= int(index) < len(branches):
+        raise IndexError(f"switch on {int(index)}, but there are {len(branches)} branches")
+    return branches[int(index)](*values)
+
+
+switch = Op("switch", type_of=_switch_type, evaluate=_evaluate_switch, checked=True)
+
+
+def _carried_types(types: tuple[Type, ...], carried: int, body: Function) -> tuple[Type, ...]:
+    if not 0 <= carried <= len(types):
+        raise TypeRuleError(f"{carried} carried values among {len(types)} operands")
+    _require_parameters(body, (i64, *types), "loop body")
+    if body.result_types != types[:carried]:
+        raise TypeRuleError(
+            f"loop body `{body.name}` must give the carried values anew",
+            expected=", ".join(map(str, types[:carried])),
+            found=", ".join(map(str, body.result_types)),
+        )
+    return types[:carried]
+
+
+def _for_loop_type(trips: Type, *types: Type, body: Function, carried: int, reverse: bool) -> Type:
+    if trips is not i64:
+        raise TypeRuleError("the number of trips must be an i64", found=str(trips))
+    return Tuple(_carried_types(types, carried, body))
+
+
+def _as_results(value: Any, number: int) -> tuple[Any, ...]:
+    return (value,) if number == 1 else value
+
+
+def _evaluate_for_loop(trips: Any, *values: Any, body: Any, carried: int, reverse: bool) -> Any:
+    state, captures = values[:carried], values[carried:]
+    for index in reversed(range(int(trips))) if reverse else range(int(trips)):
+        state = _as_results(body(np.int64(index), *state, *captures), carried)
+    return tuple(state)
+
+
+# The index counts up from 0, or down to 0 with `reverse`; no trips for a count below one.
+for_loop = Op("for_loop", type_of=_for_loop_type, evaluate=_evaluate_for_loop)
+
+
+def _while_loop_type(
+    *types: Type, condition: Function, body: Function, carried: int, limit: int | None
+) -> Type:
+    result = Tuple(_carried_types(types, carried, body))
+    _require_parameters(condition, types, "loop condition")
+    if condition.result_types != (bool_,):
+        raise TypeRuleError("the loop condition must give one bool", found=str(condition.result_type))
+    if limit is not None and limit < 0:
+        raise TypeRuleError("the limit of a loop cannot be negative", found=str(limit))
+    return result
+
+
+def _evaluate_while_loop(*values: Any, condition: Any, body: Any, carried: int, limit: int | None) -> Any:
+    state, captures = values[:carried], values[carried:]
+    for index in count():
+        if not condition(*state, *captures):
+            return tuple(state)
+        if index == limit:
+            raise OverflowError(f"the loop ran past its limit of {limit}")
+        state = _as_results(body(np.int64(index), *state, *captures), carried)
+    raise AssertionError("unreachable: the loop above ends by returning")
+
+
+# Running past `limit` is an error, never a truncated result.
+while_loop = Op("while_loop", type_of=_while_loop_type, evaluate=_evaluate_while_loop, checked=True)
+
+# --- map: a scalar function at every point of a domain ---------------------------------------------------------------
+
+
+def component_shape(type: Type) -> tuple[int, ...] | None:
+    """The trailing dimensions that values of a scalar, vector or matrix type take in a tensor; None for others."""
+    match type:
+        case Scalar():
+            return ()
+        case Vector(size=size):
+            return (size,)
+        case Matrix(rows=rows, columns=columns):
+            return (rows, columns)
+    return None
+
+
+def lift_type(type: Type, domain: tuple[Size, ...]) -> Type:
+    """What a value of `type` becomes when there is one for each point of a domain."""
+    match type:
+        case Scalar():
+            return Tensor(type, domain)
+        case Vector() | Matrix():
+            return Tensor(type.element, (*domain, *(component_shape(type) or ())))
+        case Struct(name=name, fields=fields):
+            return Struct(name, tuple((field, lift_type(member, domain)) for field, member in fields))
+        case Tuple(elements=elements):
+            return Tuple(tuple(lift_type(member, domain) for member in elements))
+        case Array(element=element, size=size):
+            return Array(lift_type(element, domain), size)
+    raise TypeRuleError(f"a map cannot give one {type} for each point")
+
+
+def map_domain(types: Sequence[Type], function: Function, lifted: tuple[bool, ...]) -> tuple[Size, ...]:
+    """The domain of a map: what is left of its lifted operands' shapes without their components."""
+    for type, value, flag in zip(types, function.parameter_types, lifted, strict=True):
+        while flag and isinstance(value, Struct | Tuple | Array) and isinstance(type, Struct | Tuple | Array):
+            value, type = (t.element if isinstance(t, Array) else _first_member(t) for t in (value, type))
+        if flag and isinstance(type, Tensor):
+            own = len(component_shape(value) or ())
+            return type.shape[: type.rank - own]
+    raise TypeRuleError("a map needs an operand that has one value for each point")
+
+
+def _first_member(type: Type) -> Type:
+    if isinstance(type, Struct):
+        return type.fields[0][1]
+    assert isinstance(type, Tuple)
+    return type.elements[0]
+
+
+def _map_type(*types: Type, function: Function, lifted: tuple[bool, ...], summed: tuple[bool, ...]) -> Type:
+    if len(types) != len(function.parameters) or len(lifted) != len(types) or len(summed) != len(function.results):
+        raise TypeRuleError(f"`{function.name}` takes {len(function.parameters)} arguments", found=str(len(types)))
+    domain = map_domain(types, function, lifted)
+    for index, (type, own, flag) in enumerate(zip(types, function.parameter_types, lifted, strict=True)):
+        expected = lift_type(own, domain) if flag else own
+        if type is not expected:
+            raise TypeRuleError(f"argument {index} of `{function.name}` does not fit", expected=str(expected), found=str(type))
+    results = tuple(t if flag else lift_type(t, domain) for t, flag in zip(function.result_types, summed, strict=True))
+    return results[0] if len(results) == 1 else Tuple(results)
+
+
+# `lifted` operands have one value for each point, the others are the same for all; `summed` results are added up
+# over the domain. A tensor that is not lifted can be read by index inside.
+map_ = Op("map", type_of=_map_type)
+
+# --- building them from Python callables -----------------------------------------------------------------------------
+
+
+def make_cond(predicate: Node, then: Callable[..., Any], otherwise: Callable[..., Any], *arguments: Node) -> Node:
+    """`then(*arguments)` where the predicate holds, `otherwise(*arguments)` elsewhere; only one of them happens."""
+    functions, operands = _close_together([then, otherwise], arguments)
+    return cond(predicate, *operands, then=functions[0], otherwise=functions[1])
+
+
+def make_switch(index: Node, branches: Sequence[Callable[..., Any]], *arguments: Node) -> Node:
+    """The branch with the number `index`, applied to the arguments."""
+    functions, operands = _close_together(branches, arguments)
+    return switch(index, *operands, branches=tuple(functions))
+
+
+def make_for_loop(trips: Node, body: Callable[..., Any], *carried: Node, reverse: bool = False) -> tuple[Node, ...]:
+    """`carried = body(index, *carried)`, `trips` times; gives the carried values at the end."""
+    types = [node.type for node in carried]
+    function, captures = trace_open(body, [i64, *types])
+    result = for_loop(trips, *carried, *captures, body=function, carried=len(carried), reverse=reverse)
+    return tuple(Op.named("get")(result, index=index) for index in range(len(carried)))
+
+
+def make_while_loop(
+    condition: Callable[..., Any], body: Callable[..., Any], *carried: Node, limit: int | None = None
+) -> tuple[Node, ...]:
+    """`carried = body(index, *carried)` while `condition(*carried)` holds; gives the carried values at the end."""
+    types = [node.type for node in carried]
+    test, test_captures = trace_open(condition, types)
+    step, step_captures = trace_open(body, [i64, *types])
+    captures = tuple(dict.fromkeys(test_captures + step_captures))
+    number = len(carried)
+    result = while_loop(
+        *carried,
+        *captures,
+        condition=_with_captures(test, number, test_captures, captures),
+        body=_with_captures(step, number + 1, step_captures, captures),
+        carried=number,
+        limit=limit,
+    )
+    return tuple(Op.named("get")(result, index=index) for index in range(number))
+
+
+def _close_together(
+    callables: Sequence[Callable[..., Any]], arguments: tuple[Node, ...]
+) -> tuple[list[Function], tuple[Node, ...]]:
+    """Functions of the same parameters: the arguments, then whatever any of them captures."""
+    types = [node.type for node in arguments]
+    traced = [trace_open(callable, types) for callable in callables]
+    captures = tuple(dict.fromkeys(node for _, captured in traced for node in captured))
+    functions = [_with_captures(function, len(types), captured, captures) for function, captured in traced]
+    return functions, (*arguments, *captures)
+
+
+def _with_captures(function: Function, own: int, captured: tuple[Node, ...], all_captures: tuple[Node, ...]) -> Function:
+    """The function with parameters for all captures, of which it uses its own."""
+    if captured == all_captures:
+        return function
+    from_all = parameters_of(function.parameter_types[:own] + tuple(n.type for n in all_captures))
+    position = {node: own + index for index, node in enumerate(all_captures)}
+    given = dict(zip(function.parameters[:own], from_all[:own], strict=True))
+    for own_parameter, node in zip(function.parameters[own:], captured, strict=True):
+        given[own_parameter] = from_all[position[node]]
+    return Function(function.name, from_all, substitute(function.results, given))
+
+
+def parameters_of(types: Sequence[Type]) -> tuple[Node, ...]:
+    """Parameters of these types, in order."""
+    return tuple(parameter(index, type) for index, type in enumerate(types))
+
+
+def make_map(function: Function, *operands: Node, summed: Sequence[bool] | None = None) -> Node:
+    """`function` at every point: an operand of its parameter's own type is shared, any other has a value a point."""
+    if len(operands) != len(function.parameters):
+        raise UsageError(
+            f"`{function.name}` takes {len(function.parameters)} arguments", where=caller_origin(), found=str(len(operands))
+        )
+    lifted = tuple(node.type is not type for node, type in zip(operands, function.parameter_types, strict=True))
+    flags = tuple(summed) if summed is not None else (False,) * len(function.results)
+    return map_(*operands, function=function, lifted=lifted, summed=flags)
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def _check_type(value: Type, condition: Type, *, message: str) -> Type:
+    if condition is not bool_:
+        raise TypeRuleError("a check's condition must be a bool", found=str(condition))
+    return value
+
+
+def _evaluate_check(value: Any, condition: Any, *, message: str) -> Any:
+    if not condition:
+        raise AssertionError(message)
+    return value
+
+
+# The value, when the condition holds; otherwise the run ends with an error that carries the message.
+check = Op(
+    "check",
+    type_of=_check_type,
+    evaluate=_evaluate_check,
+    jvp=lambda y, dx, dc: dx,
+    checked=True,
+)

@@ -1,0 +1,602 @@
+"""Arithmetic, comparison, logic and rounding: ops that work on each element by itself.
+
+One record an op. Operands have one type; nothing is promoted or broadcast here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, Type, bool_, c64, c128, scalar_of, with_scalar
+from livegrad.ops.rules import (
+    ANY,
+    BITS,
+    FLOATS,
+    INEXACT,
+    INTEGERS,
+    NUMBERS,
+    REALS,
+    add_tangents,
+    filled,
+    or_zero,
+    predicate,
+    same,
+    scale_by,
+    zero,
+    zero_tangent,
+)
+from livegrad.diagnostics import TypeRuleError
+
+INTEGER_KINDS = ("signed", "unsigned")
+
+
+def _by_kind(float: str | None = None, integer: str | None = None, **more: str) -> dict[str, str]:
+    """An LLVM rule by kind of scalar; signed and unsigned share one unless told apart."""
+    rules = dict(more)
+    if float is not None:
+        rules["float"] = float
+    if integer is not None:
+        rules.setdefault("signed", integer)
+        rules.setdefault("unsigned", integer)
+    return rules
+
+
+# --- arithmetic ----------------------------------------------------------------------------------------------------
+
+add = Op(
+    "add",
+    type_of=same(2, NUMBERS),
+    evaluate=np.add,
+    jvp=lambda y, da, db: add_tangents(da, db),
+    transpose=lambda y, ct, a, b: (ct if a else None, ct if b else None),
+    linear_in=(0, 1),
+    code="({0} + {1})",
+    llvm=_by_kind("fadd {F} {T} {0}, {1}", "add {T} {0}, {1}"),
+    elementwise=True,
+)
+neg = Op(
+    "neg",
+    type_of=same(1, NUMBERS),
+    evaluate=np.negative,
+    jvp=lambda y, dx: None if dx is None else -dx,
+    transpose=lambda y, ct, x: (-ct,),
+    linear_in=(0,),
+    code="(-{0})",
+    llvm=_by_kind("fneg {T} {0}", "sub {T} zeroinitializer, {0}"),
+    elementwise=True,
+)
+sub = Op(
+    "sub",
+    type_of=same(2, NUMBERS),
+    evaluate=np.subtract,
+    jvp=lambda y, da, db: da if db is None else (-db if da is None else da - db),
+    transpose=lambda y, ct, a, b: (ct if a else None, -ct if b else None),
+    linear_in=(0, 1),
+    code="({0} - {1})",
+    llvm=_by_kind("fsub {F} {T} {0}, {1}", "sub {T} {0}, {1}"),
+    elementwise=True,
+)
+mul = Op(
+    "mul",
+    type_of=same(2, NUMBERS),
+    evaluate=np.multiply,
+    jvp=scale_by(lambda y, a, b: b, lambda y, a, b: a),
+    transpose=lambda y, ct, a, b: (y.operands[1] * ct if a else None, y.operands[0] * ct if b else None),
+    linear_in=(0, 1),
+    code="({0} * {1})",
+    llvm=_by_kind("fmul {F} {T} {0}, {1}", "mul {T} {0}, {1}"),
+    elementwise=True,
+)
+div = Op(
+    "div",
+    type_of=same(2, INEXACT),
+    evaluate=np.divide,
+    jvp=lambda y, da, db: add_tangents(
+        None if da is None else da / y.operands[1], None if db is None else -(y / y.operands[1]) * db
+    ),
+    transpose=lambda y, ct, a, b: (ct / y.operands[1], None),
+    linear_in=(0,),
+    code="({0} / {1})",
+    llvm=_by_kind("fdiv {F} {T} {0}, {1}"),
+    elementwise=True,
+    cost=6.0,
+)
+
+
+def _abs_type(type: Type) -> Type:
+    scalar = scalar_of(same(1, NUMBERS)(type))
+    assert scalar is not None
+    return with_scalar(type, scalar.real)
+
+
+def _abs_jvp(y: Node, dx: Node | None) -> Node | None:
+    (x,) = y.operands
+    if dx is None:
+        return None
+    if y.type is x.type:
+        return sign(x) * dx
+    # |x|' = Re(conj(x) dx) / |x|, and 0 at 0 as for real numbers.
+    at_zero = equal(y, 0.0)
+    return select(at_zero, zero(y.type), real(conj(x) * dx) / select(at_zero, filled(1.0, y.type), y))
+
+
+abs = Op(
+    "abs",
+    type_of=_abs_type,
+    evaluate=np.abs,
+    jvp=_abs_jvp,
+    code="fabs({0})",
+    llvm={"float": "intrinsic:fabs", "signed": "abs", "unsigned": "copy"},
+    elementwise=True,
+)
+
+
+def _checked_floor_div(a: Any, b: Any) -> Any:
+    _require_nonzero(b)
+    with np.errstate(over="ignore"):
+        return np.floor_divide(a, b)
+
+
+def _checked_mod(a: Any, b: Any) -> Any:
+    _require_nonzero(b)
+    return np.mod(a, b)
+
+
+def _require_nonzero(divisor: Any) -> None:
+    if np.issubdtype(np.asarray(divisor).dtype, np.integer) and not np.all(divisor):
+        raise ZeroDivisionError("integer division by zero")
+
+
+# Python's division: the quotient is rounded down, the remainder takes the divisor's sign.
+floor_div = Op(
+    "floor_div",
+    type_of=same(2, REALS),
+    evaluate=_checked_floor_div,
+    jvp=zero_tangent,
+    llvm={"float": "expand", "signed": "floor_div", "unsigned": "checked_udiv"},
+    code="lg_floor_div({0}, {1})",
+    elementwise=True,
+    checked=True,
+    differentiable=False,
+    cost=8.0,
+    expand=lambda y: _float_floor_div(*y.operands),
+)
+mod = Op(
+    "mod",
+    type_of=same(2, REALS),
+    evaluate=_checked_mod,
+    jvp=lambda y, da, db: add_tangents(da, None if db is None else -(floor_div(*y.operands) * db)),
+    llvm={"float": "expand", "signed": "floor_mod", "unsigned": "checked_urem"},
+    code="lg_mod({0}, {1})",
+    elementwise=True,
+    checked=True,
+    cost=8.0,
+    expand=lambda y: _float_mod(*y.operands),
+)
+fmod = Op(
+    "fmod",
+    type_of=same(2, FLOATS),
+    evaluate=np.fmod,
+    jvp=lambda y, da, db: add_tangents(
+        da, None if db is None else -(trunc((y.operands[0] - y) / y.operands[1] + copysign(0.5, y.operands[0])) * db)
+    ),
+    llvm={"float": "math:fmod"},
+    code="fmod({0}, {1})",
+    elementwise=True,
+    cost=10.0,
+)
+
+
+def _float_mod(a: Node, b: Node) -> Node:
+    """The C remainder, moved by one divisor where the signs differ; a zero takes the divisor's sign."""
+    remainder = fmod(a, b)
+    differs = (remainder < 0.0) ^ (b < 0.0)
+    moved = select(differs, remainder + b, remainder)
+    return select(equal(remainder, 0.0), copysign(zero(a.type), b), moved)
+
+
+def _float_floor_div(a: Node, b: Node) -> Node:
+    """As NumPy divides: from the exact remainder, so that the quotient is never off by one."""
+    remainder = fmod(a, b)
+    differs = not_equal(remainder, 0.0) & ((remainder < 0.0) ^ (b < 0.0))
+    quotient = (a - remainder) / b
+    quotient = select(differs, quotient - 1.0, quotient)
+    down = floor(quotient)
+    rounded = select(quotient - down > 0.5, down + 1.0, down)
+    signed = select(equal(quotient, 0.0), copysign(zero(a.type), a / b), rounded)
+    return select(equal(b, 0.0), a / b, signed)
+
+
+# --- comparison ----------------------------------------------------------------------------------------------------
+
+
+def _comparison(name: str, function: Any, symbol: str, float_code: str, signed: str, unsigned: str, kinds: Any) -> Op:
+    return Op(
+        name,
+        type_of=predicate(2, kinds),
+        evaluate=function,
+        jvp=zero_tangent,
+        code=f"({{0}} {symbol} {{1}})",
+        llvm={
+            "float": f"fcmp {float_code} {{T}} {{0}}, {{1}}",
+            "signed": f"icmp {signed} {{T}} {{0}}, {{1}}",
+            "unsigned": f"icmp {unsigned} {{T}} {{0}}, {{1}}",
+            "bool": f"icmp {unsigned} {{T}} {{0}}, {{1}}",
+        },
+        elementwise=True,
+        differentiable=False,
+    )
+
+
+equal = _comparison("equal", np.equal, "==", "oeq", "eq", "eq", ANY)
+not_equal = _comparison("not_equal", np.not_equal, "!=", "une", "ne", "ne", ANY)
+less = _comparison("less", np.less, "<", "olt", "slt", "ult", REALS)
+less_equal = _comparison("less_equal", np.less_equal, "<=", "ole", "sle", "ule", REALS)
+greater = _comparison("greater", np.greater, ">", "ogt", "sgt", "ugt", REALS)
+greater_equal = _comparison("greater_equal", np.greater_equal, ">=", "oge", "sge", "uge", REALS)
+is_nan = Op(
+    "is_nan",
+    type_of=predicate(1, INEXACT),
+    evaluate=np.isnan,
+    jvp=zero_tangent,
+    code="isnan({0})",
+    llvm={"float": "fcmp uno {T} {0}, {0}"},
+    elementwise=True,
+    differentiable=False,
+)
+is_infinite = Op(
+    "is_infinite",
+    type_of=predicate(1, INEXACT),
+    evaluate=np.isinf,
+    jvp=zero_tangent,
+    code="isinf({0})",
+    expand=lambda y: equal(abs(y.operands[0]), float("inf")),
+    elementwise=True,
+    differentiable=False,
+)
+is_finite = Op(
+    "is_finite",
+    type_of=predicate(1, INEXACT),
+    evaluate=np.isfinite,
+    jvp=zero_tangent,
+    code="isfinite({0})",
+    expand=lambda y: abs(y.operands[0]) < float("inf"),
+    elementwise=True,
+    differentiable=False,
+)
+
+# --- logic and bits ------------------------------------------------------------------------------------------------
+
+
+def _bitwise(name: str, function: Any, symbol: str, instruction: str) -> Op:
+    text = f"{instruction} {{T}} {{0}}, {{1}}"
+    return Op(
+        name,
+        type_of=same(2, BITS),
+        evaluate=function,
+        jvp=zero_tangent,
+        code=f"({{0}} {symbol} {{1}})",
+        llvm={"bool": text, "signed": text, "unsigned": text},
+        elementwise=True,
+        differentiable=False,
+    )
+
+
+bit_and = _bitwise("bit_and", np.bitwise_and, "&", "and")
+bit_or = _bitwise("bit_or", np.bitwise_or, "|", "or")
+bit_xor = _bitwise("bit_xor", np.bitwise_xor, "^", "xor")
+bit_not = Op(
+    "bit_not",
+    type_of=same(1, BITS),
+    evaluate=np.invert,
+    jvp=zero_tangent,
+    code="(~{0})",
+    llvm={kind: "xor {T} {0}, {ones}" for kind in BITS},
+    elementwise=True,
+    differentiable=False,
+)
+# A shift by the width or more gives zero (or all sign bits), and a negative count is such a shift too.
+shift_left = Op(
+    "shift_left",
+    type_of=same(2, INTEGERS),
+    evaluate=np.left_shift,
+    jvp=zero_tangent,
+    code="lg_shift_left({0}, {1})",
+    llvm={"signed": "shift:shl", "unsigned": "shift:shl"},
+    elementwise=True,
+    differentiable=False,
+)
+shift_right = Op(
+    "shift_right",
+    type_of=same(2, INTEGERS),
+    evaluate=np.right_shift,
+    jvp=zero_tangent,
+    code="lg_shift_right({0}, {1})",
+    llvm={"signed": "shift:ashr", "unsigned": "shift:lshr"},
+    elementwise=True,
+    differentiable=False,
+)
+
+# --- choice --------------------------------------------------------------------------------------------------------
+
+
+def _select_type(condition: Type, then: Type, otherwise: Type) -> Type:
+    if then is not otherwise:
+        raise TypeRuleError("the two choices have different types")
+    scalar = scalar_of(then)
+    if scalar is None:
+        raise TypeRuleError("a choice between aggregates", help="use cond, or select each member")
+    if condition is not bool_ and condition is not with_scalar(then, bool_):
+        raise TypeRuleError("the condition does not fit the choices", expected=f"bool or {with_scalar(then, bool_)}")
+    return then
+
+
+def _evaluate_select(condition: Any, then: Any, otherwise: Any) -> Any:
+    return np.where(condition, then, otherwise)
+
+
+def _select_jvp(y: Node, dcondition: None, dthen: Node | None, dotherwise: Node | None) -> Node | None:
+    if dthen is None and dotherwise is None:
+        return None
+    return select(y.operands[0], or_zero(dthen, y.type), or_zero(dotherwise, y.type))
+
+
+select = Op(
+    "select",
+    type_of=_select_type,
+    evaluate=_evaluate_select,
+    jvp=_select_jvp,
+    transpose=lambda y, ct, c, a, b: (
+        None,
+        select(y.operands[0], ct, zero(ct.type)) if a else None,
+        select(y.operands[0], zero(ct.type), ct) if b else None,
+    ),
+    linear_in=(1, 2),
+    code="({0} ? {1} : {2})",
+    llvm={kind: "select {B} {0}, {T} {1}, {T} {2}" for kind in ("bool", "signed", "unsigned", "float")},
+    elementwise=True,
+)
+
+
+def _extremum_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
+    """The derivative of the operand that was taken; at a tie, half of each."""
+    if da is None and db is None:
+        return None
+    a, b = y.operands
+    first, second = or_zero(da, y.type), or_zero(db, y.type)
+    taken = less(a, b) if y.op in (min, minimum) else greater(a, b)
+    return select(equal(a, b), (first + second) * 0.5, select(taken, first, second))
+
+
+def _extremum(name: str, function: Any, relation: str, code: str, expand: Any = None) -> Op:
+    integer = {"signed": f"s{relation}", "unsigned": f"u{relation}"}
+    return Op(
+        name,
+        type_of=same(2, REALS),
+        evaluate=function,
+        jvp=_extremum_jvp,
+        code=code,
+        llvm={"float": f"compare:{name}", **{kind: f"intrinsic:{text}" for kind, text in integer.items()}},
+        elementwise=True,
+    )
+
+
+# Python's min and max: the second operand is taken only when it compares below (above) the first.
+min = _extremum("min", lambda a, b: np.where(np.less(b, a), b, a), "min", "({1} < {0} ? {1} : {0})")
+max = _extremum("max", lambda a, b: np.where(np.greater(b, a), b, a), "max", "({1} > {0} ? {1} : {0})")
+# NumPy's minimum and maximum: a NaN in either operand is the result.
+minimum = _extremum("minimum", np.minimum, "min", "lg_minimum({0}, {1})")
+maximum = _extremum("maximum", np.maximum, "max", "lg_maximum({0}, {1})")
+clamp = Op(
+    "clamp",
+    type_of=same(3, REALS),
+    evaluate=lambda x, low, high: np.minimum(np.maximum(x, low), high),
+    expand=lambda y: minimum(maximum(y.operands[0], y.operands[1]), y.operands[2]),
+    code="clamp({0}, {1}, {2})",
+    elementwise=True,
+)
+
+# --- rounding ------------------------------------------------------------------------------------------------------
+
+
+def _rounding(name: str, function: Any, intrinsic: str, code: str) -> Op:
+    return Op(
+        name,
+        type_of=same(1, FLOATS),
+        evaluate=function,
+        jvp=zero_tangent,
+        code=code,
+        llvm={"float": f"intrinsic:{intrinsic}"},
+        elementwise=True,
+        differentiable=False,
+    )
+
+
+floor = _rounding("floor", np.floor, "floor", "floor({0})")
+ceil = _rounding("ceil", np.ceil, "ceil", "ceil({0})")
+trunc = _rounding("trunc", np.trunc, "trunc", "trunc({0})")
+round = _rounding("round", np.rint, "roundeven", "rint({0})")  # half to even
+fract = Op(
+    "fract",
+    type_of=same(1, FLOATS),
+    evaluate=lambda x: x - np.floor(x),
+    jvp=lambda y, dx: dx,
+    expand=lambda y: y.operands[0] - floor(y.operands[0]),
+    code="({0} - floor({0}))",
+    elementwise=True,
+)
+
+
+def _expand_sign(y: Node) -> Node:
+    (x,) = y.operands
+    scalar = scalar_of(x.type)
+    assert scalar is not None
+    one = filled(1.0 if scalar.kind == "float" else 1, x.type)
+    if scalar.kind == "unsigned":
+        return select(equal(x, 0), x, one)
+    nothing = zero(x.type)
+    # A zero or NaN is its own sign.
+    return select(x > nothing, one, select(x < nothing, -one, x if scalar.kind == "float" else nothing))
+
+
+sign = Op(
+    "sign",
+    type_of=same(1, REALS),
+    evaluate=lambda x: np.where(np.equal(x, 0), x, np.sign(x)),
+    jvp=zero_tangent,
+    expand=_expand_sign,
+    code="lg_sign({0})",
+    elementwise=True,
+    differentiable=False,
+)
+copysign = Op(
+    "copysign",
+    type_of=same(2, FLOATS),
+    evaluate=np.copysign,
+    jvp=lambda y, dx, ds: None if dx is None else copysign(filled(1.0, y.type), y.operands[0]) * copysign(
+        filled(1.0, y.type), y.operands[1]
+    ) * dx,
+    code="copysign({0}, {1})",
+    llvm={"float": "intrinsic:copysign"},
+    elementwise=True,
+)
+
+# --- casts and complex parts ---------------------------------------------------------------------------------------
+
+
+def _cast_type(source: Type, *, type: Type) -> Type:
+    scalar, target = scalar_of(source), type
+    if scalar is None or not isinstance(target, Scalar):
+        raise TypeRuleError("a cast goes from scalar to scalar", found=f"{source} to {type}")
+    if scalar.kind == "complex" and target.kind != "complex":
+        raise TypeRuleError(f"a {scalar} is no {target}", help="take real(x) or imag(x) first")
+    return with_scalar(source, target)
+
+
+def _evaluate_cast(value: Any, *, type: Scalar) -> Any:
+    array = np.asarray(value)
+    if type.kind in INTEGER_KINDS and array.dtype.kind == "f":
+        _require_integral_range(array, type)
+    with np.errstate(over="ignore"):
+        return array.astype(type.dtype)
+
+
+def _require_integral_range(array: Any, type: Scalar) -> None:
+    low = -(2.0 ** (type.bits - 1)) if type.kind == "signed" else 0.0
+    high = 2.0 ** (type.bits - 1 if type.kind == "signed" else type.bits)
+    whole = np.trunc(array.astype(np.float64))
+    if not np.all((whole >= low) & (whole < high)):
+        raise OverflowError(f"a value that no {type} can hold")
+
+
+def _cast_jvp(y: Node, dx: Node | None) -> Node | None:
+    scalar = scalar_of(y.type)
+    if dx is None or scalar is None or scalar.kind not in INEXACT:
+        return None
+    return cast(dx, type=scalar)
+
+
+def _cast_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
+    (x,) = y.operands
+    source, target = scalar_of(x.type), scalar_of(y.type)
+    assert source is not None and target is not None
+    if target.kind == "complex" and source.kind != "complex":
+        ct = real(ct)
+    return (ct if ct.type is x.type else cast(ct, type=source),)
+
+
+# NaN, infinity and values out of range cannot become integers: the cast reports them.
+cast = Op(
+    "cast",
+    type_of=_cast_type,
+    evaluate=_evaluate_cast,
+    jvp=_cast_jvp,
+    transpose=_cast_transpose,
+    linear_in=(0,),
+    code="(({type}){0})",
+    llvm={kind: "cast" for kind in ("bool", "signed", "unsigned", "float")},
+    elementwise=True,
+    checked=True,
+)
+
+
+def _complex_type(re: Type, im: Type) -> Type:
+    type = same(2, FLOATS)(re, im)
+    scalar = scalar_of(type)
+    assert scalar is not None
+    if scalar.bits == 16:
+        raise TypeRuleError("no complex type has 16-bit parts", help="cast to f32 first")
+    return with_scalar(type, _COMPLEX[scalar.name])
+
+
+def _part_type(type: Type) -> Type:
+    scalar = scalar_of(same(1, ("complex",))(type))
+    assert scalar is not None
+    return with_scalar(type, scalar.real)
+
+
+_COMPLEX = {"f32": c64, "f64": c128}
+
+make_complex = Op(
+    "make_complex",
+    type_of=_complex_type,
+    evaluate=lambda re, im: _join_parts(re, im),
+    jvp=lambda y, dre, dim: None
+    if dre is None and dim is None
+    else make_complex(or_zero(dre, y.operands[0].type), or_zero(dim, y.operands[0].type)),
+    transpose=lambda y, ct, a, b: (real(ct) if a else None, -imag(ct) if b else None),
+    linear_in=(0, 1),
+    elementwise=True,
+)
+
+
+def _join_parts(re: Any, im: Any) -> Any:
+    """Not re + 1j*im, which spoils infinities and signed zeros."""
+    re, im = np.asarray(re), np.asarray(im)
+    joined = np.empty(re.shape, np.complex64 if re.dtype == np.float32 else np.complex128)
+    joined.real, joined.imag = re, im
+    return joined
+
+
+# Transposes pair by Re(ct * x): the transpose of imag is multiplication by -i.
+real = Op(
+    "real",
+    type_of=_part_type,
+    evaluate=np.real,
+    jvp=lambda y, dx: None if dx is None else real(dx),
+    transpose=lambda y, ct, x: (make_complex(ct, zero(ct.type)),),
+    linear_in=(0,),
+    elementwise=True,
+)
+imag = Op(
+    "imag",
+    type_of=_part_type,
+    evaluate=np.imag,
+    jvp=lambda y, dx: None if dx is None else imag(dx),
+    transpose=lambda y, ct, x: (make_complex(zero(ct.type), -ct),),
+    linear_in=(0,),
+    elementwise=True,
+)
+conj = Op(
+    "conj",
+    type_of=same(1, ("complex",)),
+    evaluate=np.conj,
+    jvp=lambda y, dx: None if dx is None else conj(dx),
+    transpose=lambda y, ct, x: (conj(ct),),
+    linear_in=(0,),
+    elementwise=True,
+)
+detach = Op(
+    "detach",
+    type_of=lambda type: type,
+    evaluate=lambda x: x,
+    jvp=zero_tangent,
+    code="{0}",
+    llvm={kind: "copy" for kind in ("bool", "signed", "unsigned", "float")},
+    elementwise=True,
+    cost=0.0,
+)

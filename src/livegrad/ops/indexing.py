@@ -1,0 +1,104 @@
+"""Reads of tensors by computed index, and their transpose: additions at computed indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, Tensor, Type, i32, i64, shape_of
+from livegrad.ops.movement import require_tensor
+from livegrad.ops.rules import or_zero, zero
+
+
+def _index_shape(tensor: Tensor, indices: tuple[Type, ...]) -> tuple[bool, tuple[Any, ...]]:
+    """Whether the indices are tensors, and the shape they share."""
+    if len(indices) != tensor.rank:
+        raise TypeRuleError(f"{tensor} takes {tensor.rank} indices", found=str(len(indices)))
+    for index in indices:
+        scalar = index.element if isinstance(index, Tensor) else index
+        if scalar not in (i32, i64):
+            raise TypeRuleError("an index is an i32 or i64, or a tensor of them", found=str(index))
+        if shape_of(index) != shape_of(indices[0]) or isinstance(index, Tensor) != isinstance(indices[0], Tensor):
+            raise TypeRuleError("indices of different shapes", help="broadcast them to one shape")
+    lifted = bool(indices) and isinstance(indices[0], Tensor)
+    return lifted, shape_of(indices[0]) if indices else ()
+
+
+def _lookup_type(source: Type, *indices: Type) -> Type:
+    tensor = require_tensor(source)
+    lifted, shape = _index_shape(tensor, indices)
+    return Tensor(tensor.element, shape) if lifted else tensor.element
+
+
+def require_indices(shape: tuple[int, ...], indices: tuple[Any, ...]) -> None:
+    for axis, (index, size) in enumerate(zip(indices, shape, strict=True)):
+        wrong = (np.asarray(index) < 0) | (np.asarray(index) >= size)
+        if np.any(wrong):
+            first = np.asarray(index)[wrong].reshape(-1)[0] if np.ndim(index) else index
+            raise IndexError(f"index {int(first)} is out of range for axis {axis} of size {size}")
+
+
+def _evaluate_lookup(tensor: Any, *indices: Any) -> Any:
+    require_indices(tensor.shape, indices)
+    return tensor[tuple(np.asarray(index, np.int64) for index in indices)]
+
+
+def _lookup_transpose(y: Node, ct: Node, *linear: bool) -> tuple[Node | None, ...]:
+    tensor, *indices = y.operands
+    return (scatter_add(zero(tensor.type), ct, *indices), *[None] * len(indices))
+
+
+lookup = Op(
+    "lookup",
+    type_of=_lookup_type,
+    evaluate=_evaluate_lookup,
+    jvp=lambda y, dx, *_: None if dx is None else lookup(dx, *y.operands[1:]),
+    transpose=_lookup_transpose,
+    linear_in=(0,),
+    checked=True,
+    cost=4.0,
+)
+
+
+def _scatter_add_type(base: Type, updates: Type, *indices: Type) -> Type:
+    tensor = require_tensor(base)
+    lifted, shape = _index_shape(tensor, indices)
+    expected: Scalar | Tensor = Tensor(tensor.element, shape) if lifted else tensor.element
+    if updates is not expected:
+        raise TypeRuleError("updates do not fit the indices", expected=str(expected), found=str(updates))
+    return tensor
+
+
+def _evaluate_scatter_add(base: Any, updates: Any, *indices: Any) -> Any:
+    require_indices(base.shape, indices)
+    result = np.array(base)
+    np.add.at(result, tuple(np.asarray(index, np.int64) for index in indices), updates)
+    return result
+
+
+def _scatter_add_jvp(y: Node, dbase: Node | None, dupdates: Node | None, *_: None) -> Node | None:
+    if dbase is None and dupdates is None:
+        return None
+    base, updates, *indices = y.operands
+    return scatter_add(or_zero(dbase, base.type), or_zero(dupdates, updates.type), *indices)
+
+
+# Additions at the same index happen in the order of the updates, whatever the number of threads.
+scatter_add = Op(
+    "scatter_add",
+    type_of=_scatter_add_type,
+    evaluate=_evaluate_scatter_add,
+    jvp=_scatter_add_jvp,
+    transpose=lambda y, ct, base, updates, *_: (
+        ct if base else None,
+        lookup(ct, *y.operands[2:]) if updates else None,
+        *[None] * (len(y.operands) - 2),
+    ),
+    linear_in=(0, 1),
+    checked=True,
+    cost=8.0,
+)

@@ -1,0 +1,243 @@
+"""Sums, products, extrema and other folds along axes of tensors, and running folds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Size, Tensor, Type, i64, shape_of
+from livegrad.ops.elementwise import cast, equal, select
+from livegrad.ops.movement import broadcast, concatenate, require_tensor, slice_
+from livegrad.ops.rules import NUMBERS, REALS, filled, zero, zero_tangent
+
+_KINDS = {"sum": NUMBERS, "prod": NUMBERS, "max": REALS, "min": REALS, "any": ("bool",), "all": ("bool",)}
+_FOLDS: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
+
+
+def _kept(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, ...]:
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+
+
+def _reduce_type(source: Type, *, kind: str, axes: tuple[int, ...]) -> Type:
+    tensor = require_tensor(source)
+    if kind not in _KINDS:
+        raise TypeRuleError(f"no reduction `{kind}`", expected="one of " + ", ".join(_KINDS))
+    if tensor.element.kind not in _KINDS[kind]:
+        raise TypeRuleError(f"no {kind} of {tensor.element}", expected=" or ".join(_KINDS[kind]))
+    if list(axes) != sorted(set(axes)) or any(not 0 <= axis < tensor.rank for axis in axes):
+        raise TypeRuleError("axes must be different dimensions, in order", found=f"{axes} for {tensor}")
+    if kind in ("max", "min") and any(tensor.shape[axis] == 0 for axis in axes):
+        raise TypeRuleError(f"the {kind} of nothing", found=str(tensor), help="there is no value to give for it")
+    return Tensor(tensor.element, _kept(tensor.shape, axes))
+
+
+def _evaluate_reduce(value: Any, *, kind: str, axes: tuple[int, ...]) -> Any:
+    if kind in ("sum", "prod"):
+        # NumPy adds float16 in float32 as our backends do; integers keep their width.
+        wide = np.float32 if value.dtype == np.float16 else value.dtype
+        return _FOLDS[kind](value, axis=axes, dtype=wide).astype(value.dtype)
+    return _FOLDS[kind](value, axis=axes)
+
+
+def spread_back(value: Node, shape: tuple[Size, ...], axes: tuple[int, ...]) -> Node:
+    """A reduced value over the shape it was reduced from."""
+    return broadcast(value, shape=shape, axes=tuple(axis for axis in range(len(shape)) if axis not in axes))
+
+
+def _reduce_jvp(y: Node, dx: Node | None) -> Node | None:
+    if dx is None:
+        return None
+    (x,) = y.operands
+    kind, axes = y.attribute("kind"), y.attribute("axes")
+    if kind == "sum":
+        return reduce(dx, kind="sum", axes=axes)
+    if kind == "prod":
+        return reduce(dx * _others(x, axes), kind="sum", axes=axes)
+    if kind in ("any", "all"):
+        return None
+    # Elements that tie for the extremum share the derivative evenly.
+    element = x.type.element if isinstance(x.type, Tensor) else None
+    hit = cast(equal(x, spread_back(y, shape_of(x.type), axes)), type=element)
+    return reduce(dx * hit, kind="sum", axes=axes) / reduce(hit, kind="sum", axes=axes)
+
+
+def _others(x: Node, axes: tuple[int, ...]) -> Node:
+    """For each element the product of all others: right also where elements are zero."""
+    shape = shape_of(x.type)
+    result: Node | None = None
+    rest = x
+    for axis in axes:
+        before = cumulative(rest, kind="prod", axis=axis, reverse=False, exclusive=True)
+        after = cumulative(rest, kind="prod", axis=axis, reverse=True, exclusive=True)
+        part = before * after
+        result = part if result is None else result * part
+        reduced = reduce(rest, kind="prod", axes=(axis,))
+        rest = spread_back(reduced, shape, (axis,))
+    return filled(1.0, x.type) if result is None else result
+
+
+def _reduce_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
+    return (spread_back(ct, shape_of(y.operands[0].type), y.attribute("axes")),)
+
+
+reduce = Op(
+    "reduce",
+    type_of=_reduce_type,
+    evaluate=_evaluate_reduce,
+    jvp=_reduce_jvp,
+    transpose=_reduce_transpose,
+    linear_in=(0,),
+)
+
+
+def _arg_reduce_type(source: Type, *, kind: str, axis: int) -> Type:
+    tensor = require_tensor(source)
+    if kind not in ("argmax", "argmin"):
+        raise TypeRuleError(f"no reduction `{kind}`", expected="argmax or argmin")
+    if tensor.element.kind not in (*REALS, "bool") or not 0 <= axis < tensor.rank:
+        raise TypeRuleError(f"no {kind} of {tensor} along axis {axis}")
+    if tensor.shape[axis] == 0:
+        raise TypeRuleError(f"the {kind} of nothing", found=str(tensor))
+    return Tensor(i64, _kept(tensor.shape, (axis,)))
+
+
+arg_reduce = Op(
+    "arg_reduce",
+    type_of=_arg_reduce_type,
+    evaluate=lambda value, *, kind, axis: (np.argmax if kind == "argmax" else np.argmin)(value, axis=axis),
+    jvp=zero_tangent,
+    differentiable=False,
+)
+
+_RUNNING: dict[str, Any] = {
+    "sum": np.add.accumulate,
+    "prod": np.multiply.accumulate,
+    "max": np.maximum.accumulate,
+    "min": np.minimum.accumulate,
+}
+
+
+def _cumulative_type(source: Type, *, kind: str, axis: int, reverse: bool, exclusive: bool) -> Type:
+    tensor = require_tensor(source)
+    if kind not in _RUNNING or tensor.element.kind not in _KINDS[kind] or not 0 <= axis < tensor.rank:
+        raise TypeRuleError(f"no running {kind} of {tensor} along axis {axis}")
+    if exclusive and kind not in ("sum", "prod"):
+        raise TypeRuleError(f"an exclusive running {kind} has no first value")
+    return tensor
+
+
+def _evaluate_cumulative(value: Any, *, kind: str, axis: int, reverse: bool, exclusive: bool) -> Any:
+    turned = np.flip(value, axis) if reverse else value
+    running = _RUNNING[kind](turned, axis=axis, dtype=value.dtype)
+    if exclusive:
+        first = np.full_like(np.take(running, [0], axis) if running.shape[axis] else running, 0 if kind == "sum" else 1)
+        running = np.concatenate([first, np.delete(running, -1, axis)], axis) if running.shape[axis] else running
+    return np.flip(running, axis) if reverse else running
+
+
+def shifted(x: Node, axis: int, reverse: bool, first: float) -> Node:
+    """Each element's predecessor along an axis, and `first` where there is none."""
+    shape = shape_of(x.type)
+    rank = len(shape)
+    assert isinstance(x.type, Tensor)
+    edge = filled(first, Tensor(x.type.element, tuple(1 if i == axis else n for i, n in enumerate(shape))))
+    size = tuple(n - 1 if i == axis else n for i, n in enumerate(shape))
+    start = tuple(1 if i == axis and reverse else 0 for i in range(rank))
+    rest = slice_(x, start=start, size=size, step=(1,) * rank)
+    return concatenate(rest, edge, axis=axis) if reverse else concatenate(edge, rest, axis=axis)
+
+
+def _cumulative_jvp(y: Node, dx: Node | None) -> Node | None:
+    if dx is None:
+        return None
+    (x,) = y.operands
+    kind, axis, reverse = y.attribute("kind"), y.attribute("axis"), y.attribute("reverse")
+    if kind == "sum":
+        return cumulative(dx, **dict(y.attributes))
+    if shape_of(x.type)[axis] == 0:
+        return zero(x.type)
+    if kind == "prod":
+        full = y if not y.attribute("exclusive") else cumulative(x, kind=kind, axis=axis, reverse=reverse, exclusive=False)
+        tangent = recurrence(x, dx * shifted(full, axis, reverse, 1.0), axis=axis, reverse=reverse)
+        return shifted(tangent, axis, reverse, 0.0) if y.attribute("exclusive") else tangent
+    # Keep the running derivative while the extremum stands, take the new one where it moves, half of each at a tie.
+    before = shifted(y, axis, reverse, float("-inf") if kind == "max" else float("inf"))
+    tie = equal(x, before)
+    moved = x > before if kind == "max" else x < before
+    half, one, nothing = (filled(v, x.type) for v in (0.5, 1.0, 0.0))
+    weight = select(tie, half, select(moved, one, nothing))
+    return recurrence(1.0 - weight, weight * dx, axis=axis, reverse=reverse)
+
+
+def _cumulative_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
+    return (cumulative(ct, kind="sum", axis=y.attribute("axis"), reverse=not y.attribute("reverse"),
+                       exclusive=y.attribute("exclusive")),)
+
+
+cumulative = Op(
+    "cumulative",
+    type_of=_cumulative_type,
+    evaluate=_evaluate_cumulative,
+    jvp=_cumulative_jvp,
+    transpose=_cumulative_transpose,
+    linear_in=(0,),
+)
+
+
+def _recurrence_type(a: Type, b: Type, *, axis: int, reverse: bool) -> Type:
+    tensor = require_tensor(a)
+    if a is not b or tensor.element.kind not in NUMBERS or not 0 <= axis < tensor.rank:
+        raise TypeRuleError("factors and terms must be tensors of one type, with that axis")
+    return tensor
+
+
+def _evaluate_recurrence(a: Any, b: Any, *, axis: int, reverse: bool) -> Any:
+    factors, terms = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0)
+    result = np.empty_like(terms)
+    running = np.zeros_like(terms[0]) if len(terms) else None
+    for index in reversed(range(len(terms))) if reverse else range(len(terms)):
+        running = factors[index] * running + terms[index]
+        result[index] = running
+    return np.moveaxis(result, 0, axis)
+
+
+def _recurrence_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
+    if da is None and db is None:
+        return None
+    a, _ = y.operands
+    axis, reverse = y.attribute("axis"), y.attribute("reverse")
+    term = db
+    if da is not None:
+        product = da * shifted(y, axis, reverse, 0.0)
+        term = product if db is None else product + db
+    assert term is not None
+    return recurrence(a, term, axis=axis, reverse=reverse)
+
+
+def _recurrence_transpose(y: Node, ct: Node, a: bool, b: bool) -> tuple[Node | None, ...]:
+    factors, _ = y.operands
+    axis, reverse = y.attribute("axis"), y.attribute("reverse")
+    # Turned round, element i takes the factor of its successor.
+    return None, recurrence(shifted(factors, axis, not reverse, 0.0), ct, axis=axis, reverse=not reverse)
+
+
+# y[i] = a[i] * y[i-1] + b[i], with y[-1] = 0: what running products and extrema differentiate to.
+recurrence = Op(
+    "recurrence",
+    type_of=_recurrence_type,
+    evaluate=_evaluate_recurrence,
+    jvp=_recurrence_jvp,
+    transpose=_recurrence_transpose,
+    linear_in=(1,),
+)
+
+
+def count_true(x: Node, axes: tuple[int, ...]) -> Node:
+    """How many elements hold."""
+    return reduce(cast(x, type=i64), kind="sum", axes=axes)
+
+

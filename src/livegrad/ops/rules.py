@@ -1,0 +1,160 @@
+"""What op records share: type rules, ways to state a derivative, zeros.
+
+Every module of `ops/` builds its records from these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node, make_node
+from livegrad.ir.op import Op, TypeRule
+from livegrad.ir.types import (
+    UNIT,
+    Matrix,
+    Scalar,
+    Tensor,
+    Trace,
+    Tuple,
+    Type,
+    Vector,
+    bool_,
+    components,
+    scalar_of,
+    with_scalar,
+)
+
+NUMBERS = ("signed", "unsigned", "float", "complex")
+REALS = ("signed", "unsigned", "float")
+INTEGERS = ("signed", "unsigned")
+FLOATS = ("float",)
+INEXACT = ("float", "complex")
+BITS = ("bool", "signed", "unsigned")
+ANY = ("bool", "signed", "unsigned", "float", "complex")
+
+
+def same(count: int, kinds: tuple[str, ...]) -> TypeRule:
+    """`count` operands of one type, whose scalar is of these kinds; the result is of that type too."""
+
+    def rule(*types: Type) -> Type:
+        if len(types) != count:
+            raise TypeRuleError("wrong number of operands", expected=str(count), found=str(len(types)))
+        first = types[0]
+        scalar = scalar_of(first)
+        if scalar is None or scalar.kind not in kinds:
+            raise TypeRuleError("operand of the wrong kind", expected=" or ".join(kinds))
+        for other in types:
+            if other is not first:
+                raise TypeRuleError("operands of different types", help=_match_help(first, other))
+        return first
+
+    return rule
+
+
+def _match_help(first: Type, other: Type) -> str:
+    if scalar_of(first) is not scalar_of(other):
+        return "cast one of them: nothing is promoted silently"
+    return "broadcast one of them to the other's shape"
+
+
+def predicate(count: int, kinds: tuple[str, ...]) -> TypeRule:
+    """Like `same`, with truth values for a result."""
+    operands = same(count, kinds)
+
+    def rule(*types: Type) -> Type:
+        return with_scalar(operands(*types), bool_)
+
+    return rule
+
+
+def scale_by(*partials: Callable[..., Node]) -> Callable[..., Node | None]:
+    """The jvp whose partial derivatives are given, one for each operand, as functions of (result, *operands)."""
+
+    def jvp(node: Node, *tangents: Node | None) -> Node | None:
+        total: Node | None = None
+        for partial, tangent in zip(partials, tangents, strict=True):
+            if tangent is not None:
+                total = add_tangents(total, partial(node, *node.operands) * tangent)
+        return total
+
+    return jvp
+
+
+def add_tangents(first: Node | None, second: Node | None) -> Node | None:
+    """The sum of two differentials, either of which may be identically zero."""
+    if first is None or second is None:
+        return second if first is None else first
+    return add_values(first, second)
+
+
+def add_values(first: Node, second: Node) -> Node:
+    """The sum of two values of one differentiable type, member by member for aggregates."""
+    for value, other in ((first, second), (second, first)):
+        if _adds_into_nothing(other):
+            # An addition at an index goes straight into the other summand instead of into zeros first.
+            return make_node(other.op, (value, *other.operands[1:]), other.attributes)
+    if isinstance(first.type, Trace):
+        return Op.named("trace_sum")(first, second)
+    if scalar_of(first.type) is not None:
+        return first + second
+    if first.type is UNIT:
+        return first
+    get, make = Op.named("get"), Op.named("make")
+    members = [
+        add_values(get(first, index=index), get(second, index=index)) for index in range(len(components(first.type)))
+    ]
+    return make(*members, type=first.type)
+
+
+def _adds_into_nothing(value: Node) -> bool:
+    if value.op.name == "trace_add":
+        return value.operands[0].op.name == "trace_new"
+    return value.op.name == "scatter_add" and value.operands[0] is zero(value.type)
+
+
+def zero_tangent(node: Node, *tangents: Node | None) -> None:
+    """The jvp of an op that is constant wherever it is differentiable."""
+    return None
+
+
+def zero(type: Type) -> Node:
+    """The zero of any type.
+
+    >>> from livegrad.ir.types import Vector, f32
+    >>> zero(Vector(f32, 3)).type
+    vec<f32, 3>
+    """
+    match type:
+        case Scalar():
+            return constant({"bool": False, "float": 0.0, "complex": 0j}.get(type.kind, 0), type)
+        case Vector() | Matrix():
+            return Op.named("splat")(zero(type.element), type=type)
+        case Tensor(element=element, shape=shape):
+            return Op.named("broadcast")(zero(element), shape=shape, axes=())
+        case Trace():
+            return Op.named("trace_new")(type=type)
+    return Op.named("make")(*map(zero, components(type)), type=type)
+
+
+def filled(value: bool | int | float | complex, type: Type) -> Node:
+    """A scalar, vector, matrix or tensor with one number everywhere."""
+    scalar = scalar_of(type)
+    if scalar is None:
+        raise TypeRuleError(f"{type} cannot be filled with a number")
+    node = constant(value, scalar)
+    if isinstance(type, Tensor):
+        return Op.named("broadcast")(node, shape=type.shape, axes=())
+    return node if type is scalar else Op.named("splat")(node, type=type)
+
+
+def or_zero(tangent: Node | None, type: Type) -> Node:
+    """A tangent that may be identically zero, as a node."""
+    return zero(type) if tangent is None else tangent
+
+
+def tuple_of(types: tuple[Type, ...]) -> Type:
+    """What several results are returned as."""
+    return types[0] if len(types) == 1 else Tuple(types)
+

@@ -1,0 +1,112 @@
+"""Roots, exponentials, logarithms, trigonometry: elementwise ops on floats (and complex numbers where stated)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ops.elementwise import equal, select
+from livegrad.ops.rules import FLOATS, INEXACT, filled, same, scale_by, zero
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _unary(
+    name: str,
+    function: Any,
+    partial: Any,
+    *,
+    llvm: str | None = None,
+    kinds: tuple[str, ...] = FLOATS,
+    cost: float = 12.0,
+    code: str | None = None,
+    expand: Any = None,
+) -> Op:
+    return Op(
+        name,
+        type_of=same(1, kinds),
+        evaluate=function,
+        jvp=scale_by(partial),
+        code=code or f"{name}({{0}})",
+        llvm=None if expand is not None else {"float": llvm or f"math:{name}"},
+        expand=expand,
+        cost=cost,
+        elementwise=True,
+    )
+
+
+def _one(x: Node) -> Node:
+    return filled(1.0, x.type)
+
+
+sqrt = _unary("sqrt", np.sqrt, lambda y, x: 0.5 / y, llvm="intrinsic:sqrt", kinds=INEXACT, cost=6.0)
+rsqrt = _unary(
+    "rsqrt",
+    lambda x: 1 / np.sqrt(x),
+    lambda y, x: -0.5 * (y / x),
+    expand=lambda y: 1.0 / sqrt(y.operands[0]),
+    cost=12.0,
+)
+cbrt = _unary("cbrt", np.cbrt, lambda y, x: 1.0 / (3.0 * y * y))
+exp = _unary("exp", np.exp, lambda y, x: y, kinds=INEXACT)
+exp2 = _unary("exp2", np.exp2, lambda y, x: y * math.log(2.0))
+expm1 = _unary("expm1", np.expm1, lambda y, x: y + 1.0)
+log = _unary("log", np.log, lambda y, x: 1.0 / x, kinds=INEXACT)
+log2 = _unary("log2", np.log2, lambda y, x: 1.0 / (x * math.log(2.0)))
+log10 = _unary("log10", np.log10, lambda y, x: 1.0 / (x * math.log(10.0)))
+log1p = _unary("log1p", np.log1p, lambda y, x: 1.0 / (x + 1.0))
+sin = _unary("sin", np.sin, lambda y, x: cos(x), kinds=INEXACT)
+cos = _unary("cos", np.cos, lambda y, x: -sin(x), kinds=INEXACT)
+tan = _unary("tan", np.tan, lambda y, x: 1.0 + y * y, kinds=INEXACT)
+asin = _unary("asin", np.arcsin, lambda y, x: 1.0 / sqrt(1.0 - x * x))
+acos = _unary("acos", np.arccos, lambda y, x: -1.0 / sqrt(1.0 - x * x))
+atan = _unary("atan", np.arctan, lambda y, x: 1.0 / (1.0 + x * x))
+sinh = _unary("sinh", np.sinh, lambda y, x: cosh(x), kinds=INEXACT)
+cosh = _unary("cosh", np.cosh, lambda y, x: sinh(x), kinds=INEXACT)
+tanh = _unary("tanh", np.tanh, lambda y, x: 1.0 - y * y, kinds=INEXACT)
+asinh = _unary("asinh", np.arcsinh, lambda y, x: 1.0 / sqrt(1.0 + x * x))
+acosh = _unary("acosh", np.arccosh, lambda y, x: 1.0 / (sqrt(x - 1.0) * sqrt(x + 1.0)))
+atanh = _unary("atanh", np.arctanh, lambda y, x: 1.0 / (1.0 - x * x))
+erf = _unary(
+    "erf",
+    lambda x: _erf(x).astype(np.asarray(x).dtype),
+    lambda y, x: (2.0 / math.sqrt(math.pi)) * exp(-(x * x)),
+)
+
+
+def _binary(name: str, function: Any, partials: tuple[Any, Any], cost: float, kinds: tuple[str, ...] = FLOATS) -> Op:
+    return Op(
+        name,
+        type_of=same(2, kinds),
+        evaluate=function,
+        jvp=scale_by(*partials),
+        code=f"{name}({{0}}, {{1}})",
+        llvm={"float": f"math:{name}"},
+        cost=cost,
+        elementwise=True,
+    )
+
+
+def _pow_by_base(y: Node, x: Node, exponent: Node) -> Node:
+    # x**0 is 1 for every x, so its slope is 0 even at x = 0, where x**(0-1) is infinite.
+    flat = equal(exponent, 0.0)
+    return select(flat, zero(x.type), exponent * pow(x, select(flat, _one(x), exponent - 1.0)))
+
+
+def _pow_by_exponent(y: Node, x: Node, exponent: Node) -> Node:
+    at_zero = equal(x, 0.0)
+    return select(at_zero, zero(x.type), y * log(select(at_zero, _one(x), x)))
+
+
+atan2 = _binary(
+    "atan2",
+    np.arctan2,
+    (lambda r, y, x: x / (x * x + y * y), lambda r, y, x: -(y / (x * x + y * y))),
+    cost=20.0,
+)
+hypot = _binary("hypot", np.hypot, (lambda r, x, y: x / r, lambda r, x, y: y / r), cost=10.0)
+pow = _binary("pow", np.power, (_pow_by_base, _pow_by_exponent), cost=25.0)

@@ -1,0 +1,1 @@
+"""Transformations of meaning, each from value IR to value IR."""

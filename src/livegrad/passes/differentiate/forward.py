@@ -1,0 +1,213 @@
+"""Forward mode: values and tangents computed side by side, through calls, branches, loops and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from livegrad.ir.node import Function, Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Type, differential_of, is_differentiable
+from livegrad.ir.walk import substitute
+from livegrad.ops.aggregate import get, make_tuple
+from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch, while_loop
+from livegrad.passes.differentiate.propagate import (
+    ControlRule,
+    active_flags,
+    active_nodes,
+    derivable,
+    propagate,
+    spread,
+    union,
+    with_tangent_parameters,
+)
+from livegrad.passes.differentiate.tangents import Tangent, pack_results, result_nodes, result_tangent
+
+
+@lru_cache(maxsize=1024)
+def push_forward(function: Function, active: tuple[bool, ...]) -> tuple[Function, tuple[bool, ...]]:
+    """(arguments, tangents of the active ones) → (results, tangents of those that have one), and which those are."""
+    function = derivable(function)
+    tangents, known = with_tangent_parameters(function, active)
+    duals = propagate(function.name, function.results, known, RULES)
+    flags = active_flags([tangent for _, tangent in duals])
+    results = [primal for primal, _ in duals]
+    results += active_nodes([t for _, t in duals], function.results, flags)
+    return Function(f"{function.name}.fwd", function.parameters + tangents, tuple(results)), flags
+
+
+def with_result_tangents(function: Function, active: tuple[bool, ...], wanted: Sequence[bool]) -> Function:
+    """`push_forward` with a tangent for each wanted result, zero where it is none."""
+    derived, flags = push_forward(function, active)
+    number = len(function.results)
+    tangents = spread(derived.results[number:], flags)
+    nodes = active_nodes(tangents, function.results, wanted)
+    return Function(derived.name, derived.parameters, (*derived.results[:number], *nodes))
+
+
+def _split_results(value: Node, number: int, flags: Sequence[bool]) -> tuple[Node, Tangent]:
+    nodes = result_nodes(value, number + sum(flags))
+    return pack_results(nodes[:number]), result_tangent(spread(nodes[number:], flags))
+
+
+def _call(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    function: Function = node.attribute("function")
+    active = active_flags(tangents)
+    derived, flags = push_forward(function, active)
+    value = call(*primals, *active_nodes(tangents, primals, active), function=derived)
+    return _split_results(value, len(function.results), flags)
+
+
+def _branches(
+    node: Node,
+    primals: tuple[Node, ...],
+    tangents: tuple[Tangent, ...],
+    functions: tuple[Function, ...],
+    rebuild: Callable[[tuple[Node, ...], tuple[Function, ...]], Node],
+) -> tuple[Node, Tangent]:
+    active = active_flags(tangents[1:])
+    flags = union(*(push_forward(function, active)[1] for function in functions))
+    derived = tuple(with_result_tangents(function, active, flags) for function in functions)
+    value = rebuild((*primals, *active_nodes(tangents[1:], primals[1:], active)), derived)
+    return _split_results(value, len(functions[0].results), flags)
+
+
+def _cond(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    functions = (node.attribute("then"), node.attribute("otherwise"))
+    return _branches(
+        node, primals, tangents, functions, lambda operands, fs: cond(*operands, then=fs[0], otherwise=fs[1])
+    )
+
+
+def _switch(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    return _branches(
+        node, primals, tangents, node.attribute("branches"), lambda operands, fs: switch(*operands, branches=fs)
+    )
+
+
+def carried_activity(
+    body: Function, initial: tuple[bool, ...], captured: tuple[bool, ...], derive: Callable[..., tuple[bool, ...]]
+) -> tuple[bool, ...]:
+    """Which carried values have a tangent at some trip: grown from the first trip until it stays."""
+    active = initial
+    while True:
+        grown = union(active, derive(body, (False, *active, *captured)))
+        if grown == active:
+            return active
+        active = grown
+
+
+def loop_operands(
+    primals: Sequence[Node], tangents: Sequence[Tangent], carried: int, flags: tuple[bool, ...], captured: tuple[bool, ...]
+) -> tuple[Node, ...]:
+    """Carried values, their tangents, captured values, their tangents."""
+    return (
+        *primals[:carried],
+        *active_nodes(tangents[:carried], primals[:carried], flags),
+        *primals[carried:],
+        *active_nodes(tangents[carried:], primals[carried:], captured),
+    )
+
+
+def loop_body(body: Function, carried: int, flags: tuple[bool, ...], captured: tuple[bool, ...]) -> Function:
+    """The derived body with its parameters in the order of `loop_operands`, after the index."""
+    derived = with_result_tangents(body, (False, *flags, *captured), flags)
+    own = len(body.parameters)
+    tangents = derived.parameters[own:]
+    moved = sum(flags)
+    order = [*body.parameters[: 1 + carried], *tangents[:moved], *body.parameters[1 + carried :], *tangents[moved:]]
+    return reordered(derived, order)
+
+
+def reordered(function: Function, order: Sequence[Node]) -> Function:
+    """The function with its parameters in another order; `order` names all of them."""
+    fresh = parameters_of([node.type for node in order])
+    results = substitute(function.results, dict(zip(order, fresh, strict=True)))
+    return Function(function.name, fresh, results)
+
+
+def _for_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    body, carried = node.attribute("body"), node.attribute("carried")
+    trips, *values = primals
+    own = tangents[1:]
+    captured = active_flags(own[carried:])
+    flags = carried_activity(body, active_flags(own[:carried]), captured, lambda f, a: push_forward(f, a)[1])
+    loop = for_loop(
+        trips,
+        *loop_operands(values, own, carried, flags, captured),
+        body=loop_body(body, carried, flags, captured),
+        carried=carried + sum(flags),
+        reverse=node.attribute("reverse"),
+    )
+    return _split_loop(loop, carried, flags)
+
+
+def _split_loop(loop: Node, carried: int, flags: tuple[bool, ...]) -> tuple[Node, Tangent]:
+    nodes = [get(loop, index=index) for index in range(carried + sum(flags))]
+    return make_tuple(*nodes[:carried]), tuple(spread(nodes[carried:], flags))
+
+
+def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    body, carried = node.attribute("body"), node.attribute("carried")
+    captured = active_flags(tangents[carried:])
+    flags = carried_activity(body, active_flags(tangents[:carried]), captured, lambda f, a: push_forward(f, a)[1])
+    operands = loop_operands(primals, tangents, carried, flags, captured)
+    loop = while_loop(
+        *operands,
+        condition=_widened(node.attribute("condition"), carried, sum(flags), [n.type for n in operands]),
+        body=loop_body(body, carried, flags, captured),
+        carried=carried + sum(flags),
+        limit=node.attribute("limit"),
+    )
+    return _split_loop(loop, carried, flags)
+
+
+def _widened(condition: Function, carried: int, more: int, types: list[Type]) -> Function:
+    """The condition with parameters for tangents, which it does not use, after the carried values."""
+    fresh = parameters_of(types)
+    place = [*range(carried), *range(carried + more, len(condition.parameters) + more)]
+    given = {own: fresh[index] for own, index in zip(condition.parameters, place, strict=True)}
+    return Function(condition.name, fresh, substitute(condition.results, given))
+
+
+def _map(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    function, lifted, summed = (node.attribute(name) for name in ("function", "lifted", "summed"))
+    active = active_flags(tangents)
+    derived, flags = push_forward(function, active)
+    value = map_(
+        *primals,
+        *active_nodes(tangents, primals, active),
+        function=derived,
+        lifted=(*lifted, *(flag for flag, on in zip(lifted, active, strict=True) if on)),
+        summed=(*summed, *(flag for flag, on in zip(summed, flags, strict=True) if on)),
+    )
+    return _split_results(value, len(function.results), flags)
+
+
+RULES: dict[Op, ControlRule] = {
+    call: _call,
+    cond: _cond,
+    switch: _switch,
+    for_loop: _for_loop,
+    while_loop: _while_loop,
+    map_: _map,
+}
+
+
+def jvp(function: Function) -> Function:
+    """(arguments, a tangent for each) → (results, a tangent for each).
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f64
+    >>> jvp(trace(lambda x: x * x, f64))
+    <function <lambda>.fwd(f64, f64) -> (f64, f64)>
+    """
+    types = function.parameter_types
+    active = tuple(map(is_differentiable, types))
+    derived = with_result_tangents(function, active, (True,) * len(function.results))
+    number = len(types)
+    fresh = parameters_of([*types, *map(differential_of, types)])
+    supply = iter(derived.parameters[number:])
+    given = dict(zip(derived.parameters[:number], fresh[:number], strict=True))
+    given |= {next(supply): fresh[number + index] for index, flag in enumerate(active) if flag}
+    return Function(derived.name, fresh, substitute(derived.results, given))

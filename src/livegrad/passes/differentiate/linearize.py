@@ -1,0 +1,354 @@
+"""Linearisation: a program split into its values and a part that is linear in the tangents, ready to be transposed.
+
+Loops remember in a trace what their linear part needs; maps compute it again, so nothing of them goes to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from livegrad.ir.function import captured_values, make_function
+from livegrad.ir.node import Function, Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Trace, Tuple, Type, i64
+from livegrad.ir.walk import substitute, toposort
+from livegrad.ops.aggregate import get, make_tuple, member
+from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch, while_loop
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.trace import trace_get, trace_new, trace_set
+from livegrad.passes.differentiate.forward import carried_activity
+from livegrad.passes.differentiate.propagate import (
+    ControlRule,
+    active_flags,
+    active_nodes,
+    derivable,
+    propagate,
+    spread,
+    union,
+    with_tangent_parameters,
+)
+from livegrad.passes.differentiate.tangents import Tangent, pack_results, result_nodes, result_tangent
+
+
+@dataclass(frozen=True)
+class Linearized:
+    """A function's values and its tangents as nodes over the same parameters.
+
+    `tangent_parameters` stand for the active parameters' tangents, after the function's own; `tangents` has an entry
+    for each result, None where it is identically zero.
+    """
+
+    function: Function
+    tangent_parameters: tuple[Node, ...]
+    primals: tuple[Node, ...]
+    tangents: tuple[Tangent, ...]
+
+    @property
+    def flags(self) -> tuple[bool, ...]:
+        return active_flags(self.tangents)
+
+
+@lru_cache(maxsize=1024)
+def linearize(function: Function, active: tuple[bool, ...]) -> Linearized:
+    """Values and tangents of a function whose active parameters have tangents."""
+    function = derivable(function)
+    parameters, known = with_tangent_parameters(function, active)
+    duals = propagate(function.name, function.results, known, RULES)
+    return Linearized(function, parameters, tuple(p for p, _ in duals), tuple(t for _, t in duals))
+
+
+@dataclass(frozen=True)
+class Split:
+    """The linear part on its own: what it needs of the values (`residuals`), and the tangents it gives."""
+
+    residuals: tuple[Node, ...]
+    tangents: tuple[Node, ...]
+
+
+def _split(linear: Linearized, wanted: Sequence[bool]) -> Split:
+    tangents = tuple(active_nodes(linear.tangents, linear.function.results, wanted))
+    return Split(captured_values(linear.tangent_parameters, tangents), tangents)
+
+
+# --- calls and branches ----------------------------------------------------------------------------------------------
+
+
+def _call(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    functions = (node.attribute("function"),)
+
+    def rebuild(operands: Sequence[Node], branches: tuple[Function, ...]) -> Node:
+        return call(*operands, function=branches[0])
+
+    return _linearize_branches(functions, primals, tangents, rebuild)
+
+
+def _cond(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    functions = (node.attribute("then"), node.attribute("otherwise"))
+
+    def rebuild(operands: Sequence[Node], branches: tuple[Function, ...]) -> Node:
+        return cond(primals[0], *operands, then=branches[0], otherwise=branches[1])
+
+    return _linearize_branches(functions, primals[1:], tangents[1:], rebuild)
+
+
+def _switch(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    def rebuild(operands: Sequence[Node], branches: tuple[Function, ...]) -> Node:
+        return switch(primals[0], *operands, branches=branches)
+
+    return _linearize_branches(node.attribute("branches"), primals[1:], tangents[1:], rebuild)
+
+
+def _linearize_branches(
+    functions: tuple[Function, ...],
+    primals: tuple[Node, ...],
+    tangents: tuple[Tangent, ...],
+    rebuild: Callable[[Sequence[Node], tuple[Function, ...]], Node],
+) -> tuple[Node, Tangent]:
+    """Each branch gives its residuals beside its results; the linear branches take them."""
+    active = active_flags(tangents)
+    linear = [linearize(function, active) for function in functions]
+    wanted = union(*(branch.flags for branch in linear))
+    splits = [_split(branch, wanted) for branch in linear]
+    slots, places = _shared_slots([split.residuals for split in splits])
+    number = len(functions[0].results)
+    forward = tuple(
+        Function(b.function.name, b.function.parameters, (*b.primals, *_fill(slots, split.residuals, place)))
+        for b, split, place in zip(linear, splits, places, strict=True)
+    )
+    nodes = result_nodes(rebuild(primals, forward), number + len(slots))
+    if not any(wanted):
+        return pack_results(nodes[:number]), None
+    linear_branches = tuple(
+        _linear_branch(b, split, place, slots) for b, split, place in zip(linear, splits, places, strict=True)
+    )
+    given = active_nodes(tangents, primals, active)
+    value = rebuild([*nodes[number:], *given], linear_branches)
+    parts = spread(result_nodes(value, sum(wanted)), wanted)
+    return pack_results(nodes[:number]), result_tangent(parts)
+
+
+def _shared_slots(residuals: list[tuple[Node, ...]]) -> tuple[list[Type], list[list[int]]]:
+    """Places for the residuals of branches of which only one runs: those of one type share."""
+    slots: list[Type] = []
+    places: list[list[int]] = []
+    for nodes in residuals:
+        free = list(range(len(slots)))
+        place = []
+        for node in nodes:
+            index = next((i for i in free if slots[i] is node.type), None)
+            if index is None:
+                index = len(slots)
+                slots.append(node.type)
+            else:
+                free.remove(index)
+            place.append(index)
+        places.append(place)
+    return slots, places
+
+
+def _fill(slots: list[Type], residuals: Sequence[Node], place: list[int]) -> list[Node]:
+    by_slot = dict(zip(place, residuals, strict=True))
+    return [by_slot[index] if index in by_slot else zero(type) for index, type in enumerate(slots)]
+
+
+def _linear_branch(branch: Linearized, split: Split, place: list[int], slots: list[Type]) -> Function:
+    fresh = parameters_of([*slots, *(node.type for node in branch.tangent_parameters)])
+    given = {node: fresh[index] for node, index in zip(split.residuals, place, strict=True)}
+    given |= dict(zip(branch.tangent_parameters, fresh[len(slots) :], strict=True))
+    return Function(f"{branch.function.name}.linear", fresh, substitute(split.tangents, given))
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _LoopPlan:
+    """A loop body's linear part with its residuals sorted by where they come from."""
+
+    linear: Linearized
+    split: Split
+    carried: int
+    flags: tuple[bool, ...]
+    traced: tuple[Node, ...]  # depend on carried values: remembered at each trip
+    repeated: tuple[Node, ...]  # depend on the index and captures: computed again at each trip
+    hoisted: tuple[Node, ...]  # depend on captures alone: computed once
+
+    @property
+    def trace_type(self) -> Type:
+        return Trace(Tuple(tuple(node.type for node in self.traced)))
+
+
+def _plan_loop(body: Function, carried: int, tangents: Sequence[Tangent]) -> _LoopPlan:
+    captured = active_flags(tangents[carried:])
+    flags = carried_activity(body, active_flags(tangents[:carried]), captured, lambda f, a: linearize(f, a).flags)
+    linear = linearize(body, (False, *flags, *captured))
+    split = _split(linear, flags)
+    own = linear.function.parameters
+    from_carried = _depending(split.residuals, own[1 : 1 + carried])
+    from_index = _depending(split.residuals, own[:1])
+    traced = tuple(node for node in split.residuals if node in from_carried)
+    repeated = tuple(node for node in split.residuals if node not in from_carried and node in from_index)
+    hoisted = tuple(node for node in split.residuals if node not in from_carried and node not in from_index)
+    return _LoopPlan(linear, split, carried, flags, traced, repeated, hoisted)
+
+
+def _depending(roots: Sequence[Node], sources: Sequence[Node]) -> set[Node]:
+    reached = set(sources)
+    for node in toposort(roots):
+        if any(operand in reached for operand in node.operands):
+            reached.add(node)
+    return reached
+
+
+def _for_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    carried = node.attribute("carried")
+    trips, *values = primals
+    plan = _plan_loop(node.attribute("body"), carried, tangents[1:])
+    if plan.traced:
+        body = _remembering_body(plan, counter=False)
+        loop = for_loop(
+            trips,
+            *values[:carried],
+            trace_new(type=plan.trace_type),
+            *values[carried:],
+            body=body,
+            carried=carried + 1,
+            reverse=node.attribute("reverse"),
+        )
+        results = [get(loop, index=index) for index in range(carried)]
+        trace = [get(loop, index=carried)]
+    else:
+        results = [get(for_loop(*primals, **dict(node.attributes)), index=index) for index in range(carried)]
+        trace = []
+    return make_tuple(*results), _linear_loop(plan, trips, trace, values, tangents[1:], node.attribute("reverse"))
+
+
+def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    """The trips are counted as the loop runs; its linear part is then a loop of that many trips."""
+    carried = node.attribute("carried")
+    plan = _plan_loop(node.attribute("body"), carried, tangents)
+    extra = [filled(0, i64), *([trace_new(type=plan.trace_type)] if plan.traced else [])]
+    operands = [*primals[:carried], *extra, *primals[carried:]]
+    loop = while_loop(
+        *operands,
+        condition=_with_extra(node.attribute("condition"), carried, [n.type for n in extra]),
+        body=_remembering_body(plan, counter=True),
+        carried=carried + len(extra),
+        limit=node.attribute("limit"),
+    )
+    nodes = [get(loop, index=index) for index in range(carried + len(extra))]
+    tangent = _linear_loop(plan, nodes[carried], nodes[carried + 1 :], primals, tangents, reverse=False)
+    return make_tuple(*nodes[:carried]), tangent
+
+
+def _with_extra(function: Function, place: int, types: Sequence[Type]) -> Function:
+    """The function with unused parameters inserted at `place`."""
+    own = list(function.parameter_types)
+    fresh = parameters_of([*own[:place], *types, *own[place:]])
+    kept = [*fresh[:place], *fresh[place + len(types) :]]
+    given = dict(zip(function.parameters, kept, strict=True))
+    return Function(function.name, fresh, substitute(function.results, given))
+
+
+def _remembering_body(plan: _LoopPlan, counter: bool) -> Function:
+    """The body that also counts its trips (for `while`) and writes the traced residuals down."""
+    body = plan.linear.function
+    extra: list[Type] = [*([i64] if counter else []), *([plan.trace_type] if plan.traced else [])]
+    place = 1 + plan.carried
+    results = Function(body.name, body.parameters, (*plan.linear.primals, *plan.traced))
+    widened = _with_extra(results, place, extra)
+    index = widened.parameters[0]
+    values, remembered = widened.results[: plan.carried], widened.results[plan.carried :]
+    more: list[Node] = [index + 1] if counter else []
+    if plan.traced:
+        more.append(trace_set(widened.parameters[place + len(extra) - 1], index, make_tuple(*remembered)))
+    return Function(body.name, widened.parameters, (*values, *more))
+
+
+def _linear_loop(
+    plan: _LoopPlan,
+    trips: Node,
+    trace: list[Node],
+    primals: Sequence[Node],
+    tangents: Sequence[Tangent],
+    reverse: bool,
+) -> Tangent:
+    """The loop over tangents: carries the active ones, reads residuals from the trace or computes them again."""
+    if not any(plan.flags):
+        return None
+    carried, own = plan.carried, plan.linear.function.parameters
+    captures = own[1 + carried :]
+    hoisted = substitute(plan.hoisted, dict(zip(captures, primals[carried:], strict=True)))
+    used = _depending_captures(plan.repeated, captures)
+    captured = active_flags(tangents[carried:])
+    start = active_nodes(tangents[:carried], primals[:carried], plan.flags)
+    operands = [
+        *start,
+        *trace,
+        *hoisted,
+        *(primals[carried + index] for index in used),
+        *active_nodes(tangents[carried:], primals[carried:], captured),
+    ]
+    body = _linear_body(plan, [node.type for node in operands], len(trace), [captures[index] for index in used])
+    loop = for_loop(trips, *operands, body=body, carried=len(start), reverse=reverse)
+    return tuple(spread([get(loop, index=index) for index in range(len(start))], plan.flags))
+
+
+def _depending_captures(roots: Sequence[Node], captures: Sequence[Node]) -> list[int]:
+    needed = set(toposort(roots))
+    return [index for index, node in enumerate(captures) if node in needed]
+
+
+def _linear_body(plan: _LoopPlan, types: list[Type], traces: int, used: list[Node]) -> Function:
+    fresh = parameters_of([i64, *types])
+    index, rest = fresh[0], list(fresh[1:])
+    active = sum(plan.flags)
+    tangents, rest = rest[:active], rest[active:]
+    trace, rest = rest[:traces], rest[traces:]
+    hoisted, rest = rest[: len(plan.hoisted)], rest[len(plan.hoisted) :]
+    captures, captured_tangents = rest[: len(used)], rest[len(used) :]
+    given = dict(zip(plan.linear.tangent_parameters, [*tangents, *captured_tangents], strict=True))
+    given |= dict(zip(plan.hoisted, hoisted, strict=True))
+    if plan.traced:
+        entry = trace_get(trace[0], index)
+        given |= {node: member(entry, position) for position, node in enumerate(plan.traced)}
+    inner = {plan.linear.function.parameters[0]: index, **dict(zip(used, captures, strict=True))}
+    given |= dict(zip(plan.repeated, substitute(plan.repeated, inner), strict=True))
+    return Function(f"{plan.linear.function.name}.linear", fresh, substitute(plan.split.tangents, given))
+
+
+# --- maps ------------------------------------------------------------------------------------------------------------
+
+
+def _map(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    """The linear part of a map is a map that computes each point's values again."""
+    function, lifted, summed = (node.attribute(name) for name in ("function", "lifted", "summed"))
+    active = active_flags(tangents)
+    linear = linearize(function, active)
+    flags = linear.flags
+    primal = map_(*primals, **dict(node.attributes))
+    if not any(flags):
+        return primal, None
+    inputs = [*linear.function.parameters, *linear.tangent_parameters]
+    results = active_nodes(linear.tangents, linear.function.results, flags)
+    value = map_(
+        *primals,
+        *active_nodes(tangents, primals, active),
+        function=make_function(f"{function.name}.linear", inputs, results),
+        lifted=(*lifted, *(flag for flag, on in zip(lifted, active, strict=True) if on)),
+        summed=tuple(flag for flag, on in zip(summed, flags, strict=True) if on),
+    )
+    return primal, result_tangent(spread(result_nodes(value, sum(flags)), flags))
+
+
+RULES: dict[Op, ControlRule] = {
+    call: _call,
+    cond: _cond,
+    switch: _switch,
+    for_loop: _for_loop,
+    while_loop: _while_loop,
+    map_: _map,
+}
+

@@ -1,0 +1,104 @@
+"""The walk that both modes share: every node over differentiated operands, with its tangent.
+
+The modes differ only in what they do with ops that hold functions; they pass their rules for those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from livegrad.diagnostics import DifferentiationError
+from livegrad.ir.leaves import parameter
+from livegrad.ir.node import Function, Node, originating_from
+from livegrad.ir.op import Op
+from livegrad.ir.types import differential_of, is_differentiable
+from livegrad.ir.walk import rebuild, toposort
+from livegrad.ops.aggregate import get, make, member
+from livegrad.passes.differentiate.tangents import Tangent, is_zero, materialize, tangent_member
+from livegrad.passes.expand import expand_ops
+
+ControlRule = Callable[[Node, tuple[Node, ...], tuple[Tangent, ...]], tuple[Node, Tangent]]
+
+
+def derivable(function: Function) -> Function:
+    """The function with every op that has no derivative rule of its own written out in ops that do."""
+    return expand_ops(function, lambda op: op.jvp is None and op.expand is not None)
+
+
+def propagate(
+    name: str,
+    results: Sequence[Node],
+    known: dict[Node, tuple[Node, Tangent]],
+    control: Mapping[Op, ControlRule],
+) -> list[tuple[Node, Tangent]]:
+    """Each result's primal and tangent, from those of the nodes in `known`."""
+    duals = dict(known)
+    for node in toposort(results, stop=duals.__contains__):
+        if node not in duals:
+            with originating_from(node.origins):
+                duals[node] = _dual(name, node, [duals[operand] for operand in node.operands], control)
+    return [duals[result] for result in results]
+
+
+def _dual(
+    name: str, node: Node, operands: list[tuple[Node, Tangent]], control: Mapping[Op, ControlRule]
+) -> tuple[Node, Tangent]:
+    primals = tuple(primal for primal, _ in operands)
+    tangents = tuple(tangent for _, tangent in operands)
+    active = not all(map(is_zero, tangents))
+    if active and node.op in control:
+        return control[node.op](node, primals, tangents)
+    if node.op is get:
+        index = node.attribute("index")
+        return member(primals[0], index), tangent_member(tangents[0], node.operands[0].type, index)
+    primal = rebuild(node, primals)
+    if not active or not is_differentiable(node.type):
+        return primal, None
+    if node.op is make:
+        return primal, tangents
+    if node.op.jvp is None:
+        raise missing_rule(name, node)
+    given = [None if is_zero(t) else materialize(t, p.type) for t, p in zip(tangents, primals, strict=True)]
+    return primal, node.op.jvp(primal, *given)
+
+
+def missing_rule(name: str, node: Node) -> DifferentiationError:
+    return DifferentiationError(
+        f"cannot differentiate `{node.op.name}` in `{name}`",
+        where=node.origin,
+        help="it has no derivative rule; wrap the value in `detach(...)` if it is meant to be constant",
+    )
+
+
+def with_tangent_parameters(
+    function: Function, active: Sequence[bool]
+) -> tuple[tuple[Node, ...], dict[Node, tuple[Node, Tangent]]]:
+    """Parameters for the tangents of the active parameters, after the function's own, and what is known by them."""
+    known: dict[Node, tuple[Node, Tangent]] = {}
+    tangents: list[Node] = []
+    for own, flag in zip(function.parameters, active, strict=True):
+        tangent = None
+        if flag:
+            tangent = parameter(len(function.parameters) + len(tangents), differential_of(own.type))
+            tangents.append(tangent)
+        known[own] = (own, tangent)
+    return tuple(tangents), known
+
+
+def active_flags(tangents: Sequence[Tangent]) -> tuple[bool, ...]:
+    return tuple(not is_zero(tangent) for tangent in tangents)
+
+
+def active_nodes(tangents: Sequence[Tangent], primals: Sequence[Node], flags: Sequence[bool]) -> list[Node]:
+    """The flagged tangents as nodes; a flagged one that is zero is written out."""
+    return [materialize(t, p.type) for t, p, flag in zip(tangents, primals, flags, strict=True) if flag]
+
+
+def spread(nodes: Sequence[Tangent], flags: Sequence[bool]) -> list[Tangent]:
+    """The given tangents at the flagged places, None at the others."""
+    supply = iter(nodes)
+    return [next(supply) if flag else None for flag in flags]
+
+
+def union(*flags: Sequence[bool]) -> tuple[bool, ...]:
+    return tuple(any(column) for column in zip(*flags, strict=True))

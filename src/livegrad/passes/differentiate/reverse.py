@@ -1,0 +1,38 @@
+"""Reverse mode: the transpose of the linearised function."""
+
+from __future__ import annotations
+
+from livegrad.ir.node import Function
+from livegrad.ir.types import differential_of, is_differentiable
+from livegrad.ir.walk import substitute
+from livegrad.ops.control import parameters_of
+from livegrad.passes.differentiate.linearize import linearize
+from livegrad.passes.differentiate.propagate import active_nodes
+from livegrad.passes.differentiate.tangents import Tangent, materialize
+from livegrad.passes.differentiate.transpose import transpose_graph
+
+
+def vjp(function: Function, *, with_value: bool = False) -> Function:
+    """(arguments, a cotangent for each result) → a cotangent for each argument, after the value if asked for.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f64
+    >>> vjp(trace(lambda x, y: x * y, f64, f64))
+    <function <lambda>.bwd(f64, f64, f64) -> (f64, f64)>
+    """
+    types = function.parameter_types
+    active = tuple(map(is_differentiable, types))
+    linear = linearize(function, active)
+    number = len(types)
+    # Cotangent parameters come after the function's own; tangent parameters stand behind both until they are gone.
+    outputs = parameters_of([*types, *map(differential_of, function.result_types)])[number:]
+    shifted = parameters_of([*types, *(o.type for o in outputs), *(p.type for p in linear.tangent_parameters)])
+    behind = shifted[number + len(outputs) :]
+    flags = linear.flags
+    tangents = active_nodes(linear.tangents, function.results, flags)
+    moved = substitute(tangents, dict(zip(linear.tangent_parameters, behind, strict=True)))
+    given: list[Tangent] = [output for output, flag in zip(outputs, flags, strict=True) if flag]
+    supply = iter(transpose_graph(function.name, moved, given, behind))
+    cotangents = [materialize(next(supply) if flag else None, type) for flag, type in zip(active, types, strict=True)]
+    results = (*(linear.primals if with_value else ()), *cotangents)
+    return Function(f"{function.name}.bwd", shifted[: number + len(outputs)], results)

@@ -1,0 +1,71 @@
+"""Tangents and cotangents while a derivative is being built.
+
+`None` is identically zero; an aggregate may be a tuple with an entry for each member, so that zeros stay known member
+by member. `materialize` makes a node of any of them.
+"""
+
+from __future__ import annotations
+
+from typing import Union
+
+from livegrad.ir.node import Node
+from livegrad.ir.types import Struct, Tuple, Type, components, differential_of, is_differentiable
+from livegrad.ops.aggregate import differential_index, make, member
+from livegrad.ops.rules import add_values, zero
+
+Tangent = Union[Node, None, tuple["Tangent", ...]]
+
+
+def materialize(tangent: Tangent, primal: Type) -> Node:
+    """A tangent of a value of type `primal` as one node."""
+    if isinstance(tangent, Node):
+        return tangent
+    type = differential_of(primal)
+    if tangent is None:
+        return zero(type)
+    members = components(primal)
+    nodes = [materialize(part, own) for part, own in zip(tangent, members, strict=True)]
+    if isinstance(primal, Struct):
+        nodes = [node for node, own in zip(nodes, members, strict=True) if is_differentiable(own)]
+    return make(*nodes, type=type)
+
+
+def tangent_member(tangent: Tangent, primal: Type, index: int) -> Tangent:
+    """The tangent of one member of an aggregate."""
+    if tangent is None or not is_differentiable(components(primal)[index]):
+        return None
+    if isinstance(tangent, tuple):
+        return tangent[index]
+    return member(tangent, differential_index(primal, index))
+
+
+def is_zero(tangent: Tangent) -> bool:
+    """Whether a tangent is known to be zero in all its members."""
+    return tangent is None or (isinstance(tangent, tuple) and all(map(is_zero, tangent)))
+
+
+def add(first: Tangent, second: Tangent, primal: Type) -> Tangent:
+    """The sum of two tangents of values of type `primal`."""
+    if first is None or second is None:
+        return second if first is None else first
+    if isinstance(first, tuple) or isinstance(second, tuple):
+        return tuple(
+            add(tangent_member(first, primal, index), tangent_member(second, primal, index), own)
+            for index, own in enumerate(components(primal))
+        )
+    return add_values(first, second)
+
+
+def result_tangent(parts: list[Tangent]) -> Tangent:
+    """The tangent of a call's value: of the only result, or of the tuple of several."""
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def result_nodes(value: Node, number: int) -> list[Node]:
+    """A call's results one by one."""
+    return [value] if number == 1 else [member(value, index) for index in range(number)]
+
+
+def pack_results(nodes: list[Node]) -> Node:
+    """Several nodes as the one value that a call of a function with those results would give."""
+    return nodes[0] if len(nodes) == 1 else make(*nodes, type=Tuple(tuple(node.type for node in nodes)))

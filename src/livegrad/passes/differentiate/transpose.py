@@ -1,0 +1,247 @@
+"""Transposition of linear programs: from tangents in, tangents out, to cotangents out, cotangents in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from livegrad.diagnostics import DifferentiationError
+from livegrad.ir.function import inline
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key, Node, originating_from
+from livegrad.ir.op import Op
+from livegrad.ir.types import Tuple, components
+from livegrad.ir.walk import substitute, toposort
+from livegrad.ops.aggregate import get, make
+from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch
+from livegrad.ops.rules import add_values
+from livegrad.passes.differentiate.propagate import missing_rule, spread
+from livegrad.passes.differentiate.tangents import (
+    Tangent,
+    add,
+    is_zero,
+    materialize,
+    result_nodes,
+    tangent_member,
+)
+
+Cotangents = dict[Node, Tangent]
+TransposeControl = Callable[[Node, Tangent, tuple[bool, ...]], list[Tangent]]
+
+
+def transpose_graph(
+    name: str, results: Sequence[Node], cotangents: Sequence[Tangent], inputs: Sequence[Node]
+) -> list[Tangent]:
+    """The cotangents of `inputs`, in which `results` are linear, from those of the results."""
+    order = toposort(results)
+    linear = set(inputs)
+    for node in order:
+        if any(operand in linear for operand in node.operands):
+            linear.add(node)
+    found: Cotangents = {}
+    for result, cotangent in zip(results, cotangents, strict=True):
+        if result in linear:
+            found[result] = add(found.get(result), cotangent, result.type)
+    for node in reversed(order):
+        cotangent = found.get(node)
+        if node in linear and node not in inputs and not is_zero(cotangent):
+            flags = tuple(operand in linear for operand in node.operands)
+            with originating_from(node.origins):
+                parts = _transpose_node(name, node, cotangent, flags)
+                _accumulate(found, node, parts, flags)
+    return [found.get(node) for node in inputs]
+
+
+def _accumulate(found: Cotangents, node: Node, parts: Sequence[Tangent], flags: Sequence[bool]) -> None:
+    for operand, part, flag in zip(node.operands, parts, flags, strict=True):
+        if flag and not is_zero(part):
+            found[operand] = add(found.get(operand), part, operand.type)
+
+
+def _transpose_node(name: str, node: Node, cotangent: Tangent, flags: tuple[bool, ...]) -> Sequence[Tangent]:
+    if node.op is get:
+        own = components(node.operands[0].type)
+        return [tuple(cotangent if index == node.attribute("index") else None for index in range(len(own)))]
+    if node.op is make:
+        return [tangent_member(cotangent, node.type, index) for index in range(len(node.operands))]
+    if node.op in RULES:
+        return RULES[node.op](node, cotangent, flags)
+    if node.op.transpose is None:
+        raise missing_rule(name, node)
+    for index, flag in enumerate(flags):
+        if flag and index not in node.op.linear_in:
+            raise DifferentiationError(
+                f"`{node.op.name}` in `{name}` is not linear in operand {index}", where=node.origin
+            )
+    return node.op.transpose(node, materialize(cotangent, node.type), *flags)
+
+
+@lru_cache(maxsize=1024)
+def transpose_function(
+    function: Function, linear: tuple[bool, ...], given: tuple[bool, ...]
+) -> tuple[Function, tuple[bool, ...]]:
+    """(the other arguments, cotangents of the given results) → cotangents of the linear arguments that have one.
+
+    The second value says which of the linear arguments those are.
+    """
+    inputs = [p for p, flag in zip(function.parameters, linear, strict=True) if flag]
+    others = [p for p, flag in zip(function.parameters, linear, strict=True) if not flag]
+    types = [*(p.type for p in others), *(r.type for r, on in zip(function.results, given, strict=True) if on)]
+    fresh = parameters_of(types)
+    # The function's own parameters may not be confused with the new ones: the old are exchanged last.
+    supply = iter(_placeholders(fresh[len(others) :]))
+    marks = [next(supply) if on else None for on in given]
+    cotangents = transpose_graph(function.name, function.results, marks, inputs)
+    flags = tuple(not is_zero(c) for c in cotangents)
+    nodes = [materialize(c, p.type) for c, p, on in zip(cotangents, inputs, flags, strict=True) if on]
+    exchange = dict(zip(others, fresh[: len(others)], strict=True))
+    exchange |= dict(zip([m for m in marks if m is not None], fresh[len(others) :], strict=True))
+    return Function(f"{function.name}.transposed", fresh, substitute(nodes, exchange)), flags
+
+
+def _placeholders(nodes: Sequence[Node]) -> list[Node]:
+    return [input_node(Key("cotangent"), node.type) for node in nodes]
+
+
+def _result_cotangents(function: Function, cotangent: Tangent) -> list[Tangent]:
+    """A call's cotangent result by result."""
+    number = len(function.results)
+    if number == 1:
+        return [cotangent]
+    return [tangent_member(cotangent, function.result_type, index) for index in range(number)]
+
+
+def _select(items: Sequence[Node], flags: Sequence[bool], on: bool) -> list[Node]:
+    return [item for item, flag in zip(items, flags, strict=True) if flag is on]
+
+
+def _transpose_branches(
+    functions: tuple[Function, ...],
+    operands: Sequence[Node],
+    linear: tuple[bool, ...],
+    cotangent: Tangent,
+    rebuild: Callable[[Sequence[Node], tuple[Function, ...]], Node],
+) -> list[Tangent]:
+    parts = _result_cotangents(functions[0], cotangent)
+    given = tuple(not is_zero(part) for part in parts)
+    turned = [transpose_function(function, linear, given) for function in functions]
+    wanted = tuple(any(column) for column in zip(*(flags for _, flags in turned), strict=True))
+    if not any(wanted):
+        return [None] * len(operands)
+    completed = tuple(_with_zeros(function, flags, wanted, f, linear) for (function, flags), f in zip(turned, functions, strict=True))
+    results = zip(parts, functions[0].results, given, strict=True)
+    nodes = [materialize(part, result.type) for part, result, on in results if on]
+    value = rebuild([*_select(operands, linear, False), *nodes], completed)
+    return spread(spread(result_nodes(value, sum(wanted)), wanted), linear)
+
+
+def _with_zeros(
+    turned: Function, flags: tuple[bool, ...], wanted: tuple[bool, ...], function: Function, linear: tuple[bool, ...]
+) -> Function:
+    inputs = _select(function.parameters, linear, True)
+    parts = spread(turned.results, flags)
+    nodes = [materialize(part, p.type) for part, p, on in zip(parts, inputs, wanted, strict=True) if on]
+    return Function(turned.name, turned.parameters, tuple(nodes))
+
+
+def _call(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
+    functions = (node.attribute("function"),)
+    return _transpose_branches(
+        functions, node.operands, linear, cotangent, lambda operands, fs: call(*operands, function=fs[0])
+    )
+
+
+def _cond(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
+    predicate, *operands = node.operands
+    parts = _transpose_branches(
+        (node.attribute("then"), node.attribute("otherwise")),
+        operands,
+        linear[1:],
+        cotangent,
+        lambda values, fs: cond(predicate, *values, then=fs[0], otherwise=fs[1]),
+    )
+    return [None, *parts]
+
+
+def _switch(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
+    index, *operands = node.operands
+    parts = _transpose_branches(
+        node.attribute("branches"),
+        operands,
+        linear[1:],
+        cotangent,
+        lambda values, fs: switch(index, *values, branches=fs),
+    )
+    return [None, *parts]
+
+
+def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
+    """The same trips in the other direction; cotangents of captured tangents add up along the way."""
+    trips, *operands = node.operands
+    body, carried = node.attribute("body"), node.attribute("carried")
+    captures, captured = operands[carried:], linear[1 + carried :]
+    start = [
+        materialize(tangent_member(cotangent, node.type, index), operands[index].type) for index in range(carried)
+    ]
+    inputs = _select(captures, captured, True)
+    totals = [materialize(None, node.type) for node in inputs]
+    others = _select(captures, captured, False)
+    loop = for_loop(
+        trips,
+        *start,
+        *totals,
+        *others,
+        body=_transposed_body(body, carried, captured),
+        carried=carried + len(inputs),
+        reverse=not node.attribute("reverse"),
+    )
+    nodes: list[Tangent] = [get(loop, index=index) for index in range(carried + len(inputs))]
+    first = [part if flag else None for part, flag in zip(nodes[:carried], linear[1 : 1 + carried], strict=True)]
+    return [None, *first, *spread(nodes[carried:], captured)]
+
+
+def _transposed_body(body: Function, carried: int, captured: tuple[bool, ...]) -> Function:
+    linear = (False, *[True] * carried, *captured)
+    turned, flags = transpose_function(body, linear, (True,) * carried)
+    state, captures = body.parameters[1 : 1 + carried], body.parameters[1 + carried :]
+    inputs, others = _select(captures, captured, True), _select(captures, captured, False)
+    index_type = body.parameters[0].type
+    fresh = parameters_of([index_type, *(n.type for n in (*state, *inputs, *others))])
+    index, rest = fresh[0], fresh[1:]
+    cotangents, totals = rest[:carried], rest[carried : carried + len(inputs)]
+    results = inline(turned, [index, *rest[carried + len(inputs) :], *cotangents])
+    parts = spread(results, flags)
+    moved = [materialize(part, n.type) for part, n in zip(parts[:carried], state, strict=True)]
+    grown = [
+        total if not isinstance(part, Node) else add_values(total, part)
+        for total, part in zip(totals, parts[carried:], strict=True)
+    ]
+    return Function(turned.name, fresh, (*moved, *grown))
+
+
+def _map(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
+    """A map again: arguments that every point shared get the sum of what the points give."""
+    function, lifted, summed = (node.attribute(name) for name in ("function", "lifted", "summed"))
+    number = len(function.results)
+    parts = [cotangent] if number == 1 else [tangent_member(cotangent, node.type, i) for i in range(number)]
+    given = tuple(not is_zero(part) for part in parts)
+    turned, flags = transpose_function(function, linear, given)
+    if not any(flags):
+        return [None] * len(node.operands)
+    types = node.type.elements if number > 1 and isinstance(node.type, Tuple) else (node.type,)
+    cotangents = [materialize(part, type) for part, type, on in zip(parts, types, given, strict=True) if on]
+    shared = [not flag for flag, on in zip(lifted, linear, strict=True) if on]
+    value = map_(
+        *_select(node.operands, linear, False),
+        *cotangents,
+        function=turned,
+        lifted=(
+            *(flag for flag, on in zip(lifted, linear, strict=True) if not on),
+            *(not flag for flag, on in zip(summed, given, strict=True) if on),
+        ),
+        summed=tuple(flag for flag, on in zip(shared, flags, strict=True) if on),
+    )
+    return spread(spread(result_nodes(value, sum(flags)), flags), linear)
+
+
+RULES: dict[Op, TransposeControl] = {call: _call, cond: _cond, switch: _switch, for_loop: _for_loop, map_: _map}

@@ -1,0 +1,48 @@
+"""Writes ops out in simpler ones, by the `expand` rule of their record, until none is left that should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from livegrad.diagnostics import CompileError
+from livegrad.ir.node import Function, Node, originating_from
+from livegrad.ir.op import Op
+from livegrad.ir.walk import rebuild
+
+
+def expand_ops(function: Function, should_expand: Callable[[Op], bool]) -> Function:
+    """The function with every op expanded that `should_expand` names, expansions included."""
+    done: dict[Node, Node] = {}
+    pending = [*reversed(function.results)]
+    while pending:
+        node = pending[-1]
+        if node in done:
+            pending.pop()
+            continue
+        waiting = [operand for operand in node.operands if operand not in done]
+        if waiting:
+            pending.extend(reversed(waiting))
+            continue
+        rebuilt = rebuild(node, tuple(done[operand] for operand in node.operands))
+        if should_expand(node.op):
+            expanded = _expansion(rebuilt)
+            if expanded in done:
+                done[node] = done[expanded]
+                pending.pop()
+            else:
+                # The expansion stands over operands that are done: those are their own result.
+                done.update((operand, operand) for operand in rebuilt.operands)
+                pending.append(expanded)
+        else:
+            done[node] = rebuilt
+            pending.pop()
+    return Function(function.name, function.parameters, tuple(done[result] for result in function.results))
+
+
+def _expansion(node: Node) -> Node:
+    if node.op.expand is None:
+        raise CompileError(f"`{node.op.name}` cannot be written out in simpler ops", where=node.origin)
+    with originating_from(node.origins):
+        return node.op.expand(node)
+
+

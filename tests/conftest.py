@@ -1,0 +1,82 @@
+"""Options, markers and fixtures for every test.
+
+`--update-ir` rewrites golden files, `--no-skips` makes a skipped test a failure, and tests marked `gpu` are
+skipped, with the reason, on a machine without a CUDA device."""
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("local", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("livegrad")
+    group.addoption("--update-ir", action="store_true", help="rewrite the golden files instead of comparing with them")
+    group.addoption("--no-skips", action="store_true", help="fail when any test was skipped")
+
+
+@functools.cache
+def reason_for_no_gpu() -> str | None:
+    """Why CUDA cannot be used here, or None when it can."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no CUDA driver (libcuda.so.1) on this machine"
+    status = driver.cuInit(0)
+    if status != 0:
+        return f"the CUDA driver does not start (cuInit returned {status})"
+    count = ctypes.c_int(0)
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    return None if count.value else "the CUDA driver finds no device"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("gpu") and (reason := reason_for_no_gpu()):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def skipped_count(config: pytest.Config) -> int:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return len(reporter.stats.get("skipped", ())) if reporter else 0
+
+
+def pytest_terminal_summary(config: pytest.Config) -> None:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and config.getoption("--no-skips") and (count := skipped_count(config)):
+        reporter.write_line(f"FAILED: {count} skipped where no skip is allowed", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if session.config.getoption("--no-skips") and exitstatus == 0 and skipped_count(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture
+def update_ir(request: pytest.FixtureRequest) -> bool:
+    """True when golden files are to be rewritten."""
+    return bool(request.config.getoption("--update-ir"))
+
+
+@pytest.fixture
+def check_golden(update_ir: bool) -> Callable[[Path, str], None]:
+    """Compares text with a golden file, or rewrites the file under `--update-ir`."""
+
+    def check(path: Path, actual: str) -> None:
+        if update_ir:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(actual, encoding="utf-8")
+            return
+        assert path.exists(), f"{path.name} is missing; write it with ./test --update-ir"
+        assert actual == path.read_text(encoding="utf-8"), f"{path.name} differs; rewrite it with ./test --update-ir"
+
+    return check

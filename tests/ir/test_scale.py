@@ -1,0 +1,182 @@
+"""Nothing in the IR recurses, everything is linear, and what is dropped is freed: graphs of any size and depth."""
+
+import gc
+import sys
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node, parameter
+from livegrad.ir.node import Function, Key, Node, live_node_count, originating_from
+from livegrad.ir.text import parse_function, print_function, summarize
+from livegrad.ir.types import f32
+from livegrad.ir.verify import verify_function
+from livegrad.ir.walk import reachable_functions, rewrite, toposort
+from livegrad.ops.control import call
+from livegrad.ops.elementwise import add, sub
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """No cycle collector: what the test frees is freed by reference counts alone, and at once."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def chain(length: int, leaf: Node) -> Node:
+    """`length` additions, each of the one before."""
+    node = leaf
+    with originating_from(()):
+        for _ in range(length):
+            node = add(node, leaf)
+    return node
+
+
+def settled_count() -> int:
+    """The nodes alive, after the table has cleared away what died."""
+    input_node(Key("broom"), f32)
+    return live_node_count()
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_a_chain_of_a_million_nodes_builds_summarises_prints_parses_verifies_and_is_freed() -> None:
+    before = settled_count()
+    leaf = parameter(0, f32)
+    function = Function("chain", (leaf,), (chain(1_000_000, leaf),))
+    assert "nodes: 1,000,001, depth 1,000,001\n  ops: add 1,000,000, parameter 1" in summarize(function)
+    verify_function(function)
+    text = print_function(function)
+    assert text.count("\n") == 1_000_003
+    assert parse_function(text) == function
+    del function
+    assert settled_count() <= before + 1
+
+
+def test_a_long_chain_is_rewritten_and_parsed_anew() -> None:
+    leaf = input_node(Key("x"), f32)
+    function = make_function("chain", [leaf], [chain(50_000, leaf)])
+    text = print_function(function)
+    (result,) = rewrite(function.results, lambda node: sub(*node.operands) if node.op is add else None)
+    assert len(toposort([result])) == 50_001
+    del function, result
+    parsed = parse_function(text)
+    assert len(toposort(parsed.results)) == 50_001
+    assert print_function(parsed) == text
+
+
+def test_ten_thousand_functions_inside_each_other() -> None:
+    x = parameter(0, f32)
+    function = Function("body", (x,), (x * x,))
+    for _ in range(10_000):
+        function = Function("body", (x,), (call(x, function=function),))
+    assert len(reachable_functions([function])) == 10_001
+    verify_function(function)
+    text = print_function(function)
+    assert parse_function(text) == function
+    assert "and 9,992 more" in summarize(function)
+    del function
+    assert print_function(parse_function(text)) == text
+
+
+def test_a_node_with_many_operands_and_a_function_with_many_parameters() -> None:
+    parameters = tuple(parameter(index, f32) for index in range(5_000))
+    total = parameters[0]
+    for each in parameters[1:]:
+        total = total + each
+    inner = Function("wide", parameters, (total, *parameters))
+    function = Function("caller", parameters, (call(*parameters, function=inner),))
+    verify_function(function)
+    assert parse_function(print_function(function)) == function
+
+
+def test_shared_parts_are_walked_once() -> None:
+    leaf = parameter(0, f32)
+    node = leaf
+    for _ in range(200):  # 2**200 ways from the root to the leaf
+        node = node + node
+    function = Function("doubling", (leaf,), (node,))
+    assert len(toposort([node])) == 201
+    verify_function(function)
+    assert parse_function(print_function(function)) == function
+
+
+def test_functions_that_share_functions_are_walked_once() -> None:
+    x = parameter(0, f32)
+    function = Function("f", (x,), (x + 1.0,))
+    for _ in range(200):
+        function = Function("f", (x,), (call(call(x, function=function), function=function) * 2.0,))
+    verify_function(function)
+    assert len(reachable_functions([function])) == 201
+    assert parse_function(print_function(function)) == function
+
+
+def test_the_number_of_nodes_stays_flat_when_graphs_are_built_and_dropped() -> None:
+    leaf = input_node(Key("x"), f32)
+    counts = set[int]()
+    for _ in range(20):
+        function = make_function("chain", [leaf], [chain(500, leaf)])
+        verify_function(function)
+        parse_function(print_function(function))
+        del function
+        counts.add(settled_count())
+    assert len(counts) == 1
+
+
+def test_functions_inside_dropped_functions_are_dropped_too() -> None:
+    x = parameter(0, f32)
+    before = settled_count()
+    function = Function("f", (x,), (x * 0.123,))
+    for index in range(100):
+        function = Function("f", (x,), (call(x, function=function) + float(index),))
+    assert settled_count() > before + 200
+    verify_function(function)
+    del function
+    gc.collect()
+    settled_count()
+    assert settled_count() <= before + 1
+
+
+def test_memory_stays_flat_when_graphs_are_built_and_dropped() -> None:
+    leaf = input_node(Key("x"), f32)
+
+    def build() -> None:
+        for index in range(200):
+            make_function("f", [leaf], [(leaf * float(index) + 1.0) * leaf])
+            chain(20, leaf * float(index))
+
+    build()
+    settled_count()
+    tracemalloc.start()
+    try:
+        build()
+        settled_count()
+        first, _ = tracemalloc.get_traced_memory()
+        for _ in range(8):
+            build()
+        settled_count()
+        last, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert last - first < 32_000  # one round makes about 10,000 nodes, megabytes in all
+
+
+def test_nothing_needs_more_than_a_small_stack() -> None:
+    leaf = parameter(0, f32)
+    limit = sys.getrecursionlimit()
+    frame, depth = sys._getframe(), 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1
+    function = Function("chain", (leaf,), (chain(3_000, leaf),))
+    sys.setrecursionlimit(depth + 60)
+    try:
+        text = print_function(function)
+        parsed = parse_function(text)
+        verify_function(parsed)
+        summarize(parsed)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert parsed == function
