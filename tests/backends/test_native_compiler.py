@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
+import platform
+import sys
 import weakref
 from pathlib import Path
 
@@ -86,12 +89,29 @@ def test_every_speed_gives_the_same_function(speed: int) -> None:
 
 
 @pytest.mark.parametrize("speed", [0, 1, 2, 3])
-def test_kernels_call_libc_and_take_its_addresses_however_far_it_lies(speed: int) -> None:
+def test_kernels_call_libc_and_take_its_addresses(speed: int) -> None:
     function = compile_kernel(HEAP, "through_heap", speed=speed, also_export=("address_of_sinf",), cache=NO_CACHE)
     through_heap = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)(function.address)
     assert through_heap(0.5) == pytest.approx(0.4794255, abs=1e-6)
     address = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(function.addresses["address_of_sinf"])(0)
     assert ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)(address)(0.0) == 0.0
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="places x86-64 code by Linux's mmap"
+)
+def test_kernels_reach_symbols_that_lie_terabytes_away() -> None:
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    far = libc.mmap(1 << 33, 4096, 7, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    ctypes.memmove(far, b"\x48\x8d\x47\x07\xc3", 5)  # lea rax, [rdi + 7]; ret
+    text = CALL.replace("NAME", "far") + "define ptr @place() {\n  ret ptr @far\n}\n"
+    for speed in range(4):
+        function = compile_kernel(text, "f", speed=speed, imports={"far": far}, also_export=("place",), cache=NO_CACHE)
+        assert abs(function.address - far) > 1 << 32
+        assert call(function, 5) == 12
+        assert ctypes.CFUNCTYPE(ctypes.c_int64)(function.addresses["place"])() == far
 
 
 @pytest.mark.parametrize("speed", [0, 2, 3])

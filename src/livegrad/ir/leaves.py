@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import TypeRuleError
+from livegrad.diagnostics import TypeRuleError, caller_origin
 from livegrad.ir.node import Key, Node
 from livegrad.ir.op import Op, _canonical
 from livegrad.ir.types import Scalar, Type
@@ -22,6 +22,18 @@ def _constant_type(*, value: Any, type: Type) -> Type:
     return type
 
 
+def _parameter_type(*, index: int, type: Type) -> Type:
+    if index.__class__ is not int or index < 0 or not isinstance(type, Type):
+        raise TypeRuleError("a parameter has a position and a type", found=f"{index!r}, {type!r}")
+    return type
+
+
+def _input_type(*, key: Key, type: Type) -> Type:
+    if not isinstance(key, Key) or not isinstance(type, Type):
+        raise TypeRuleError("an input has a key and a type", found=f"{key!r}, {type!r}")
+    return type
+
+
 def _evaluate_constant(*, value: Any, type: Scalar) -> Any:
     return type.dtype.type(value)
 
@@ -33,8 +45,8 @@ def _zero_tangent(node: Node) -> None:
 constant_op = Op(
     "constant", type_of=_constant_type, evaluate=_evaluate_constant, jvp=_zero_tangent, cost=0.0, elementwise=True
 )
-parameter_op = Op("parameter", type_of=lambda *, index, type: type, cost=0.0)
-input_op = Op("input", type_of=lambda *, key, type: type, jvp=_zero_tangent, cost=0.0)
+parameter_op = Op("parameter", type_of=_parameter_type, cost=0.0)
+input_op = Op("input", type_of=_input_type, jvp=_zero_tangent, cost=0.0)
 
 
 def constant(value: Any, type: Scalar) -> Node:
@@ -43,6 +55,13 @@ def constant(value: Any, type: Scalar) -> Node:
     >>> constant(0.5, f32).type
     f32
     """
+    if not isinstance(type, Scalar):
+        raise TypeRuleError(
+            "a constant is a scalar",
+            where=caller_origin(),
+            found=str(type),
+            help="spread it with splat or broadcast",
+        )
     return constant_op(value=_canonical(value, type), type=type)
 
 

@@ -185,6 +185,7 @@ def _insert(key: tuple[Any, ...], fresh: Node) -> Node:
             gone = _dead.popleft()
             if _table.get(gone.key) is gone:
                 del _table[gone.key]
+            del gone  # its key may hold a function alive, whose nodes are to follow in this loop
         entry = _table.get(key)
         node = entry() if entry is not None else None
         if node is not None:

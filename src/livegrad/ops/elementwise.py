@@ -182,7 +182,7 @@ fmod = Op(
     type_of=same(2, FLOATS),
     evaluate=np.fmod,
     jvp=lambda y, da, db: add_tangents(
-        da, None if db is None else -(trunc((y.operands[0] - y) / y.operands[1] + copysign(0.5, y.operands[0])) * db)
+        da, None if db is None else -(round((y.operands[0] - y) / y.operands[1]) * db)
     ),
     llvm={"float": "math:fmod"},
     code="fmod({0}, {1})",
@@ -368,8 +368,9 @@ def _extremum_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
         return None
     a, b = y.operands
     first, second = or_zero(da, y.type), or_zero(db, y.type)
-    taken = less(a, b) if y.op in (min, minimum) else greater(a, b)
-    return select(equal(a, b), (first + second) * 0.5, select(taken, first, second))
+    # Asked as `min` and `max` ask: a NaN is never taken from the second operand.
+    replaced = less(b, a) if y.op in (min, minimum) else greater(b, a)
+    return select(equal(a, b), (first + second) * 0.5, select(replaced, second, first))
 
 
 def _extremum(name: str, function: Any, relation: str, code: str, expand: Any = None) -> Op:

@@ -10,7 +10,7 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Tensor, Type, i32, i64, shape_of
-from livegrad.ops.movement import require_tensor
+from livegrad.ops.movement import broadcast, require_tensor
 from livegrad.ops.rules import or_zero, zero
 
 
@@ -49,6 +49,8 @@ def _evaluate_lookup(tensor: Any, *indices: Any) -> Any:
 
 def _lookup_transpose(y: Node, ct: Node, *linear: bool) -> tuple[Node | None, ...]:
     tensor, *indices = y.operands
+    if not indices:
+        return (broadcast(ct, shape=(), axes=()),)
     return (scatter_add(zero(tensor.type), ct, *indices), *[None] * len(indices))
 
 

@@ -119,7 +119,7 @@ def _slice_type(source: Type, *, start: tuple[Size, ...], size: tuple[Size, ...]
     for axis, (first, count, stride, extent) in enumerate(zip(start, size, step, tensor.shape, strict=True)):
         known = not any(isinstance(value, Dimension) for value in (first, count, extent))
         last = first + (count - 1) * stride
-        if stride < 1 or (known and (first < 0 or count < 0 or (count > 0 and not last < extent))):  # type: ignore[operator]
+        if stride < 1 or (known and (first < 0 or count < 0 or first > extent or (count > 0 and not last < extent))):  # type: ignore[operator]
             raise TypeRuleError(f"axis {axis} has no such slice", found=f"{first}:+{count}:{stride} of {extent}")
     return Tensor(tensor.element, size)
 

@@ -11,7 +11,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Size, Tensor, Type, i64, shape_of
 from livegrad.ops.elementwise import cast, equal, select
-from livegrad.ops.movement import broadcast, concatenate, require_tensor, slice_
+from livegrad.ops.movement import broadcast, pad, require_tensor, slice_
 from livegrad.ops.rules import NUMBERS, REALS, filled, zero, zero_tangent
 
 _KINDS = {"sum": NUMBERS, "prod": NUMBERS, "max": REALS, "min": REALS, "any": ("bool",), "all": ("bool",)}
@@ -36,6 +36,8 @@ def _reduce_type(source: Type, *, kind: str, axes: tuple[int, ...]) -> Type:
 
 
 def _evaluate_reduce(value: Any, *, kind: str, axes: tuple[int, ...]) -> Any:
+    if not axes:
+        return value  # NumPy adds a zero, which would turn -0.0 into 0.0
     if kind in ("sum", "prod"):
         # NumPy adds float16 in float32 as our backends do; integers keep their width.
         wide = np.float32 if value.dtype == np.float16 else value.dtype
@@ -144,11 +146,11 @@ def shifted(x: Node, axis: int, reverse: bool, first: float) -> Node:
     shape = shape_of(x.type)
     rank = len(shape)
     assert isinstance(x.type, Tensor)
-    edge = filled(first, Tensor(x.type.element, tuple(1 if i == axis else n for i, n in enumerate(shape))))
-    size = tuple(n - 1 if i == axis else n for i, n in enumerate(shape))
-    start = tuple(1 if i == axis and reverse else 0 for i in range(rank))
-    rest = slice_(x, start=start, size=size, step=(1,) * rank)
-    return concatenate(rest, edge, axis=axis) if reverse else concatenate(edge, rest, axis=axis)
+    nothing, one = (0,) * rank, tuple(int(i == axis) for i in range(rank))
+    # Padded first and cut then, so that an axis of size zero stays one.
+    low, high = (nothing, one) if reverse else (one, nothing)
+    padded = pad(x, filled(first, x.type.element), low=low, high=high, interior=nothing)
+    return slice_(padded, start=high, size=shape, step=(1,) * rank)
 
 
 def _cumulative_jvp(y: Node, dx: Node | None) -> Node | None:
@@ -165,11 +167,11 @@ def _cumulative_jvp(y: Node, dx: Node | None) -> Node | None:
         tangent = recurrence(x, dx * shifted(full, axis, reverse, 1.0), axis=axis, reverse=reverse)
         return shifted(tangent, axis, reverse, 0.0) if y.attribute("exclusive") else tangent
     # Keep the running derivative while the extremum stands, take the new one where it moves, half of each at a tie.
-    before = shifted(y, axis, reverse, float("-inf") if kind == "max" else float("inf"))
-    tie = equal(x, before)
-    moved = x > before if kind == "max" else x < before
+    # Nothing compares with the NaN before the first element, which is therefore always taken.
+    before = shifted(y, axis, reverse, float("nan"))
+    kept = x < before if kind == "max" else x > before
     half, one, nothing = (filled(v, x.type) for v in (0.5, 1.0, 0.0))
-    weight = select(tie, half, select(moved, one, nothing))
+    weight = select(equal(x, before), half, select(kept, nothing, one))
     return recurrence(1.0 - weight, weight * dx, axis=axis, reverse=reverse)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ops.elementwise import equal, select
+from livegrad.ops.elementwise import equal, is_finite, select
 from livegrad.ops.rules import FLOATS, INEXACT, filled, same, scale_by, zero
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -92,8 +92,9 @@ def _binary(name: str, function: Any, partials: tuple[Any, Any], cost: float, ki
 
 
 def _pow_by_base(y: Node, x: Node, exponent: Node) -> Node:
-    # x**0 is 1 for every x, so its slope is 0 even at x = 0, where x**(0-1) is infinite.
-    flat = equal(exponent, 0.0)
+    # x**0 is 1 for every x, so its slope is 0 even at x = 0, where x**(0-1) is infinite. Elsewhere the product stands,
+    # because it still depends on the exponent: the mixed derivative at exponent 0 is 1/x.
+    flat = equal(exponent, 0.0) & ~is_finite(1.0 / x)
     return select(flat, zero(x.type), exponent * pow(x, select(flat, _one(x), exponent - 1.0)))
 
 

@@ -12,10 +12,15 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Matrix, Type, Vector, components
 from livegrad.ops.aggregate import make, members_of, splat
 from livegrad.ops.elementwise import select
-from livegrad.ops.rules import filled, zero
+from livegrad.ops.rules import NUMBERS, filled, zero
 from livegrad.ops.transcendental import sqrt
 
 _FLOATING = ("float", "complex")
+
+
+def _require_numbers(type: Vector | Matrix) -> None:
+    if type.element.kind not in NUMBERS:
+        raise TypeRuleError("operand of the wrong kind", expected=" or ".join(NUMBERS))
 
 
 def _vectors(count: int) -> Any:
@@ -23,6 +28,7 @@ def _vectors(count: int) -> Any:
         first = types[0]
         if len(types) != count or not isinstance(first, Vector) or any(type is not first for type in types):
             raise TypeRuleError("operands must be vectors of one type", expected=f"{count} equal vectors")
+        _require_numbers(first)
         return first
 
     return check
@@ -125,6 +131,7 @@ def _matrix_vector_type(matrix: Type, vector: Type) -> Type:
         or matrix.element is not vector.element
     ):
         raise TypeRuleError("the matrix's columns must match the vector's components")
+    _require_numbers(matrix)
     return Vector(matrix.element, matrix.rows)
 
 
@@ -144,6 +151,7 @@ matrix_vector = Op(
 def _matrix_multiply_type(a: Type, b: Type) -> Type:
     if not isinstance(a, Matrix) or not isinstance(b, Matrix) or a.columns != b.rows or a.element is not b.element:
         raise TypeRuleError("the first matrix's columns must match the second's rows")
+    _require_numbers(a)
     return Matrix(a.element, a.rows, b.columns)
 
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node, originating_from
-from livegrad.ir.op import Op
 from livegrad.ir.walk import rebuild
 
 
-def expand_ops(function: Function, should_expand: Callable[[Op], bool]) -> Function:
-    """The function with every op expanded that `should_expand` names, expansions included."""
+def expand_ops(function: Function, should_expand: Callable[[Node], bool]) -> Function:
+    """The function with every node expanded that `should_expand` names, expansions included."""
     done: dict[Node, Node] = {}
     pending = [*reversed(function.results)]
     while pending:
@@ -24,7 +23,7 @@ def expand_ops(function: Function, should_expand: Callable[[Op], bool]) -> Funct
             pending.extend(reversed(waiting))
             continue
         rebuilt = rebuild(node, tuple(done[operand] for operand in node.operands))
-        if should_expand(node.op):
+        if should_expand(rebuilt):
             expanded = _expansion(rebuilt)
             if expanded in done:
                 done[node] = done[expanded]

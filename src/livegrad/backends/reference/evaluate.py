@@ -68,7 +68,15 @@ def _run(function: Function, inputs: Mapping[Key, Any], sizes: Mapping[str, int]
 
 
 def _apply(node: Node, operands: Sequence[Any], inputs: Mapping[Key, Any], sizes: Mapping[str, int]) -> Any:
-    attributes = {name: _resolve(value, inputs, sizes) for name, value in node.attributes}
+    return apply_node(node, operands, lambda function, *arguments: _run(function, inputs, sizes, *arguments), sizes)
+
+
+def apply_node(
+    node: Node, operands: Sequence[Any], call: Callable[..., Any], sizes: Mapping[str, int] | None = None
+) -> Any:
+    """One node's value from its operands'; `call(function, *arguments)` runs the functions among its attributes."""
+    sizes = sizes or {}
+    attributes = {name: _resolve(value, call, sizes) for name, value in node.attributes}
     try:
         if node.op is map_:
             result = _map(node, operands, attributes["function"])
@@ -85,14 +93,14 @@ def _apply(node: Node, operands: Sequence[Any], inputs: Mapping[Key, Any], sizes
     return _conform(result, node.type)
 
 
-def _resolve(value: Any, inputs: Mapping[Key, Any], sizes: Mapping[str, int]) -> Any:
+def _resolve(value: Any, call: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
     """Attributes as the rules take them: functions as callables, symbolic sizes as numbers."""
     if isinstance(value, Function):
-        return partial(_run, value, inputs, sizes)
+        return partial(call, value)
     if isinstance(value, Dimension):
         return value.evaluate(sizes)
     if isinstance(value, tuple):
-        return tuple(_resolve(item, inputs, sizes) for item in value)
+        return tuple(_resolve(item, call, sizes) for item in value)
     return value
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import cached_property
 from typing import NoReturn
 
@@ -19,6 +21,7 @@ _ESCAPE = re.compile(r"\\(u\{([0-9a-fA-F]{1,6})\}|.)")
 _NEXT = re.compile(r'[%@$]?[\w.]+|"[^"\n]*"?|\S')
 _UNESCAPED = {'"': '"', "\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
 _LAST_CHARACTER = 0x10FFFF
+_MOST_GUESSES = 2000
 
 
 class Cursor:
@@ -117,3 +120,10 @@ class Cursor:
                 expected='\\\\, \\", \\n, \\t, \\r or \\u{...}',
             )
         return plain
+
+
+def guess(name: str, known: Iterable[str], mark: str = "") -> str | None:
+    """What may have been meant, for errors; not looked for among very many names."""
+    names = [mark + item for item in known]
+    close = get_close_matches(name, names, n=1) if len(names) <= _MOST_GUESSES else []
+    return f"did you mean `{close[0]}`?" if close else None

@@ -6,22 +6,20 @@ Called by golden tests, tools and people; whatever the text, only errors of live
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import NoReturn
 
 from livegrad.diagnostics import LivegradError, ParseError
 from livegrad.ir.leaves import parameter, parameter_op
 from livegrad.ir.node import Attribute, Function, Key, Module, Node, add_origins, make_node, originating_from
 from livegrad.ir.op import Op
-from livegrad.ir.text.lexing import Cursor
+from livegrad.ir.text.lexing import Cursor, guess
 from livegrad.ir.text.terms import TermReader
 from livegrad.ir.types import Type
 
 _VALUE = re.compile(r"%[A-Za-z0-9_.]+")
 # Most lines of a large function look like this one, with a type that was met before: they are read in one go.
 _PLAIN_LINE = re.compile(r"(%[\w.]+) = (\w+)\((%[\w.]+(?:, %[\w.]+)*)?\): ([^\n#%]*)\n\s*", re.ASCII)
-_MOST_GUESSES = 2000
 
 Attributes = tuple[tuple[str, Attribute], ...]
 
@@ -68,10 +66,10 @@ class _Parser:
 
     def __init__(self, text: str, file: str, keys: Mapping[str, Key] | None) -> None:
         self.cursor = Cursor(text, file)
-        self.terms = TermReader(self.cursor, self._function, self._key)
         self.functions: dict[str, Function] = {}
         self.exports: list[Function] = []
-        self._keys = dict(keys or {})
+        # No back references: functions must not wait for the cycle collector.
+        self.terms = TermReader(self.cursor, self.functions, dict(keys or {}))
         self._types: dict[str, Type] = {}
 
     def read_all(self) -> None:
@@ -82,15 +80,6 @@ class _Parser:
                 else:
                     self._read_function()
 
-    def _function(self, name: str, at: int) -> Function:
-        found = self.functions.get(name)
-        if found is None:
-            self.cursor.fail(f"no function `@{name}` above", at=at, help=_guess("@" + name, self.functions, "@"))
-        return found
-
-    def _key(self, label: str) -> Key:
-        return self._keys.setdefault(label, Key(label))
-
     def _order(self) -> None:
         """The last line of a module whose functions stand in another order than the module has them."""
         cursor = self.cursor
@@ -98,9 +87,7 @@ class _Parser:
         cursor.word("order")
         ordered: list[Function] = []
         while not ordered or cursor.take(","):
-            at = cursor.position
-            cursor.expect("@")
-            ordered.append(self._function(cursor.name("a function's name"), at))
+            ordered.append(self.terms.function())
         if sorted(map(id, ordered)) != sorted(map(id, self.exports)):
             cursor.fail(
                 "the order of a module must name its exported functions",
@@ -201,7 +188,7 @@ class _FunctionParser:
             self.cursor.refuse("a value such as `%0`")
         found = self.values.get(match[0])
         if found is None:
-            help = _guess(match[0], self.values) or "values are defined above their uses"
+            help = guess(match[0], self.values) or "values are defined above their uses"
             self.cursor.fail(f"`{match[0]}` is not defined in `@{self.name}`", at=start, help=help)
         return found
 
@@ -224,7 +211,9 @@ class _FunctionParser:
         if node.type is not type:
             return False
         values[name] = node
-        cursor.move_to(match.end())
+        cursor.position = match.end()
+        if cursor.text.startswith("#", cursor.position):
+            cursor.skip_space()
         return True
 
     def _line(self) -> None:
@@ -257,7 +246,7 @@ class _FunctionParser:
             self.cursor.fail("a parameter is listed after the function's name", at=start, help="write (%x: f32) there")
         op = Op.table.get(name)
         if op is None:
-            help = _guess(name, Op.table) or "the ops are defined by `import livegrad.ops`"
+            help = guess(name, Op.table) or "the ops are defined by `import livegrad.ops`"
             self.cursor.fail(f"no op named `{name}`", at=start, help=help)
         return op
 
@@ -299,10 +288,3 @@ class _FunctionParser:
 
     def _mismatch(self, what: str, at: int, expected: Type, found: Type) -> NoReturn:
         self.cursor.fail(what, at=at, expected=str(expected), found=str(found), help="correct the type or leave it out")
-
-
-def _guess(name: str, known: Iterable[str], mark: str = "") -> str | None:
-    """What may have been meant, for errors; not looked for among very many names."""
-    names = [mark + item for item in known]
-    close = get_close_matches(name, names, n=1) if len(names) <= _MOST_GUESSES else []
-    return f"did you mean `{close[0]}`?" if close else None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from livegrad.diagnostics import UsageError
 from livegrad.ir.node import Attribute, Function, Key, Module, Node
 from livegrad.ir.types import Array, Dimension, Matrix, Scalar, Size, Struct, Tensor, Trace, Tuple, Type, Vector
-from livegrad.ir.walk import reachable_functions, toposort
+from livegrad.ir.walk import attribute_functions, reachable_functions, toposort
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -118,7 +118,10 @@ class _Printer:
 
     def __init__(self, exports: Sequence[Function], origins: bool) -> None:
         self.origins = origins
-        self.functions = reachable_functions(exports)  # one for each that is equal, whatever its name
+        self._orders = {function: toposort(function.results) for function in exports}
+        # One for each that is equal, whatever its name; exports that no other function uses come last.
+        used = reachable_functions(used_functions(node for order in self._orders.values() for node in order))
+        self.functions = list(dict.fromkeys([*used, *exports]))
         self.types: dict[Type, str] = {}
         self.places: dict[int, str] = {}
         self.labels: dict[Key, str] = {}
@@ -161,7 +164,7 @@ class _Printer:
         result = self.type_text(function.result_type)
         lines = [f"{prefix}function @{print_name(name)}({header}) -> {result} {{"]
         index = 0
-        for node in toposort(function.results):
+        for node in self._order(function):
             if node not in values:
                 values[node] = value = f"%{index}"
                 index += 1
@@ -169,6 +172,10 @@ class _Printer:
         lines.append(" ".join(["  return", ", ".join(values[result] for result in function.results)]).rstrip())
         lines.append("}\n")
         return "\n".join(lines)
+
+    def _order(self, function: Function) -> list[Node]:
+        found = self._orders.get(function)
+        return toposort(function.results) if found is None else found
 
     def _node_text(self, node: Node, value: str, values: dict[Node, str]) -> str:
         inside = ", ".join([values[operand] for operand in node.operands])
@@ -221,6 +228,12 @@ class _Printer:
         if isinstance(value, tuple):
             return f"[{', '.join(map(self._attribute_text, value))}]"
         raise UsageError(f"{value!r} has no text form", expected="an attribute: a number, string, type or function")
+
+
+def used_functions(nodes: Iterable[Node]) -> list[Function]:
+    """The functions among the nodes' attributes, in the order of first use."""
+    found = (inner for node in nodes if node.attributes for inner in attribute_functions(node))
+    return list(dict.fromkeys(found))
 
 
 def _keys(values: Iterable[Attribute]) -> Iterable[Key]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Node
+from livegrad.ir.text.printing import used_functions
 from livegrad.ir.walk import reachable_functions, toposort
 
 _MOST_LISTED = 8
@@ -35,7 +36,7 @@ def summarize(function: Function) -> str:
     if keyed := [_input_text(node) for node in order if node.op is input_op]:
         lines.append(f"  inputs: {_listed(keyed)}")
     lines.append(f"  results: {_listed([str(type) for type in function.result_types])}")
-    if nested := [inner for inner in reachable_functions([function]) if inner != function]:
+    if nested := reachable_functions(used_functions(order)):
         shown = [f"{inner.name} ({len(toposort(inner.results)):,} nodes)" for inner in nested[:_MOST_LISTED]]
         lines.append(f"  nested functions: {_listed(shown, len(nested))}")
     return "\n".join(lines)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.node import Attribute, Function, Key
-from livegrad.ir.text.lexing import Cursor
+from livegrad.ir.text.lexing import Cursor, guess
 from livegrad.ir.types import (
     SCALARS,
     Array,
@@ -33,19 +33,17 @@ _NUMBER = re.compile(
 )
 _STARTS_NUMBER = re.compile(r"-?(?:\d|(?:inf|nan)(?![\w.]))", re.ASCII)
 _SYMBOL = re.compile(r"[^\W\d]\w*")
-_DEEPEST = 100
+_DEEPEST = 64  # five Python frames each
 _NAMED_VALUES = {"none": None, "true": True, "false": False}
 
 
 class TermReader:
-    """Reads types and attribute values; functions and keys are found by the names that they were given above."""
+    """Reads types and attribute values; functions are those read so far, keys are made as their labels come."""
 
-    def __init__(
-        self, cursor: Cursor, find_function: Callable[[str, int], Function], find_key: Callable[[str], Key]
-    ) -> None:
+    def __init__(self, cursor: Cursor, functions: Mapping[str, Function], keys: dict[str, Key]) -> None:
         self.cursor = cursor
-        self._find_function = find_function
-        self._find_key = find_key
+        self._functions = functions
+        self._keys = keys
         self._depth = 0
 
     def attribute(self) -> Attribute:
@@ -57,10 +55,11 @@ class TermReader:
             return cursor.string("a string")
         if character == "[":
             return self._nested(self._tuple)
-        if cursor.take("@"):
-            return self._find_function(cursor.name("a function's name"), start)
+        if character == "@":
+            return self.function()
         if cursor.take("$"):
-            return self._find_key(cursor.name("a key's label"))
+            label = cursor.name("a key's label")
+            return self._keys.setdefault(label, Key(label))
         if cursor.take("<"):
             return self._bracketed_size(start)
         if _STARTS_NUMBER.match(cursor.text, start):
@@ -72,6 +71,16 @@ class TermReader:
         if word == "complex":
             return self._complex()
         return self.type("a value")
+
+    def function(self) -> Function:
+        """A reference to a function above, such as `@step`."""
+        start = self.cursor.position
+        self.cursor.expect("@")
+        name = self.cursor.name("a function's name")
+        found = self._functions.get(name)
+        if found is None:
+            self.cursor.fail(f"no function `@{name}` above", at=start, help=guess("@" + name, self._functions, "@"))
+        return found
 
     def _nested(self, read: Callable[[], Attribute]) -> Attribute:
         if self._depth >= _DEEPEST:

@@ -22,7 +22,7 @@ ControlRule = Callable[[Node, tuple[Node, ...], tuple[Tangent, ...]], tuple[Node
 
 def derivable(function: Function) -> Function:
     """The function with every op that has no derivative rule of its own written out in ops that do."""
-    return expand_ops(function, lambda op: op.jvp is None and op.expand is not None)
+    return expand_ops(function, lambda node: node.op.jvp is None and node.op.expand is not None)
 
 
 def propagate(

@@ -33,6 +33,10 @@ def vjp(function: Function, *, with_value: bool = False) -> Function:
     moved = substitute(tangents, dict(zip(linear.tangent_parameters, behind, strict=True)))
     given: list[Tangent] = [output for output, flag in zip(outputs, flags, strict=True) if flag]
     supply = iter(transpose_graph(function.name, moved, given, behind))
-    cotangents = [materialize(next(supply) if flag else None, type) for flag, type in zip(active, types, strict=True)]
+    # What was transposed is linear in differentials: their types, not the primals', say which members there are.
+    cotangents = [
+        materialize(next(supply) if flag else None, differential_of(type))
+        for flag, type in zip(active, types, strict=True)
+    ]
     results = (*(linear.primals if with_value else ()), *cotangents)
     return Function(f"{function.name}.bwd", shifted[: number + len(outputs)], results)

@@ -22,15 +22,15 @@ import llvmlite.binding as llvm
 
 from livegrad.backends.cpu.native.object_cache import ObjectCache, default_cache
 
-# What each speed does, and what it costs on float32 kernels of 32 lanes (Ice Lake, LLVM 22, a machine that others used):
+# What each speed does, and what it costs on float32 kernels of 32 lanes (Ice Lake, LLVM 22, on a machine in use):
 # processor time of `compile_kernel` and Mpoints/s on one thread, for 310 ops (least to most of 8 processes) and for
-# 3,000 ops (one process, best of 4). At 310 ops, 2 ran faster than 1 in each of the 8 processes, by 7 to 10 %.
+# 3,000 ops (one process, best of 4). At 310 ops, 2 ran 7 to 10 % faster than 1 in 8 of 9 processes, slower in one.
 #   0: no passes, code generation 0                                13..24 ms, 157..227 | 139 ms, 14
 #   1: inline, SROA, instcombine, simplifycfg; code generation 2   25..41 ms, 180..240 | 279 ms, 20
 #   2: the function simplification pipeline at level 1; likewise   28..49 ms, 198..256 | 290 ms, 21
 #   3: that pipeline at level 3; code generation 3                 33..51 ms, 178..259 | 264 ms, 20
-# Loop and SLP vectorisers are always off, and so is the unroller: the IR is already made of vectors of the width that its
-# emitter chose. Only functions marked `alwaysinline` are inlined: what the emitter outlined stays outlined.
+# Loop and SLP vectorisers are always off, and so is the unroller: the IR is already made of vectors of the width that
+# its emitter chose. Only functions marked `alwaysinline` are inlined: what the emitter outlined stays outlined.
 DEFAULT_SPEED = 2
 CODE_GENERATION_LEVEL = (0, 2, 2, 3)
 

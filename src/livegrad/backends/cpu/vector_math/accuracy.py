@@ -11,7 +11,7 @@ from livegrad.backends.cpu.vector_math.library import MATH_FUNCTIONS
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The greatest error in ulp, for float32 and float64. It holds for every finite argument with a finite result."""
+    """The greatest error in ulp, for float32 and float64, over all finite arguments with a finite result."""
 
     f32: float
     f64: float
@@ -42,9 +42,9 @@ ACCURACY: Mapping[str, Accuracy] = MappingProxyType(
         "acosh": Accuracy(3.0, 3.0),
         "atanh": Accuracy(2.5, 2.5),
         "cbrt": Accuracy(1.0, 1.0),
-        "erf": Accuracy(1.5, 1.5),
+        "erf": Accuracy(1.5, 2.0),
         "atan2": Accuracy(2.0, 2.0),
-        "pow": Accuracy(1.5, 2.0),
+        "pow": Accuracy(2.0, 2.0),
         "hypot": Accuracy(1.5, 1.5),
         "fmod": Accuracy(0.0, 0.0),
     }
@@ -60,9 +60,10 @@ against float64 (for float32) and against mpmath (for float64), and fails where 
 {table}
 
 An ulp is the distance between neighbouring floats at the exact result; 0.5 is a correctly rounded result and 0 an exact
-one. The bounds hold over the whole range of arguments, for denormal arguments and results, and for angles of any size.
-Zeros, infinities and NaN are treated as in C99's annex F and in NumPy. Results do not depend on the number of vector
-lanes, nor on whether the CPU has fused multiply-add instructions.
+one. The bounds are meant for the whole range of arguments, for denormal arguments and results, and for angles of any
+size; they leave a margin over millions of measured points, and are not proven. Zeros, infinities and NaN are treated as
+in C99's annex F and in NumPy. Results do not depend on the number of vector lanes, nor on whether the CPU has fused
+multiply-add instructions.
 """
 
 

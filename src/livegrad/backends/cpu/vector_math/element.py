@@ -60,6 +60,10 @@ class Element:
         layout = ("<f", "<I") if self.name == "f32" else ("<d", "<Q")
         return struct.unpack(layout[1], struct.pack(layout[0], value))[0]
 
+    def literal(self, value: float) -> str:
+        """The constant in LLVM IR: for float32, too, the bits of the float64 that has the same value."""
+        return f"0x{struct.unpack('<Q', struct.pack('<d', self.round(value)))[0]:016X}"
+
 
 F32 = Element("f32", "float", "i32", 32, 23)
 F64 = Element("f64", "double", "i64", 64, 52)

@@ -61,16 +61,16 @@ def tanh(a: Assembler, x: Value) -> Value:
 
 def sinh(a: Assembler, x: Value) -> Value:
     magnitude = a.abs(x)
-    cosh_r_minus_1, sinh_r, quarter_cosh_n, quarter_sinh_n = _hyperbolic_parts(a, magnitude)
+    cosh_r_minus_1, sinh_r, half_cosh_n, half_sinh_n = _hyperbolic_parts(a, magnitude)
     # sinh(n·ln 2 + r) by the addition theorem; for n = 0 this is sinh(r) exactly.
-    result = a.fma(quarter_sinh_n, cosh_r_minus_1, quarter_cosh_n * sinh_r) + quarter_sinh_n
+    result = a.fma(half_sinh_n, cosh_r_minus_1, half_cosh_n * sinh_r) + half_sinh_n
     tiny = magnitude < a.element.smallest_normal * 2.0**a.element.mantissa_bits
     return a.copy_sign(a.select(tiny, magnitude, result * 2.0), x)
 
 
 def cosh(a: Assembler, x: Value) -> Value:
-    cosh_r_minus_1, sinh_r, quarter_cosh_n, quarter_sinh_n = _hyperbolic_parts(a, a.abs(x))
-    return (a.fma(quarter_cosh_n, cosh_r_minus_1, quarter_sinh_n * sinh_r) + quarter_cosh_n) * 2.0
+    cosh_r_minus_1, sinh_r, half_cosh_n, half_sinh_n = _hyperbolic_parts(a, a.abs(x))
+    return (a.fma(half_cosh_n, cosh_r_minus_1, half_sinh_n * sinh_r) + half_cosh_n) * 2.0
 
 
 def exp_of_moderate(a: Assembler, x: Value) -> Value:
@@ -81,10 +81,8 @@ def exp_of_moderate(a: Assembler, x: Value) -> Value:
 
 def _expm1_parts(a: Assembler, x: Value, exponent_offset: int) -> tuple[Value, Value]:
     """p and s with exp(x) = (1 + p)·2^n and s = 2^(n + exponent_offset)."""
-    magic = a.element.rounding_magic + a.element.bias + exponent_offset
-    shifted = a.fma(x, a.element.round(1 / LN_2), magic)
-    power = a.from_bits(a.bits(shifted) << a.element.mantissa_bits)
-    r = a.subtract_multiple(x, shifted - magic, a.element.split(LN_2, 2))
+    n, power = a.nearest_power(x, a.element.round(1 / LN_2), exponent_offset)
+    r = a.subtract_multiple(x, n, a.element.split(LN_2, 2))
     return a.fma(r * r, a.polynomial(r, coefficients.EXPM1[a.element.name]), r), power
 
 

@@ -3,14 +3,15 @@ In: a reduction, an element and a number of lanes. Out: the text of helper funct
 ``trigonometry`` calls the helpers in a rare branch; ``library`` adds their text, once each."""
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from string import Template
 
 from livegrad.backends.cpu.vector_math.element import F64, PI, Element
 
-# From this magnitude on, angles take the slow path. Below it the multiple of π that is subtracted has so few bits that
-# three parts of π suffice even next to a zero of the function (checked against mpmath by the tests).
-LARGE_ANGLE = {"f32": 2.0**19, "f64": 2.0**30}
+# From this magnitude on, angles take the slow path. Below it three float64 parts of π suffice, and the multiple of the
+# unit that is subtracted is off by so little that |r| exceeds half of the unit by 2 % at most.
+LARGE_ANGLE = 2.0**46
 
 # 2/π·2^1168, one wide integer constant: the greatest float64 needs the bits of 2/π down to 2^-1162. LLVM turns the
 # shift into a load at a variable offset. A global table would need an address that not every JIT can place.
@@ -24,6 +25,14 @@ class AngleReduction:
     name: str
     quarters_in_unit: int  # 1 or 2
     quarters_in_offset: int
+
+    @property
+    def unit(self) -> Fraction:
+        return self.quarters_in_unit * PI / 2
+
+    @property
+    def units_in_offset(self) -> float:
+        return self.quarters_in_offset / self.quarters_in_unit
 
 
 FOR_SIN = AngleReduction("sin", quarters_in_unit=2, quarters_in_offset=0)
@@ -144,7 +153,7 @@ def large_angles_text(reduction: AngleReduction, element: Element, lanes: int) -
             int=element.integer_type,
             floats=f"<{lanes} x {element.float_type}>",
             ints=f"<{lanes} x {element.integer_type}>",
-            large_angle=f"{LARGE_ANGLE[element.name]:e}",
+            large_angle=element.literal(LARGE_ANGLE),
         )
     return texts
 
@@ -180,10 +189,11 @@ def _reduce_one_text(reduction: AngleReduction, element: Element, name: str) -> 
         below_leading=product - 64,
         # A field e means a mantissa times 2^(e - bias - mantissa_bits).
         window_origin=_TABLE_FRACTION_BITS - (product - 2) + element.bias + element.mantissa_bits,
+        # Where there is nothing to convert, an instruction that changes nothing.
         to_i32="trunc i64 %field to i32" if is_f64 else "add i32 %field, 0",
         from_double="fadd double %angle.64, -0.0" if is_f64 else "fptrunc double %angle.64 to float",
-        half_pi_high=high,
-        half_pi_low=low,
+        half_pi_high=F64.literal(high),
+        half_pi_low=F64.literal(low),
     )
 
 

@@ -7,7 +7,7 @@ from math import inf, nan, sqrt
 
 from livegrad.backends.cpu.vector_math import coefficients
 from livegrad.backends.cpu.vector_math.assembler import Assembler, Value
-from livegrad.backends.cpu.vector_math.element import LN_2, LN_10
+from livegrad.backends.cpu.vector_math.element import F64, LN_2, LN_10
 
 # A square above this bound absorbs a 1 that is added to it.
 _SQUARE_ABSORBS_ONE = {"f32": 2.0**13, "f64": 2.0**28}
@@ -106,7 +106,8 @@ def _combine(a: Assembler, exponent: Value, f: Value, base_logarithm: Fraction) 
     unit_high, unit_low = a.element.split(1 / base_logarithm, 2)
     scale = float(1 / base_logarithm)
     tail = [-0.5 * scale] + [c * scale for c in coefficients.LOG[a.element.name]]
-    rest = a.polynomial(f, tail) * (f * f)
+    polynomial = a.polynomial_in_two_chains if a.element is F64 else a.polynomial
+    rest = polynomial(f, tail) * (f * f)
     if unit_low:
         rest = a.fma(f, unit_low, rest)
     if ln_2_low:

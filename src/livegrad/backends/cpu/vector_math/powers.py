@@ -23,28 +23,6 @@ def pow(a: Assembler, x: Value, y: Value) -> Value:
     return a.when_any(~is_usual, (result,), lambda: (_pow_special_cases(a, x, y, result),))[0]
 
 
-def _pow_in_float64(a: Assembler, exponent: Value, mantissa: Value, y: Value) -> Value:
-    f = a.convert(mantissa, "double") - 1.0
-    log2 = a.fma(f, a.polynomial(f, coefficients.LOG2_IN_FLOAT64["f32"]), a.convert(exponent, "double"))
-    limit = _EXPONENT_LIMIT["f32"]
-    product = a.at_least(a.at_most(a.convert(y, "double") * log2, limit), -limit)
-    magic = F64.rounding_magic + F32.bias
-    shifted = a.fma(product, 0.5, magic)
-    r = a.convert(a.fma(shifted - magic, -2.0, product), "float")
-    root = a.from_bits(a.convert(a.bits(shifted), "i32") << F32.mantissa_bits)
-    return a.fma(r, a.polynomial(r, coefficients.EXP2["f32"]), 1.0) * root * root
-
-
-def _pow_in_two_parts(a: Assembler, exponent: Value, mantissa: Value, y: Value) -> Value:
-    high, low = _log2_in_two_parts(a, exponent, mantissa)
-    product, error = a.two_product(y, high)
-    error = a.fma(y, low, error)
-    limit = _EXPONENT_LIMIT[a.element.name]
-    error = a.select(a.abs(product) < limit, error, 0.0)
-    product = a.at_least(a.at_most(product, limit), -limit)
-    return exp2_of_sum(a, product, error)
-
-
 def cbrt(a: Assembler, x: Value) -> Value:
     magnitude = a.abs(x)
     # Tiny numbers are scaled by a cube, for the residual below would be denormal.
@@ -65,7 +43,7 @@ def cbrt(a: Assembler, x: Value) -> Value:
 
 def hypot(a: Assembler, x: Value, y: Value) -> Value:
     x, y = a.abs(x), a.abs(y)
-    is_infinite = a.select(x > y, x, y).equals(inf) | a.select(y > x, y, x).equals(inf)
+    is_infinite = x.equals(inf) | y.equals(inf)  # even beside a NaN
     larger = a.select(x > y, x, y)
     # Both are scaled by the power of two that brings the larger near one; its own exponent stays clear of the ends,
     # so that the scale and its inverse are normal numbers.
@@ -78,6 +56,34 @@ def hypot(a: Assembler, x: Value, y: Value) -> Value:
     x_scaled, y_scaled = x * scale, y * scale
     root = a.sqrt(a.fma(x_scaled, x_scaled, y_scaled * y_scaled))
     return a.select(is_infinite, inf, root * a.from_bits(exponent))
+
+
+def _pow_in_float64(a: Assembler, exponent: Value, mantissa: Value, y: Value) -> Value:
+    """(mantissa·2^exponent)^y for float32.
+
+    Measured side by side with 32 (64) lanes: 0.80 (0.89) G/s and 1.4 ulp this way; 0.72 (0.91) G/s and 1.3 ulp with
+    ``_pow_in_two_parts``; 0.97 (1.02) G/s but 6 ulp with only the leading term of the logarithm in two parts."""
+    f = a.convert(mantissa, "double") - 1.0
+    log2 = a.fma(f, a.polynomial_in_two_chains(f, coefficients.LOG2_IN_FLOAT64["f32"]), a.convert(exponent, "double"))
+    # From here on as ``exp2``, with the exponent still in float64.
+    limit = _EXPONENT_LIMIT["f32"]
+    product = a.at_least(a.at_most(a.convert(y, "double") * log2, limit), -limit)
+    magic = F64.rounding_magic + F32.bias
+    shifted = a.fma(product, 0.5, magic)
+    r = a.convert(a.fma(shifted - magic, -2.0, product), "float")
+    root = a.from_bits(a.convert(a.bits(shifted), "i32") << F32.mantissa_bits)
+    return a.fma(r, a.polynomial(r, coefficients.EXP2["f32"]), 1.0) * root * root
+
+
+def _pow_in_two_parts(a: Assembler, exponent: Value, mantissa: Value, y: Value) -> Value:
+    """(mantissa·2^exponent)^y for float64, which has no wider format to turn to."""
+    high, low = _log2_in_two_parts(a, exponent, mantissa)
+    product, error = a.two_product(y, high)
+    error = a.fma(y, low, error)
+    limit = _EXPONENT_LIMIT[a.element.name]
+    error = a.select(a.abs(product) < limit, error, 0.0)
+    product = a.at_least(a.at_most(product, limit), -limit)
+    return exp2_of_sum(a, product, error)
 
 
 def _log2_in_two_parts(a: Assembler, exponent: Value, mantissa: Value) -> tuple[Value, Value]:
@@ -133,10 +139,8 @@ def _inverse_cbrt(a: Assembler, x: Value) -> Value:
     """x^(-1/3) to nearly full precision, for finite x far from underflow."""
     # Dividing the bit pattern by -3 gives a first guess, good to 4 %. Its upper bits suffice.
     dropped = a.element.mantissa_bits - 12
-    third, third_bits = a.nearest_integer(a.small_integer_to_float(a.bits(x) >> dropped), -1.0 / 3.0)
-    del third
-    offset = round(a.element.bias * 4 / 3 * 2**12 - 0.05 * 2**12)
-    guess = a.from_bits((third_bits + offset) << dropped)
+    _, third = a.nearest_integer(a.small_integer_to_float(a.bits(x) >> dropped), -1.0 / 3.0)
+    guess = a.from_bits((third + round((a.element.bias * 4 / 3 - 0.05) * 2**12)) << dropped)
     for _ in range({"f32": 2, "f64": 3}[a.element.name]):
         # Halley's third-order step.
         error = a.fma(-(x * guess) * guess, guess, 1.0)

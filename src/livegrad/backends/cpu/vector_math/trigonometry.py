@@ -4,7 +4,7 @@ Called by ``library``."""
 
 from livegrad.backends.cpu.vector_math import coefficients
 from livegrad.backends.cpu.vector_math.assembler import Assembler, Value
-from livegrad.backends.cpu.vector_math.element import PI
+from livegrad.backends.cpu.vector_math.element import F64, Element
 from livegrad.backends.cpu.vector_math.large_angles import (
     FOR_COS,
     FOR_SIN,
@@ -14,33 +14,27 @@ from livegrad.backends.cpu.vector_math.large_angles import (
     large_angles_name,
 )
 
+# From here on the multiple of π that float32 arithmetic finds is too far off; float64 takes over.
+_LARGE_FOR_FLOAT32 = 2.0**19
+
 
 def sin(a: Assembler, x: Value) -> Value:
-    magnitude = a.abs(x)
-    half_turns, multiple = a.nearest_integer(magnitude, a.element.round(1 / PI))
-    r = a.subtract_multiple(magnitude, half_turns, a.element.split(PI, 3))
-    r, multiple = _with_large_angles(a, FOR_SIN, magnitude, r, multiple)
+    r, multiple = _reduced(a, a.abs(x), FOR_SIN)
     return a.flip_sign(_sin_to_half_pi(a, r), (multiple << (a.element.width - 1)) ^ a.sign_of(x))
 
 
 def cos(a: Assembler, x: Value) -> Value:
-    magnitude = a.abs(x)
-    # cos(m·π + π/2 + r) = -(-1)^m · sin(r)
-    quotient = a.fma(magnitude, a.element.round(1 / PI), -0.5)
-    half_turns, multiple = a.nearest_integer(quotient, 1.0)
-    r = a.subtract_multiple(magnitude, half_turns + 0.5, a.element.split(PI, 3))
-    r, multiple = _with_large_angles(a, FOR_COS, magnitude, r, multiple)
+    r, multiple = _reduced(a, a.abs(x), FOR_COS)
+    # cos(m·π + π/2 + r) = (-1)^m · sin(-r)
     return a.flip_sign(_sin_to_half_pi(a, -r), multiple << (a.element.width - 1))
 
 
 def tan(a: Assembler, x: Value) -> Value:
-    magnitude = a.abs(x)
-    quarter_turns, multiple = a.nearest_integer(magnitude, a.element.round(2 / PI))
-    r = a.subtract_multiple(magnitude, quarter_turns, a.element.split(PI / 2, 3))
-    r, multiple = _with_large_angles(a, FOR_TAN, magnitude, r, multiple)
+    r, multiple = _reduced(a, a.abs(x), FOR_TAN)
     square = r * r
-    tangent = a.fma(r * square, a.polynomial(square, coefficients.TAN[a.element.name]), r)
-    # tan(r + π/2) = -1/tan(r)
+    tail = a.polynomial_in_two_chains(square, coefficients.TAN[a.element.name])
+    tangent = a.fma(r * square, tail, r)
+    # tan(π/2 + r) = -1/tan(r)
     is_odd = (multiple & 1).equals(1)
     result = a.select(is_odd, 1.0 / tangent, tangent)
     return a.flip_sign(result, (multiple << (a.element.width - 1)) ^ a.sign_of(x))
@@ -52,11 +46,38 @@ def _sin_to_half_pi(a: Assembler, r: Value) -> Value:
     return a.fma(r * square, tail, r)
 
 
-def _with_large_angles(
-    a: Assembler, reduction: AngleReduction, magnitude: Value, r: Value, multiple: Value
+def _reduced(a: Assembler, magnitude: Value, reduction: AngleReduction) -> tuple[Value, Value]:
+    """r and m with magnitude = m·unit + offset + r. Only the low bits of m are right; those above are arbitrary."""
+    r, multiple = _subtract_units(a, magnitude, reduction, a.element)
+    if a.element is F64:
+        return _replace_large(a, magnitude, reduction, r, multiple)
+
+    def replace() -> tuple[Value, Value]:
+        precise_r, precise_multiple = _subtract_units(a, a.convert(magnitude, "double"), reduction, F64)
+        precise_r, precise_multiple = a.convert(precise_r, "float"), a.convert(precise_multiple, "i32")
+        precise_r, precise_multiple = _replace_large(a, magnitude, reduction, precise_r, precise_multiple)
+        return a.select(is_large, precise_r, r), a.select(is_large, precise_multiple, multiple)
+
+    is_large = magnitude >= _LARGE_FOR_FLOAT32
+    r, multiple = a.when_any(is_large, (r, multiple), replace)
+    return r, multiple
+
+
+def _subtract_units(a: Assembler, magnitude: Value, reduction: AngleReduction, element: Element) -> tuple[Value, Value]:
+    inverse = element.round(1 / reduction.unit)
+    parts = element.split(reduction.unit, 3)
+    offset = reduction.units_in_offset
+    if not offset:
+        multiple, multiple_bits = a.nearest_integer(magnitude, inverse)
+        return a.subtract_multiple(magnitude, multiple, parts), multiple_bits
+    multiple, multiple_bits = a.nearest_integer(a.fma(magnitude, inverse, -offset), 1.0)
+    return a.subtract_multiple(magnitude, multiple + offset, parts), multiple_bits
+
+
+def _replace_large(
+    a: Assembler, magnitude: Value, reduction: AngleReduction, r: Value, multiple: Value
 ) -> tuple[Value, Value]:
-    """The rest and the multiple of the unit, those of large angles replaced. Of a multiple, only low bits count."""
-    is_large = magnitude >= LARGE_ANGLE[a.element.name]
+    is_large = magnitude >= LARGE_ANGLE
 
     def replace() -> tuple[Value, Value]:
         name = large_angles_name(reduction, a.element, a.lanes)

@@ -1,0 +1,138 @@
+"""From a kernel step to a call: the layout that decides its code, and the words that its arguments are.
+
+Dimensions of one are dropped and neighbours merged where memory allows, so that most kernels see one long dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from livegrad.backends.cpu.emit.control import branch_cost
+from livegrad.backends.cpu.emit.kernel import Layout, StrideKind
+from livegrad.backends.cpu.emit.values import byte_size
+from livegrad.ir.node import Function
+from livegrad.ir.types import Scalar, inner_types
+from livegrad.ir.walk import reachable_functions, toposort
+from livegrad.schedule.kernel import Kernel
+from livegrad.schedule.plan import KernelStep
+
+# An item of work should take some tens of microseconds: long enough to hide handing it out, short enough to share.
+_ITEM_COST = 4_000_000.0
+_LEAST_BLOCK, _MOST_BLOCK = 1024, 1 << 16
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A kernel step ready to compile: its layout, and every number that its argument block needs."""
+
+    layout: Layout
+    domain: tuple[int, ...]
+    inner: tuple[int, ...]
+    reads: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    block: int
+    total: int
+    grain: int
+
+
+def bind(step: KernelStep, vector_bytes: int) -> Bound:
+    """The layout of a step, and how its work is cut into items."""
+    kernel = step.kernel
+    domain, inner = list(step.domain), list(step.inner)
+    strides = [list(view.strides) for view in (*step.reads, *step.outputs)]
+    if not kernel.uses_index:
+        _simplify(domain, inner, strides, kernel)
+    reads, outputs = strides[: len(step.reads)], strides[len(step.reads) :]
+    lanes = 1 if not kernel.along and not domain else lane_count(kernel, vector_bytes)
+    layout = Layout(
+        lanes,
+        "along" if kernel.along else "across",
+        len(domain),
+        len(inner),
+        tuple(tuple(map(_kind, own)) for own in reads),
+        tuple(tuple(map(_kind, own)) for own in outputs),
+        vector_bytes,
+    )
+    block, total, grain = _items(step, domain, inner, lanes)
+    return Bound(layout, tuple(domain), tuple(inner), _tuples(reads), _tuples(outputs), block, total, grain)
+
+
+def _tuples(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(row) for row in rows)
+
+
+def _kind(stride: int) -> StrideKind:
+    return "zero" if stride == 0 else "one" if stride == 1 else "any"
+
+
+def _simplify(domain: list[int], inner: list[int], strides: list[list[int]], kernel: Kernel) -> None:
+    """Drops and merges dimensions, the domain's among themselves and the inner ones among themselves."""
+    # The chunk dimension and the one that it cuts up keep their meaning.
+    fixed_last = 1 if kernel.split else 0
+    inner_start = len(domain)
+    if not kernel.split:
+        _merge(inner, strides, inner_start, len(inner), keep=1 if inner else 0)
+    _merge(domain, strides, 0, len(domain) - fixed_last, keep=0)
+
+
+def _merge(sizes: list[int], strides: list[list[int]], offset: int, count: int, keep: int) -> None:
+    position = count - 1
+    while position >= 0 and len(sizes) > keep:
+        if sizes[position] == 1:
+            _remove(sizes, strides, offset, position)
+            count -= 1
+        elif position + 1 < count and all(
+            own[offset + position] == own[offset + position + 1] * sizes[position + 1] for own in strides
+        ):
+            sizes[position + 1] *= sizes[position]
+            _remove(sizes, strides, offset, position)
+            count -= 1
+        position -= 1
+
+
+def _remove(sizes: list[int], strides: list[list[int]], offset: int, position: int) -> None:
+    del sizes[position]
+    for own in strides:
+        del own[offset + position]
+
+
+def lane_count(kernel: Kernel, vector_bytes: int) -> int:
+    """Two registers' worth of the widest number in the kernel: enough independent work to hide latencies."""
+    widest = max((byte_size(scalar) for scalar in _scalars(kernel)), default=4)
+    return max(4, min(64, 2 * vector_bytes // widest))
+
+
+def _scalars(kernel: Kernel) -> set[Scalar]:
+    found = {port.element for port in (*kernel.reads, *kernel.outputs)}
+    for stage in kernel.stages:
+        for function in reachable_functions([stage.body]):
+            for node in toposort(function.results):
+                found |= {inner for inner in inner_types(node.type) if isinstance(inner, Scalar)}
+    return found
+
+
+def kernel_cost(functions: Sequence[Function]) -> float:
+    return sum(map(branch_cost, functions))
+
+
+def _items(step: KernelStep, domain: list[int], inner: list[int], lanes: int) -> tuple[int, int, int]:
+    """The block word, the number of items, and how many are handed out at once."""
+    point = kernel_cost([s.body for s in step.kernel.stages if s.level == "point"]) * max(1, prod(inner))
+    cost = kernel_cost([s.body for s in step.kernel.stages if s.level == "row"]) + point + 4.0
+    if step.kernel.along:
+        rows = prod(domain)
+        own = max(1, prod(inner)) if not step.kernel.split else step.chunk * max(1, prod(inner[1:]))
+        each = cost if not step.kernel.split else cost * own / max(1, prod(inner))
+        grain = max(1, int(_ITEM_COST / max(each, own * 4.0)))
+        return (step.chunk, rows, min(grain, max(1, rows)))
+    if not domain:
+        return 1, 1, 1
+    wanted = max(_LEAST_BLOCK, min(_MOST_BLOCK, int(_ITEM_COST / cost)))
+    if prod(inner) > 1:
+        wanted = max(lanes, min(wanted, int(_ITEM_COST / cost)))
+    block = -(-wanted // lanes) * lanes
+    lines, length = prod(domain[:-1]), domain[-1]
+    blocks = -(-length // block)
+    return block, lines * blocks, max(1, block // max(1, length))

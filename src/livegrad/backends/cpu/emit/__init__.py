@@ -1,0 +1,1 @@
+"""From kernels to LLVM IR text with explicit vectors and lane masks."""

@@ -1,0 +1,211 @@
+"""Writes LLVM text: fresh names, blocks, declarations, splats, and checks under the current lane mask.
+
+One assembler writes one kernel; the modules beside it are its vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from livegrad.backends.cpu.emit.values import Register, literal_text, llvm_element, llvm_type
+from livegrad.backends.cpu.vector_math import math_function_name
+from livegrad.diagnostics import Place
+from livegrad.ir.types import Scalar, bool_, f32, i64
+
+# Contraction to fused multiply-add is all that is allowed: NaN, infinity and signed zeros keep their meaning.
+FLOAT_FLAGS = "contract"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A check in a kernel: what to say when it fails, and where the user wrote it."""
+
+    message: str
+    origin: Place | None
+
+
+@dataclass
+class Assembler:
+    """The text of one kernel under construction."""
+
+    lanes: int
+    lines: list[str] = field(default_factory=list)
+    entry: list[str] = field(default_factory=list)  # what is computed once, before any loop
+    declarations: set[str] = field(default_factory=set)
+    math: set[tuple[str, str, int]] = field(default_factory=set)
+    sites: list[Site] = field(default_factory=list)
+    block: str = "start"
+    mask: Register | None = None  # None: every lane is active
+    element_index: Register | None = None  # the position of lane 0 in the kernel's domain, for reports
+    uses_traces: bool = False
+    polls: bool = False
+    _names: int = 0
+    _splats: dict[tuple[str, str], Register] = field(default_factory=dict)
+
+    # --- text ---
+
+    def name(self, hint: str = "v") -> str:
+        self._names += 1
+        return f"%{hint}{self._names}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def make(self, text: str, type: Scalar, lanes: int) -> Register:
+        name = self.name()
+        self.lines.append(f"  {name} = {text}")
+        return Register(name, type, lanes)
+
+    def raw(self, text: str) -> str:
+        """An instruction whose result is no scalar of ours: an address, say."""
+        name = self.name("p")
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def label(self, hint: str) -> str:
+        self._names += 1
+        return f"{hint}{self._names}"
+
+    def begin(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def jump(self, label: str) -> None:
+        self.line(f"br label %{label}")
+
+    def branch(self, condition: Register, then: str, otherwise: str) -> None:
+        self.line(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
+
+    def phi(self, type: Scalar, lanes: int, incoming: list[tuple[Register, str]]) -> Register:
+        pairs = ", ".join(f"[ {register.text}, %{block} ]" for register, block in incoming)
+        return self.make(f"phi {llvm_type(type, lanes)} {pairs}", type, lanes)
+
+    # --- values ---
+
+    def constant(self, value: bool | int | float, type: Scalar) -> Register:
+        return Register(literal_text(value, type), type, 1, literal=True)
+
+    def widen(self, register: Register, lanes: int) -> Register:
+        """A register with one value for each lane."""
+        if register.lanes == lanes:
+            return register
+        element = llvm_element(register.type)
+        if register.literal:
+            return Register(f"splat ({element} {register.text})", register.type, lanes, literal=True)
+        vector = llvm_type(register.type, lanes)
+        first = self.raw(f"insertelement {vector} poison, {element} {register.text}, i64 0")
+        return self.make(
+            f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer", register.type, lanes
+        )
+
+    def widen_in_entry(self, register: Register) -> Register:
+        """Like `widen` for a value known before the loops: done once there, and remembered."""
+        key = (register.text, register.type.name)
+        if key not in self._splats:
+            lines, self.lines = self.lines, self.entry
+            self._splats[key] = self.widen(register, self.lanes)
+            self.lines = lines
+        return self._splats[key]
+
+    def alike(self, *registers: Register) -> list[Register]:
+        """The registers all uniform, or all with one value for each lane."""
+        lanes = max(register.lanes for register in registers)
+        return [self.widen(register, lanes) for register in registers]
+
+    def apply(self, instruction: str, type: Scalar, *operands: Register) -> Register:
+        """`instruction` on operands of one type; `type` is the result's."""
+        operands = tuple(self.alike(*operands))
+        first = operands[0]
+        texts = ", ".join(operand.text for operand in operands)
+        return self.make(f"{instruction} {llvm_type(first.type, first.lanes)} {texts}", type, first.lanes)
+
+    def select(self, condition: Register, then: Register, otherwise: Register) -> Register:
+        if then.text == otherwise.text and then.lanes == otherwise.lanes:
+            return then
+        lanes = max(condition.lanes, then.lanes, otherwise.lanes)
+        then, otherwise = self.widen(then, lanes), self.widen(otherwise, lanes)
+        return self.make(f"select {condition.typed}, {then.typed}, {otherwise.typed}", then.type, lanes)
+
+    def intrinsic(self, name: str, type: Scalar, *operands: Register, extra: str = "", flags: str = "") -> Register:
+        """A call of `llvm.<name>` on operands of one type."""
+        operands = tuple(self.alike(*operands))
+        first = operands[0]
+        vector = llvm_type(first.type, first.lanes)
+        suffix = intrinsic_suffix(first.type, first.lanes)
+        kinds = ", ".join([vector] * len(operands)) + (", i1" if extra else "")
+        self.declarations.add(f"declare {vector} @llvm.{name}.{suffix}({kinds})")
+        arguments = ", ".join(operand.typed for operand in operands) + (f", {extra}" if extra else "")
+        flags = f"{flags} " if flags else ""
+        return self.make(f"call {flags}{vector} @llvm.{name}.{suffix}({arguments})", type, first.lanes)
+
+    def call_math(self, function: str, *operands: Register) -> Register:
+        """One of our own math functions; half precision goes through single."""
+        operands = tuple(self.alike(*operands))
+        type = operands[0].type
+        if type.bits == 16:
+            wide = self.call_math(function, *(self.convert("fpext", operand, f32) for operand in operands))
+            return self.convert("fptrunc", wide, type)
+        lanes = operands[0].lanes
+        self.math.add((function, type.name, lanes))
+        arguments = ", ".join(operand.typed for operand in operands)
+        symbol = math_function_name(function, type.name, lanes)
+        return self.make(f"call fastcc {llvm_type(type, lanes)} @{symbol}({arguments})", type, lanes)
+
+    def convert(self, instruction: str, value: Register, type: Scalar) -> Register:
+        return self.make(f"{instruction} {value.typed} to {llvm_type(type, value.lanes)}", type, value.lanes)
+
+    # --- masks and checks ---
+
+    def both(self, first: Register | None, second: Register) -> Register:
+        """The lanes of both masks; None is all of them."""
+        return second if first is None else self.apply("and", bool_, first, second)
+
+    def any_lane(self, mask: Register) -> Register:
+        """Whether any lane of a mask is set."""
+        if mask.uniform:
+            return mask
+        vector = llvm_type(bool_, mask.lanes)
+        self.declarations.add(f"declare i1 @llvm.vector.reduce.or.v{mask.lanes}i1({vector})")
+        return self.make(f"call i1 @llvm.vector.reduce.or.v{mask.lanes}i1({mask.typed})", bool_, 1)
+
+    @contextmanager
+    def under(self, mask: Register | None) -> Iterator[None]:
+        before, self.mask = self.mask, mask
+        try:
+            yield
+        finally:
+            self.mask = before
+
+    def report(self, bad: Register, message: str, origin: Place | None) -> None:
+        """Writes the site and the lowest element for which `bad` holds in an active lane to the status word."""
+        site = len(self.sites)
+        self.sites.append(Site(message, origin))
+        bad = self.both(self.mask, bad) if self.mask is not None else bad
+        failed, done = self.label("failed"), self.label("checked")
+        self.branch(self.any_lane(bad), failed, done)
+        self.begin(failed)
+        lane = self._first_lane(bad)
+        element = lane if self.element_index is None else self.apply("add", i64, self.element_index, lane)
+        shifted = self.apply("shl", i64, element, self.constant(16, i64))
+        word = self.apply("or", i64, shifted, self.constant(site, i64))
+        self.line(f"atomicrmw umin ptr %status, i64 {word.text} monotonic")
+        self.jump(done)
+        self.begin(done)
+
+    def _first_lane(self, mask: Register) -> Register:
+        if mask.uniform:
+            return self.constant(0, i64)
+        width = max(mask.lanes, 8)
+        bits = self.raw(f"bitcast {mask.typed} to i{mask.lanes}")
+        if mask.lanes < 8:
+            bits = self.raw(f"zext i{mask.lanes} {bits} to i8")
+        self.declarations.add(f"declare i{width} @llvm.cttz.i{width}(i{width}, i1)")
+        count = self.raw(f"call i{width} @llvm.cttz.i{width}(i{width} {bits}, i1 false)")
+        return self.make(f"zext i{width} {count} to i64" if width < 64 else f"add i64 {count}, 0", i64, 1)
+
+
+def intrinsic_suffix(type: Scalar, lanes: int) -> str:
+    element = f"f{type.bits}" if type.kind == "float" else f"i{type.bits}"
+    return element if lanes == 1 else f"v{lanes}{element}"

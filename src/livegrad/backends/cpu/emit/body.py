@@ -1,0 +1,183 @@
+"""A scalar function as straight LLVM text: each node on the registers of its operands, under the current lane mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from livegrad.backends.cpu.emit import control, memory, traces
+from livegrad.backends.cpu.emit.assembler import Assembler
+from livegrad.backends.cpu.emit.elementwise import emit_elementwise
+from livegrad.backends.cpu.emit.values import Register, TensorReference, TraceReference, Value
+from livegrad.diagnostics import CompileError
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, bool_, components, scalar_of
+from livegrad.ir.walk import attribute_functions, toposort
+from livegrad.ops.aggregate import get, get_at, make, set_at
+from livegrad.ops.control import check, cond, for_loop, switch, while_loop
+from livegrad.ops.indexing import lookup
+from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
+from livegrad.passes.expand import expand_ops
+
+EmitNode = Callable[[Assembler, Node, list[Value]], Value]
+
+
+def native_form(function: Function) -> Function:
+    """The function in ops that this backend has code for, nested functions included."""
+    expanded = expand_ops(function, _needs_expansion)
+    return Function(function.name, function.parameters, expanded.results)
+
+
+def _needs_expansion(node: Node) -> bool:
+    if node.op.expand is None:
+        return False
+    if not node.op.elementwise:
+        return True
+    scalar = scalar_of(node.operands[-1].type)
+    rule = (node.op.llvm or {}).get(scalar.kind) if scalar is not None else None
+    return rule is None or rule == "expand"
+
+
+def emit_function(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
+    """The values of the function's results."""
+    function = native_form(function)
+    values: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
+    for node in traces.execution_order(function.results):
+        if node in values:
+            continue
+        values[node] = _emit_node(asm, node, [values[operand] for operand in node.operands])
+    return [values[result] for result in function.results]
+
+
+def _emit_node(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    handler = _HANDLERS.get(node.op)
+    if handler is not None:
+        return handler(asm, node, operands)
+    if node.op.elementwise:
+        return _by_component(asm, node, operands)
+    raise CompileError(f"`{node.op.name}` has no native code", where=node.origin)
+
+
+def _by_component(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    count = len(components(node.type))
+    if not count:
+        return emit_elementwise(asm, node, [_register(operand) for operand in operands])
+    rows = [operand if isinstance(operand, tuple) else (operand,) * count for operand in operands]
+    return tuple(emit_elementwise(asm, node, [_register(part) for part in parts]) for parts in zip(*rows, strict=True))
+
+
+def _register(value: Value) -> Register:
+    assert isinstance(value, Register)
+    return value
+
+
+def _constant(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    assert isinstance(node.type, Scalar)
+    return asm.constant(node.attribute("value"), node.type)
+
+
+def _make(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    return tuple(operands)
+
+
+def _get(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    value = operands[0]
+    assert isinstance(value, tuple)
+    return value[node.attribute("index")]
+
+
+def _members(value: Value) -> tuple[Value, ...]:
+    assert isinstance(value, tuple)
+    return value
+
+
+def _index_in_range(asm: Assembler, node: Node, index: Register, size: int) -> Register:
+    bad = asm.apply("icmp uge", bool_, index, asm.constant(size, index.type))
+    asm.report(bad, f"index out of range for {size} members", node.origin)
+    return index
+
+
+def _get_at(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    members, index = _members(operands[0]), _register(operands[1])
+    _index_in_range(asm, node, index, len(members))
+    result = members[0]
+    for position, value in enumerate(members[1:], 1):
+        hit = asm.apply("icmp eq", bool_, index, asm.constant(position, index.type))
+        result = control.select_value(asm, hit, value, result)
+    return result
+
+
+def _set_at(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    members, index = _members(operands[0]), _register(operands[1])
+    _index_in_range(asm, node, index, len(members))
+    changed = []
+    for position, value in enumerate(members):
+        hit = asm.apply("icmp eq", bool_, index, asm.constant(position, index.type))
+        changed.append(control.select_value(asm, hit, operands[2], value))
+    return tuple(changed)
+
+
+def _check(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    condition = _register(operands[1])
+    asm.report(asm.apply("xor", bool_, condition, asm.constant(True, bool_)), node.attribute("message"), node.origin)
+    return operands[0]
+
+
+def _lookup(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    tensor = operands[0]
+    assert isinstance(tensor, TensorReference)
+    return memory.emit_lookup(asm, node, tensor, [_register(index) for index in operands[1:]])
+
+
+def _trace(emit: Callable[..., Value]) -> EmitNode:
+    def handler(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+        assert isinstance(operands[0], TraceReference)
+        return emit(asm, node, *operands)
+
+    return handler
+
+
+def _cond(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    return control.emit_cond(asm, node, operands, emit_function)
+
+
+def _switch(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    return control.emit_switch(asm, node, operands, emit_function)
+
+
+def _for_loop(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    return control.emit_for_loop(asm, node, operands, emit_function)
+
+
+def _while_loop(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    return control.emit_while_loop(asm, node, operands, emit_function)
+
+
+_HANDLERS: dict[Op, EmitNode] = {
+    constant_op: _constant,
+    make: _make,
+    get: _get,
+    get_at: _get_at,
+    set_at: _set_at,
+    check: _check,
+    lookup: _lookup,
+    cond: _cond,
+    switch: _switch,
+    for_loop: _for_loop,
+    while_loop: _while_loop,
+    trace_new: traces.emit_new,
+    trace_get: _trace(traces.emit_get),
+    trace_set: _trace(traces.emit_set),
+    trace_add: _trace(traces.emit_add),
+    trace_sum: _trace(traces.emit_sum),
+}
+
+
+def has_divergence(function: Function) -> bool:
+    """Whether lanes must be masked: some op checks its operands or holds functions of its own."""
+    for node in toposort(function.results):
+        if node.op.checked or any(True for _ in attribute_functions(node)):
+            return True
+    return False
+

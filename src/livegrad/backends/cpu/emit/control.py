@@ -1,0 +1,270 @@
+"""Branches and loops under lane masks: what some lanes do is skipped only when no lane does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from livegrad.backends.cpu.emit.assembler import Assembler
+from livegrad.backends.cpu.emit.uniformity import carried_variation, varying_results, while_variation
+from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, llvm_type, registers_of
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import bool_, i64
+from livegrad.ir.walk import attribute_functions, toposort
+
+EmitFunction = Callable[[Assembler, Function, Sequence[Value]], list[Value]]
+
+# Branches cheaper than this are computed for all lanes: a jump costs about as much.
+_CHEAP_BRANCH = 40.0
+
+
+def _register(value: Value) -> Register:
+    assert isinstance(value, Register)
+    return value
+
+
+def _packed(results: list[Value]) -> Value:
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def select_value(asm: Assembler, condition: Register, then: Value, otherwise: Value) -> Value:
+    """Member by member; of two traces, the one that is not empty serves the lanes that read it."""
+    if isinstance(then, Register) and isinstance(otherwise, Register):
+        return asm.select(condition, then, otherwise)
+    if isinstance(then, TraceReference) and isinstance(otherwise, TraceReference):
+        return TraceReference(asm.select(asm.any_lane(condition), then.header, otherwise.header), then.element)
+    assert isinstance(then, tuple) and isinstance(otherwise, tuple)
+    return tuple(select_value(asm, condition, a, b) for a, b in zip(then, otherwise, strict=True))
+
+
+def _widened(asm: Assembler, value: Value, lanes: int) -> Value:
+    if isinstance(value, Register):
+        return asm.widen(value, lanes)
+    if isinstance(value, tuple):
+        return tuple(_widened(asm, part, lanes) for part in value)
+    return value
+
+
+def _rebuilt(value: Value, registers: list[Register]) -> Value:
+    """A value of the same shape over other registers, taken from the front of the list."""
+    if isinstance(value, Register):
+        return registers.pop(0)
+    if isinstance(value, TraceReference):
+        return TraceReference(registers.pop(0), value.element)
+    assert isinstance(value, tuple)
+    return tuple(_rebuilt(part, registers) for part in value)
+
+
+def branch_cost(function: Function) -> float:
+    """A rough cost of a function in additions; loops and traces count as expensive."""
+    total = 0.0
+    for node in toposort(function.results):
+        inner = list(attribute_functions(node))
+        total += node.op.cost + sum(map(branch_cost, inner))
+        if node.op.name in ("for_loop", "while_loop") or node.op.name.startswith("trace"):
+            total += 1000.0
+    return total
+
+
+# --- branches --------------------------------------------------------------------------------------------------------
+
+
+def emit_cond(asm: Assembler, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
+    predicate, arguments = _register(operands[0]), operands[1:]
+    then, otherwise = node.attribute("then"), node.attribute("otherwise")
+    if not predicate.uniform and branch_cost(then) + branch_cost(otherwise) <= _CHEAP_BRANCH:
+        return _select_both(asm, predicate, then, otherwise, arguments, emit)
+    opposite = asm.apply("xor", bool_, predicate, asm.constant(True, bool_))
+    results = [
+        _guarded(asm, condition, function, arguments, emit)
+        for condition, function in ((predicate, then), (opposite, otherwise))
+    ]
+    return _packed([select_value(asm, predicate, a, b) for a, b in zip(*results, strict=True)])
+
+
+def _select_both(
+    asm: Assembler, predicate: Register, then: Function, otherwise: Function, arguments: list[Value], emit: EmitFunction
+) -> Value:
+    opposite = asm.apply("xor", bool_, predicate, asm.constant(True, bool_))
+    with asm.under(asm.both(asm.mask, predicate)):
+        first = emit(asm, then, arguments)
+    with asm.under(asm.both(asm.mask, opposite)):
+        second = emit(asm, otherwise, arguments)
+    return _packed([select_value(asm, predicate, a, b) for a, b in zip(first, second, strict=True)])
+
+
+def _guarded(
+    asm: Assembler, condition: Register, function: Function, arguments: list[Value], emit: EmitFunction
+) -> list[Value]:
+    """The function's results where the condition holds in some lane; jumped over, and undefined, where in none."""
+    mask = asm.mask if condition.uniform else asm.both(asm.mask, condition)
+    run, done = asm.label("then"), asm.label("join")
+    asm.branch(asm.any_lane(condition if condition.uniform or mask is None else mask), run, done)
+    skipped = asm.block
+    asm.begin(run)
+    with asm.under(mask):
+        results = emit(asm, function, arguments)
+    came_from = asm.block
+    asm.jump(done)
+    asm.begin(done)
+    registers = [register for value in results for register in registers_of(value)]
+    merged = [_phi_or_nothing(asm, register, came_from, skipped) for register in registers]
+    return [_rebuilt(value, merged) for value in results]
+
+
+def _phi_or_nothing(asm: Assembler, register: Register, came_from: str, skipped: str) -> Register:
+    # Zero, not poison: an inactive lane's value may still be compared, and comparing poison spoils the active ones.
+    nothing = "zeroinitializer" if register.lanes > 1 else _zero_text(register)
+    vector = llvm_type(register.type, register.lanes)
+    text = f"phi {vector} [ {register.text}, %{came_from} ], [ {nothing}, %{skipped} ]"
+    return asm.make(text, register.type, register.lanes)
+
+
+def _zero_text(register: Register) -> str:
+    return {"bool": "false", "float": "0.0"}.get(register.type.kind, "0") if register.type.bits != 16 or register.type.kind != "float" else "0xH0000"
+
+
+def emit_switch(asm: Assembler, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
+    index, arguments = _register(operands[0]), operands[1:]
+    branches = node.attribute("branches")
+    bad = asm.apply("icmp uge", bool_, index, asm.constant(len(branches), index.type))
+    asm.report(bad, f"switch on a number that has no branch ({len(branches)} branches)", node.origin)
+    results: list[Value] | None = None
+    for position, function in enumerate(branches):
+        hit = asm.apply("icmp eq", bool_, index, asm.constant(position, index.type))
+        found = _guarded(asm, hit, function, arguments, emit)
+        if results is None:
+            results = found
+        else:
+            results = [select_value(asm, hit, new, old) for new, old in zip(found, results, strict=True)]
+    assert results is not None
+    return _packed(results)
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+def _is_varying(value: Value) -> bool:
+    return any(register.lanes > 1 for register in registers_of(value))
+
+
+class _Loop:
+    """A loop being written: the blocks, the trip's index, and a phi for every register that it carries."""
+
+    def __init__(self, asm: Assembler, start: list[Value]) -> None:
+        self.asm = asm
+        self.start = start
+        self.head, self.body, self.done = (asm.label(hint) for hint in ("loop", "body", "done"))
+        self.before = asm.block
+        asm.jump(self.head)
+        asm.begin(self.head)
+        self._holes: list[tuple[int, Register, Register]] = []
+        self.count = self._hole(asm.constant(0, i64))
+        carried = [register for value in start for register in registers_of(value)]
+        fresh = [register if _is_header(register) else self._hole(register) for register in carried]
+        self.state = [_rebuilt(value, fresh) for value in start]
+
+    def _hole(self, initial: Register) -> Register:
+        """A phi whose second value is known only at the end of the body."""
+        name = self.asm.name("c")
+        register = Register(name, initial.type, initial.lanes)
+        self._holes.append((len(self.asm.lines), register, initial))
+        self.asm.lines.append("")
+        return register
+
+    def close(self, count: Register, values: list[Value]) -> None:
+        """Ends the body: the next trip begins with these values."""
+        registers = [register for value in values for register in registers_of(value)]
+        finals = [count, *(register for register in registers if not _is_header(register))]
+        last = self.asm.block
+        self.asm.jump(self.head)
+        for (place, register, initial), final in zip(self._holes, finals, strict=True):
+            vector = llvm_type(register.type, register.lanes)
+            pairs = f"[ {initial.text}, %{self.before} ], [ {final.text}, %{last} ]"
+            self.asm.lines[place] = f"  {register.text} = phi {vector} {pairs}"
+        self.asm.begin(self.done)
+
+
+def _is_header(register: Register) -> bool:
+    """A trace stays where it is while a loop writes to it: its header is not carried."""
+    return register.text.startswith("%trace")
+
+
+def emit_for_loop(asm: Assembler, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
+    trips, values = _register(operands[0]), operands[1:]
+    carried, body = node.attribute("carried"), node.attribute("body")
+    varying = carried_variation(node, tuple(map(_is_varying, values)), not trips.uniform)
+    start = [_widened(asm, v, asm.lanes) if flag else v for v, flag in zip(values[:carried], varying, strict=True)]
+    most = trips if trips.uniform else _most_trips(asm, trips)
+    loop = _Loop(asm, start)
+    again = asm.apply("icmp slt", bool_, loop.count, most)
+    again = _poll(asm, again) if not trips.literal else again
+    asm.branch(again, loop.body, loop.done)
+    asm.begin(loop.body)
+    index = loop.count
+    if node.attribute("reverse"):
+        index = asm.apply("sub", i64, asm.apply("sub", i64, most, loop.count), asm.constant(1, i64))
+    active = None if trips.uniform else asm.apply("icmp slt", bool_, index, trips)
+    with asm.under(asm.mask if active is None else asm.both(asm.mask, active)):
+        results = emit(asm, body, [index, *loop.state, *values[carried:]])
+    results = [_widened(asm, v, asm.lanes) if flag else v for v, flag in zip(results, varying, strict=True)]
+    if active is not None:
+        results = [_keep_inactive(asm, active, new, old) for new, old in zip(results, loop.state, strict=True)]
+    loop.close(asm.apply("add", i64, loop.count, asm.constant(1, i64)), results)
+    return tuple(loop.state)
+
+
+def _keep_inactive(asm: Assembler, active: Register, new: Value, old: Value) -> Value:
+    if isinstance(new, TraceReference):
+        return new
+    return select_value(asm, active, new, old)
+
+
+def _most_trips(asm: Assembler, trips: Register) -> Register:
+    """The most trips of any active lane."""
+    counted = trips if asm.mask is None else asm.select(asm.mask, trips, asm.constant(0, i64))
+    counted = asm.widen(counted, asm.lanes)
+    vector = llvm_type(i64, counted.lanes)
+    asm.declarations.add(f"declare i64 @llvm.vector.reduce.smax.v{counted.lanes}i64({vector})")
+    return asm.make(f"call i64 @llvm.vector.reduce.smax.v{counted.lanes}i64({counted.typed})", i64, 1)
+
+
+def _poll(asm: Assembler, again: Register) -> Register:
+    """Leave the loop as well when the interrupt flag is set."""
+    asm.polls = True
+    flag = asm.raw("load atomic i32, ptr %interrupt monotonic, align 4")
+    quiet = asm.make(f"icmp eq i32 {flag}, 0", bool_, 1)
+    return asm.apply("and", bool_, again, quiet)
+
+
+def emit_while_loop(asm: Assembler, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
+    carried, limit = node.attribute("carried"), node.attribute("limit")
+    captures = operands[carried:]
+    varying = while_variation(node, tuple(map(_is_varying, operands)))
+    start = [_widened(asm, v, asm.lanes) if flag else v for v, flag in zip(operands[:carried], varying, strict=True)]
+    diverges = any(
+        varying_results(node.attribute("condition"), (*varying, *map(_is_varying, captures)))
+    )
+    loop = _Loop(asm, start)
+    holds = _register(emit(asm, node.attribute("condition"), [*loop.state, *captures])[0])
+    active = asm.both(asm.mask, holds) if diverges else holds
+    again = asm.any_lane(active)
+    if limit is not None:
+        again = _within_limit(asm, node, active, again, loop.count, limit)
+    asm.branch(_poll(asm, again), loop.body, loop.done)
+    asm.begin(loop.body)
+    with asm.under(active if diverges else asm.mask):
+        results = emit(asm, node.attribute("body"), [loop.count, *loop.state, *captures])
+    results = [_widened(asm, v, asm.lanes) if flag else v for v, flag in zip(results, varying, strict=True)]
+    if diverges:
+        results = [_keep_inactive(asm, active, new, old) for new, old in zip(results, loop.state, strict=True)]
+    loop.close(asm.apply("add", i64, loop.count, asm.constant(1, i64)), results)
+    return tuple(loop.state)
+
+
+def _within_limit(
+    asm: Assembler, node: Node, active: Register, again: Register, count: Register, limit: int
+) -> Register:
+    spent = asm.apply("icmp sge", bool_, count, asm.constant(limit, i64))
+    with asm.under(None):
+        asm.report(asm.apply("and", bool_, active, spent), f"the loop ran past its limit of {limit}", node.origin)
+    return asm.apply("and", bool_, again, asm.apply("xor", bool_, spent, asm.constant(True, bool_)))

@@ -1,0 +1,94 @@
+"""What a node is while LLVM text is written: registers, by component, uniform or one for each lane."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+
+from livegrad.ir.types import Scalar, Type
+
+_LLVM = {"bool": "i1", "f16": "half", "f32": "float", "f64": "double"}
+
+
+def llvm_element(type: Scalar) -> str:
+    """The LLVM type of one lane."""
+    return _LLVM.get(type.name) or f"i{type.bits}"
+
+
+def llvm_memory(type: Scalar) -> str:
+    """The LLVM type of an element in memory: truth values take a byte."""
+    return "i8" if type.kind == "bool" else llvm_element(type)
+
+
+def byte_size(type: Scalar) -> int:
+    return 1 if type.kind == "bool" else type.bits // 8
+
+
+def llvm_type(type: Scalar, lanes: int) -> str:
+    element = llvm_element(type)
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def literal_text(value: Any, type: Scalar) -> str:
+    """A scalar constant as LLVM writes it: floats by their bits, so that nothing is rounded on the way."""
+    if type.kind == "bool":
+        return "true" if value else "false"
+    if type.kind in ("signed", "unsigned"):
+        return str(int(value))
+    if type.bits == 16:
+        return "0xH" + format(struct.unpack("<H", np.float16(value).tobytes())[0], "04X")
+    wide = np.float64(np.float32(value)) if type.bits == 32 else np.float64(value)
+    return "0x" + format(struct.unpack("<Q", wide.tobytes())[0], "016X")
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A scalar value in LLVM text: the same for all lanes (`lanes` is 1), or one for each."""
+
+    text: str
+    type: Scalar
+    lanes: int
+    literal: bool = False
+
+    @property
+    def uniform(self) -> bool:
+        return self.lanes == 1
+
+    @property
+    def typed(self) -> str:
+        return f"{llvm_type(self.type, self.lanes)} {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorReference:
+    """A whole tensor that is read by index: where it starts, and its extents and strides (in elements) as registers."""
+
+    pointer: str
+    element: Scalar
+    extents: tuple[Register, ...]
+    strides: tuple[Register, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReference:
+    """A trace: the address of its header, the same for all lanes."""
+
+    header: Register
+    element: Type
+
+
+Value = Union[Register, TensorReference, TraceReference, tuple["Value", ...]]
+
+
+def registers_of(value: Value) -> list[Register]:
+    """All registers of a value, in order; a trace counts by its header."""
+    if isinstance(value, Register):
+        return [value]
+    if isinstance(value, TraceReference):
+        return [value.header]
+    if isinstance(value, TensorReference):
+        return []
+    return [register for part in value for register in registers_of(part)]

@@ -1,0 +1,126 @@
+"""Functions on the CPU: passes, schedule and code for each function and sizes, made once and kept."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.backends.cpu.execute import CompiledPlan
+from livegrad.backends.reference import bind_sizes as learn_sizes
+from livegrad.diagnostics import UsageError
+from livegrad.ir.node import Function, Module
+from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector
+from livegrad.passes.bind_sizes import bind_sizes
+from livegrad.passes.pipeline import run_pipeline
+from livegrad.schedule.schedule import schedule
+from livegrad.schedule.signature import assemble_value, flatten_value, leaf_types
+
+_MOST_FUNCTIONS = 512
+
+
+class CpuFunction:
+    """A function compiled for the CPU; plans are made for each set of sizes when they are first seen.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f32
+    >>> float(CpuFunction(trace(lambda x: x * x + 1.0, f32))(3.0))
+    10.0
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        module = run_pipeline(Module((function,)))
+        self._lowered = module.functions[0]
+        self._leaves = [leaf for type in function.parameter_types for leaf in leaf_types(type)]
+        self._apart = [leaf_types(type) != [type] for type in function.parameter_types]
+        self._single = len(function.results) == 1
+        self._plans: OrderedDict[tuple[tuple[str, int], ...], CompiledPlan] = OrderedDict()
+        self._lock = threading.Lock()
+        self._fixed = not any(_symbolic(type) for type in self._leaves)
+        self._results = function.result_types
+        self._plain = not any(leaf_types(type) != [type] for type in function.result_types)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if len(arguments) != len(self._apart):
+            raise UsageError(f"`{self.function.name}` takes {len(self._apart)} arguments", found=str(len(arguments)))
+        leaves = self._flat(arguments) if any(self._apart) else arguments
+        sizes: dict[str, int] = {}
+        accepted = [_accept(leaf, type, sizes) for leaf, type in zip(leaves, self._leaves, strict=True)]
+        results = self.plan(sizes).run(accepted)
+        if self._plain:
+            return results[0] if self._single else tuple(results)
+        supply = iter(results)
+        values = tuple(assemble_value(supply, type) for type in self._results)
+        return values[0] if self._single else values
+
+    def _flat(self, arguments: Sequence[Any]) -> list[Any]:
+        types = self.function.parameter_types
+        return [leaf for value, type in zip(arguments, types, strict=True) for leaf in flatten_value(value, type)]
+
+    def plan(self, sizes: dict[str, int] | None = None) -> CompiledPlan:
+        """The compiled plan for these sizes."""
+        key = () if self._fixed else tuple(sorted((sizes or {}).items()))
+        found = self._plans.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            if key not in self._plans:
+                bound = bind_sizes(self._lowered, dict(key))
+                self._plans[key] = CompiledPlan(schedule(bound), run_function)
+                while len(self._plans) > _MOST_FUNCTIONS:
+                    self._plans.popitem(last=False)
+            return self._plans[key]
+
+
+def _symbolic(type: Type) -> bool:
+    return isinstance(type, Tensor) and not all(isinstance(size, int) for size in type.shape)
+
+
+def _accept(argument: Any, type: Type, sizes: dict[str, int]) -> Any:
+    """An argument as kernels take it: a dense array of the parameter's own type and shape."""
+    if isinstance(type, Scalar):
+        if isinstance(argument, float | int) or np.ndim(argument) == 0:
+            return argument
+        raise UsageError("an argument of the wrong shape", expected=str(type), found=f"shape {np.shape(argument)}")
+    if isinstance(type, Trace):
+        return argument
+    element = type.element if isinstance(type, Tensor | Vector | Matrix) else None
+    assert element is not None
+    array = argument if isinstance(argument, np.ndarray) else np.asarray(argument)
+    if isinstance(type, Tensor):
+        if array.dtype != element.dtype:
+            raise UsageError("an argument of the wrong type", expected=str(type), found=f"an array of {array.dtype}")
+        if array.shape != type.shape:
+            learn_sizes(type.shape, array.shape, sizes, type)
+    else:
+        shape = (type.size,) if isinstance(type, Vector) else (type.rows, type.columns)
+        array = array.astype(element.dtype, copy=False)
+        if array.shape != shape:
+            raise UsageError("an argument of the wrong shape", expected=str(type), found=f"shape {array.shape}")
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+_functions: OrderedDict[Function, CpuFunction] = OrderedDict()
+_functions_lock = threading.Lock()
+
+
+def compile_function(function: Function) -> CpuFunction:
+    """The compiled form of a function, kept for as long as it is among those used last."""
+    with _functions_lock:
+        found = _functions.get(function)
+        if found is None:
+            found = _functions[function] = CpuFunction(function)
+            while len(_functions) > _MOST_FUNCTIONS:
+                _functions.popitem(last=False)
+        else:
+            _functions.move_to_end(function)
+        return found
+
+
+def run_function(function: Function, *arguments: Any) -> Any:
+    """The function's value at these arguments, computed by native code."""
+    return compile_function(function)(*arguments)

@@ -1,0 +1,68 @@
+"""Puts numbers in place of symbolic sizes, in types and attributes, nested functions included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from livegrad.ir.leaves import parameter
+from livegrad.ir.node import Function, Node, make_node, originating_from
+from livegrad.ir.types import (
+    Array,
+    Dimension,
+    Struct,
+    Tensor,
+    Trace,
+    Tuple,
+    Type,
+    inner_types,
+)
+from livegrad.ir.walk import toposort
+
+
+def has_symbols(type: Type) -> bool:
+    return any(
+        isinstance(size, Dimension) for inner in inner_types(type) if isinstance(inner, Tensor) for size in inner.shape
+    )
+
+
+def bind_sizes(function: Function, sizes: Mapping[str, int]) -> Function:
+    """The function for these sizes; itself when it has no symbolic ones."""
+    if not sizes:
+        return function
+    parameters = tuple(
+        parameter(index, bind_type(type, sizes)) for index, type in enumerate(function.parameter_types)
+    )
+    done: dict[Node, Node] = dict(zip(function.parameters, parameters, strict=True))
+    for node in toposort(function.results):
+        if node not in done:
+            attributes = tuple((name, _bound(value, sizes)) for name, value in node.attributes)
+            with originating_from(node.origins):
+                done[node] = make_node(node.op, tuple(done[operand] for operand in node.operands), attributes)
+    return Function(function.name, parameters, tuple(done[result] for result in function.results))
+
+
+def _bound(value: Any, sizes: Mapping[str, int]) -> Any:
+    if isinstance(value, Dimension):
+        return value.evaluate(sizes)
+    if isinstance(value, Type):
+        return bind_type(value, sizes)
+    if isinstance(value, Function):
+        return bind_sizes(value, sizes)
+    return tuple(_bound(item, sizes) for item in value) if isinstance(value, tuple) else value
+
+
+def bind_type(type: Type, sizes: Mapping[str, int]) -> Type:
+    """A type with numbers for its symbolic sizes."""
+    match type:
+        case Tensor(element=element, shape=shape):
+            return Tensor(element, tuple(s.evaluate(sizes) if isinstance(s, Dimension) else s for s in shape))
+        case Tuple(elements=elements):
+            return Tuple(tuple(bind_type(own, sizes) for own in elements))
+        case Struct(name=name, fields=fields):
+            return Struct(name, tuple((field, bind_type(own, sizes)) for field, own in fields))
+        case Array(element=element, size=size):
+            return Array(bind_type(element, sizes), size)
+        case Trace(element=element):
+            return Trace(bind_type(element, sizes))
+    return type

@@ -1,0 +1,41 @@
+"""The `differentiate` pass: a module in, the same module without `fwd_diff` and `bwd_diff` out.
+
+Each becomes a call of the derivative's function. Inner functions come first, so derivatives of derivatives work.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from livegrad.ir.function import map_results
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ops.aggregate import make_tuple
+from livegrad.ops.control import call
+from livegrad.ops.differential import bwd_diff, fwd_diff
+from livegrad.passes.differentiate.forward import jvp
+from livegrad.passes.differentiate.reverse import vjp
+from livegrad.passes.differentiate.tangents import pack_results, result_nodes
+from livegrad.passes.functions import rewrite_functions
+
+
+def differentiate(module: Module) -> Module:
+    """The module with every derivative that it asks for written out."""
+    forward, backward = cache(jvp), cache(vjp)
+
+    def lower(node: Node) -> Node | None:
+        if node.op is fwd_diff:
+            function: Function = node.attribute("function")
+            return _value_and_tangent(call(*node.operands, function=forward(function)), len(function.results))
+        if node.op is bwd_diff:
+            return call(*node.operands, function=backward(node.attribute("function")))
+        return None
+
+    return rewrite_functions(module, lambda function: map_results(function, lower))
+
+
+def _value_and_tangent(results: Node, number: int) -> Node:
+    """What the derived function gives, results before tangents, as the pair that `fwd_diff` is."""
+    if number == 1:
+        return results
+    nodes = result_nodes(results, 2 * number)
+    return make_tuple(pack_results(nodes[:number]), pack_results(nodes[number:]))

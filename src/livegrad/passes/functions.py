@@ -1,0 +1,73 @@
+"""Functions within functions: a pass that works on one function at a time, run over all that a module reaches.
+
+Passes call `rewrite_functions`; callees come before their callers, and each function is rewritten once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from livegrad.ir.function import map_results
+from livegrad.ir.node import Attribute, Function, Module, Node, make_node
+from livegrad.ir.walk import attribute_functions, reachable_functions, substitute, toposort
+from livegrad.ops.control import parameters_of
+
+
+def rewrite_functions(module: Module, transform: Callable[[Function], Function]) -> Module:
+    """The module with `transform` applied to each function it reaches, innermost first.
+
+    `transform` sees a function whose own functions have been rewritten, and must keep its signature.
+    """
+    done: dict[Function, Function] = {}
+    for function in reachable_functions(module.functions):
+        done[function] = transform(exchange_functions(function, done))
+    return Module(tuple(renamed(done[function], function.name) for function in module.functions))
+
+
+def exchange_functions(function: Function, exchange: Mapping[Function, Function]) -> Function:
+    """The function with the functions among its attributes exchanged."""
+    if not any(next(attribute_functions(node), None) for node in toposort(function.results) if node.attributes):
+        return function
+    return map_results(function, lambda node: exchange_attributes(node, exchange) if node.attributes else None)
+
+
+def exchange_attributes(node: Node, exchange: Mapping[Function, Function]) -> Node:
+    """The node with the functions among its own attributes exchanged."""
+    changed = tuple((name, _exchanged(value, exchange)) for name, value in node.attributes)
+    same = all(new is old for (_, new), (_, old) in zip(changed, node.attributes, strict=True))
+    return node if same else make_node(node.op, node.operands, changed)
+
+
+def _exchanged(value: Attribute, exchange: Mapping[Function, Function]) -> Attribute:
+    if isinstance(value, Function):
+        return exchange.get(value, value)
+    if value.__class__ is not tuple:
+        return value
+    changed = tuple([_exchanged(item, exchange) for item in value])
+    return value if all(new is old for new, old in zip(changed, value, strict=True)) else changed
+
+
+def renamed(function: Function, name: str) -> Function:
+    """The function under another name."""
+    return function if function.name == name else Function(name, function.parameters, function.results)
+
+
+def rearranged(
+    function: Function,
+    order: Sequence[int],
+    results: Sequence[int] | None = None,
+    stand_ins: Mapping[int, int | Node] | None = None,
+) -> Function:
+    """The function with its parameters in another order and some of its results.
+
+    A parameter that `order` leaves out must be unused, or have a stand-in: another parameter's place, or a constant.
+    """
+    kept = function.results if results is None else tuple(function.results[index] for index in results)
+    if list(order) == list(range(len(function.parameters))):
+        return function if kept == function.results else Function(function.name, function.parameters, kept)
+    fresh = parameters_of([function.parameters[index].type for index in order])
+    place: dict[int, Node] = dict(zip(order, fresh, strict=True))
+    for index, other in (stand_ins or {}).items():
+        place[index] = other if isinstance(other, Node) else place[other]
+    given = {function.parameters[index]: node for index, node in place.items()}
+    return Function(function.name, fresh, substitute(kept, given))

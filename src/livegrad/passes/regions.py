@@ -1,0 +1,171 @@
+"""One view of every node that runs functions: calls, branches, loops and maps.
+
+Passes that drop, move or replace what goes into such a node and what comes out of it read and rebuild it through here.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from livegrad.ir.node import Attribute, Function, Node, make_node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, components, scalar_of
+from livegrad.ir.walk import toposort
+from livegrad.ops.aggregate import get, get_at, make_tuple, set_at
+from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
+from livegrad.ops.elementwise import cast, floor_div, mod
+from livegrad.passes.functions import rearranged
+
+# Operands that no function takes: a predicate, a selector, a number of trips.
+_LEADING: dict[Op, int] = {call: 0, cond: 1, switch: 1, for_loop: 1, while_loop: 0, map_: 0}
+LOOPS = (for_loop, while_loop)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A node that runs functions: its leading operands, then the arguments that the functions take.
+
+    `offsets` says how many parameters of each function come before the arguments: one for a loop body, its index.
+    """
+
+    node: Node
+    leading: tuple[Node, ...]
+    arguments: tuple[Node, ...]
+    functions: tuple[Function, ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def is_loop(self) -> bool:
+        return self.node.op in LOOPS
+
+    @property
+    def number(self) -> int:
+        """How many results the node gives; for a loop, as many as it carries values."""
+        return len(self.functions[-1].results)
+
+    @property
+    def packed(self) -> bool:
+        """Whether the results are members of a tuple, so that some can go."""
+        return self.is_loop or self.number != 1
+
+    def rebuild(
+        self, operands: Sequence[Node], functions: Sequence[Function], arguments: Sequence[int], results: Sequence[int]
+    ) -> Node:
+        """The node over all its operands anew, with these of its arguments and results; the functions fit them."""
+        leading, values = operands[: len(self.leading)], operands[len(self.leading) :]
+        changes: dict[str, Attribute] = _named_functions(self.node.op, tuple(functions))
+        if self.is_loop:
+            changes["carried"] = len(results)
+        if self.node.op is map_:
+            changes["lifted"] = tuple(self.node.attribute("lifted")[index] for index in arguments)
+            changes["summed"] = tuple(self.node.attribute("summed")[index] for index in results)
+        attributes = tuple((name, changes.get(name, value)) for name, value in self.node.attributes)
+        return make_node(self.node.op, (*leading, *(values[index] for index in arguments)), attributes)
+
+    def narrow(
+        self,
+        arguments: Sequence[int],
+        results: Sequence[int] | None = None,
+        stand_ins: Mapping[int, int | Node] | None = None,
+    ) -> Node:
+        """The node with these of its arguments, in this order, and these of its results (all, when not told)."""
+        kept = range(self.number) if results is None else results
+        functions = [
+            rearranged(
+                function,
+                parameter_order(offset, arguments),
+                kept if function is self.functions[-1] or not self.is_loop else None,
+                {offset + i: offset + s if isinstance(s, int) else s for i, s in (stand_ins or {}).items()},
+            )
+            for function, offset in zip(self.functions, self.offsets, strict=True)
+        ]
+        return self.rebuild(self.node.operands, functions, arguments, kept)
+
+    @property
+    def members(self) -> list[Node]:
+        """The results one by one."""
+        return [get(self.node, index=index) for index in range(self.number)] if self.packed else [self.node]
+
+    def pack(self, members: Sequence[Node]) -> Node:
+        """All results as the one value that this node gives."""
+        return make_tuple(*members) if self.packed else members[0]
+
+
+def region_of(node: Node) -> Region | None:
+    """The node as a region, or None when it runs no functions (derivatives, which name a function, run none)."""
+    leading = _LEADING.get(node.op)
+    if leading is None:
+        return None
+    match node.op.name:
+        case "cond":
+            functions: tuple[Function, ...] = (node.attribute("then"), node.attribute("otherwise"))
+        case "switch":
+            functions = node.attribute("branches")
+        case "for_loop":
+            functions = (node.attribute("body"),)
+        case "while_loop":
+            functions = (node.attribute("condition"), node.attribute("body"))
+        case _:
+            functions = (node.attribute("function"),)
+    offsets = {for_loop: (1,), while_loop: (0, 1)}.get(node.op, (0,) * len(functions))
+    return Region(node, node.operands[:leading], node.operands[leading:], functions, offsets)
+
+
+def region_member(node: Node, index: int) -> Node:
+    """One result of a node that runs functions."""
+    region = region_of(node)
+    assert region is not None
+    return get(node, index=index) if region.packed else node
+
+
+def _named_functions(op: Op, functions: tuple[Function, ...]) -> dict[str, Attribute]:
+    if op is switch:
+        return {"branches": functions}
+    names = {cond: ("then", "otherwise"), for_loop: ("body",), while_loop: ("condition", "body")}.get(op, ("function",))
+    return dict(zip(names, functions, strict=True))
+
+
+def parameter_order(offset: int, arguments: Sequence[int]) -> list[int]:
+    """The parameters of a region's function that takes these arguments after `offset` parameters of its own."""
+    return [*range(offset), *(offset + index for index in arguments)]
+
+
+_used: weakref.WeakKeyDictionary[Function, frozenset[int]] = weakref.WeakKeyDictionary()
+
+
+def used_parameters(function: Function) -> frozenset[int]:
+    """The places of the parameters that the results need."""
+    found = _used.get(function)
+    if found is None:
+        reached = set(toposort(function.results))
+        found = frozenset(index for index, node in enumerate(function.parameters) if node in reached)
+        _used[function] = found
+    return found
+
+
+def may_fail(node: Node) -> bool:
+    """Whether the op itself can end the run with an error: a checked op, unless its operands tell that it cannot."""
+    if not node.op.checked:
+        return False
+    if node.op is cast:
+        source, target = scalar_of(node.operands[0].type), scalar_of(node.type)
+        return source is not None and target is not None and source.kind == "float" and target.kind in _INTEGERS
+    if node.op in (floor_div, mod):
+        scalar = scalar_of(node.type)
+        return scalar is not None and scalar.kind in _INTEGERS and not _known_scalar(node.operands[1])
+    if node.op in (get_at, set_at):
+        index = _known_scalar(node.operands[1], or_zero=True)
+        return index is None or not 0 <= index < len(components(node.operands[0].type))
+    return node.op is not while_loop or node.attribute("limit") is not None
+
+
+_INTEGERS = ("signed", "unsigned")
+
+
+def _known_scalar(node: Node, or_zero: bool = False) -> int | None:
+    if node.op.name != "constant" or not isinstance(node.type, Scalar):
+        return None
+    value: int = node.attribute("value")
+    return value if value or or_zero else None

@@ -1,0 +1,82 @@
+"""The `simplify` pass: a module in, one with the same values from fewer and simpler nodes out.
+
+`rules.RULES` is the table of what it does; dead code needs no rule, since nobody reaches it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livegrad.ir.node import Function, Module, Node, add_origins, originating_from
+from livegrad.ir.walk import reachable_functions, rebuild
+from livegrad.passes.functions import rewrite_functions
+from livegrad.passes.simplify.rules import rules_for
+
+__all__ = ["Simplify", "simplify_function"]
+
+
+@dataclass(frozen=True)
+class Simplify:
+    """Applies the rules until none applies. A round goes through all functions, innermost first.
+
+    Rules that make new bodies for loops and branches leave those to the next round, of which there are at most
+    `max_rounds`; stopping early leaves a module that is right, but not as simple as could be.
+    """
+
+    max_rounds: int = 8
+
+    def __call__(self, module: Module) -> Module:
+        settled: set[Function] = set()
+
+        def settle(function: Function) -> Function:
+            if function not in settled:
+                function = simplify_function(function)
+                settled.add(function)
+            return function
+
+        for _ in range(self.max_rounds):
+            module = rewrite_functions(module, settle)
+            if settled.issuperset(reachable_functions(module.functions)):
+                break
+        return module
+
+
+def simplify_function(function: Function) -> Function:
+    """The function with no node left to which a rule applies; the functions among its attributes stay as they are."""
+    done: dict[Node, Node] = {}
+    becomes: dict[Node, Node] = {}  # what a rule made of a node, while that is itself being simplified
+    pending = [*reversed(function.results)]
+    while pending:
+        node = pending[-1]
+        if node in done:
+            pending.pop()
+            continue
+        replaced = becomes.get(node)
+        if replaced is None:
+            waiting = [operand for operand in node.operands if operand not in done]
+            if waiting:
+                pending.extend(reversed(waiting))
+                continue
+            replaced = becomes[node] = _step(node, done)
+        if replaced is node or replaced in done:
+            done[node] = done.get(replaced, node)
+            pending.pop()
+        else:
+            pending.append(replaced)
+    return Function(function.name, function.parameters, tuple(done[result] for result in function.results))
+
+
+def _step(node: Node, done: dict[Node, Node]) -> Node:
+    """The node over simplified operands, or what the first rule that applies makes of it."""
+    for operand in node.operands:
+        if done[operand] is not operand:
+            return rebuild(node, tuple([done[operand] for operand in node.operands]))
+    rules = rules_for(node.op)
+    if rules:
+        with originating_from(node.origins):
+            for rule in rules:
+                replaced = rule(node)
+                if replaced is not None:
+                    add_origins(replaced, node.origins)
+                    return replaced
+    return node

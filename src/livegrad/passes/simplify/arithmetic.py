@@ -1,0 +1,279 @@
+"""Identities of arithmetic, logic and choice. Each keeps every result of IEEE arithmetic: -0.0, infinities and NaN too.
+
+So x + 0.0 stays (it turns -0.0 into 0.0), and so do x * 0.0 and x - x. Complex products and quotients stay as well.
+"""
+
+from __future__ import annotations
+
+import math
+
+from livegrad.ir.node import Node
+from livegrad.ir.types import bool_, scalar_of
+from livegrad.ops.elementwise import (
+    abs as abs_op,
+)
+from livegrad.ops.elementwise import (
+    add,
+    bit_and,
+    bit_not,
+    cast,
+    ceil,
+    conj,
+    equal,
+    floor,
+    greater_equal,
+    imag,
+    less_equal,
+    make_complex,
+    mul,
+    neg,
+    real,
+    select,
+    sub,
+    trunc,
+)
+from livegrad.ops.elementwise import (
+    round as round_op,
+)
+from livegrad.ops.rules import BITS, INTEGERS, REALS, filled
+from livegrad.passes.simplify.folding import is_uniform, kind_of, uniform_value
+
+_ROUNDINGS = (floor, ceil, trunc, round_op)
+_SIGNED = ("signed", "float")
+_LEAST_EXPONENT = {"f16": -13, "f32": -125, "f64": -1021}  # of a normal number, as frexp counts
+_MOST_EXPONENT = {"f16": 16, "f32": 128, "f64": 1024}
+
+
+def _neutral_for_add(node: Node) -> bool:
+    return is_uniform(node, -0.0) if kind_of(node) == "float" else is_uniform(node, 0)
+
+
+def add_nothing(node: Node) -> Node | None:
+    """x + (-0.0) = x, and x + 0 = x for integers."""
+    a, b = node.operands
+    return a if _neutral_for_add(b) else (b if _neutral_for_add(a) else None)
+
+
+def add_negated(node: Node) -> Node | None:
+    """x + (-y) = x - y."""
+    a, b = node.operands
+    if b.op is neg:
+        return sub(a, b.operands[0])
+    return sub(b, a.operands[0]) if a.op is neg else None
+
+
+def subtract_nothing(node: Node) -> Node | None:
+    """x - 0.0 = x."""
+    a, b = node.operands
+    return a if is_uniform(b, 0) else None
+
+
+def subtract_from_nothing(node: Node) -> Node | None:
+    """-0.0 - x = -x, and 0 - x = -x for integers."""
+    a, b = node.operands
+    return neg(b) if _neutral_for_add(a) else None
+
+
+def subtract_negated(node: Node) -> Node | None:
+    """x - (-y) = x + y."""
+    a, b = node.operands
+    return add(a, b.operands[0]) if b.op is neg else None
+
+
+def multiply_by_one(node: Node) -> Node | None:
+    a, b = node.operands
+    if kind_of(node) not in REALS:
+        return None
+    return a if is_uniform(b, 1) else (b if is_uniform(a, 1) else None)
+
+
+def multiply_by_minus_one(node: Node) -> Node | None:
+    a, b = node.operands
+    if kind_of(node) not in _SIGNED:
+        return None
+    return neg(a) if is_uniform(b, -1) else (neg(b) if is_uniform(a, -1) else None)
+
+
+def multiply_negated_pair(node: Node) -> Node | None:
+    """(-x) * (-y) = x * y."""
+    a, b = node.operands
+    return mul(a.operands[0], b.operands[0]) if a.op is neg and b.op is neg and kind_of(node) in REALS else None
+
+
+def divide_by_one(node: Node) -> Node | None:
+    a, b = node.operands
+    return a if kind_of(node) in REALS and is_uniform(b, 1) else None
+
+
+def divide_by_power_of_two(node: Node) -> Node | None:
+    """x / 4.0 = x * 0.25: both are the one nearest number to the quotient, as long as the reciprocal is normal."""
+    a, b = node.operands
+    scalar, value = scalar_of(node.type), uniform_value(b)
+    if scalar is None or scalar.kind != "float" or value is None or not math.isfinite(value):
+        return None
+    fraction, exponent = math.frexp(value)
+    least, most = _LEAST_EXPONENT[scalar.name], _MOST_EXPONENT[scalar.name]
+    if abs(fraction) != 0.5 or not (least <= 2 - exponent <= most):
+        return None
+    return mul(a, filled(1.0 / value, node.type))
+
+
+def negate_twice(node: Node) -> Node | None:
+    (x,) = node.operands
+    return x.operands[0] if x.op is neg else None
+
+
+def magnitude_of_magnitude(node: Node) -> Node | None:
+    """abs(abs(x)) = abs(x) = abs(-x); an unsigned number is its own."""
+    (x,) = node.operands
+    if kind_of(x) == "unsigned" or (x.op is abs_op and x.type is node.type):
+        return x
+    return abs_op(x.operands[0]) if x.op is neg and kind_of(x) in _SIGNED else None
+
+
+def round_what_is_whole(node: Node) -> Node | None:
+    """floor(ceil(x)) = ceil(x), and so for all roundings."""
+    (x,) = node.operands
+    return x if x.op in _ROUNDINGS else None
+
+
+def extremum_of_same(node: Node) -> Node | None:
+    """min(x, x) = x."""
+    a, b = node.operands
+    return a if a is b else None
+
+
+def compare_with_itself(node: Node) -> Node | None:
+    """x == x holds, for what cannot be NaN."""
+    a, b = node.operands
+    if a is not b or kind_of(a) not in BITS:
+        return None
+    return filled(node.op in (equal, less_equal, greater_equal), node.type)
+
+
+# --- bits ------------------------------------------------------------------------------------------------------------
+
+
+def _is_all_ones(node: Node) -> bool:
+    scalar = scalar_of(node.type)
+    if scalar is None:
+        return False
+    ones = {"bool": 1, "signed": -1, "unsigned": (1 << scalar.bits) - 1}.get(scalar.kind)
+    return ones is not None and uniform_value(node) == ones
+
+
+def not_twice(node: Node) -> Node | None:
+    (x,) = node.operands
+    return x.operands[0] if x.op is bit_not else None
+
+
+def bits_with_same(node: Node) -> Node | None:
+    """x & x = x | x = x."""
+    a, b = node.operands
+    return a if a is b else None
+
+
+def bits_with_neutral(node: Node) -> Node | None:
+    """x & ones = x, x | 0 = x, x ^ 0 = x."""
+    a, b = node.operands
+    for value, other in ((a, b), (b, a)):
+        if _is_all_ones(other) if node.op is bit_and else is_uniform(other, 0):
+            return value
+    return None
+
+
+def bits_with_absorbing(node: Node) -> Node | None:
+    """x & 0 = 0, x | ones = ones."""
+    for operand in node.operands:
+        if is_uniform(operand, 0) if node.op is bit_and else _is_all_ones(operand):
+            return operand
+    return None
+
+
+def shift_by_nothing(node: Node) -> Node | None:
+    a, b = node.operands
+    return a if is_uniform(b, 0) else None
+
+
+def floor_divide_by_one(node: Node) -> Node | None:
+    a, b = node.operands
+    return a if kind_of(node) in INTEGERS and is_uniform(b, 1) else None
+
+
+# --- choice ----------------------------------------------------------------------------------------------------------
+
+
+def select_known(node: Node) -> Node | None:
+    condition, then, otherwise = node.operands
+    value = uniform_value(condition)
+    return None if value is None else (then if value else otherwise)
+
+
+def select_between_same(node: Node) -> Node | None:
+    _, then, otherwise = node.operands
+    return then if then is otherwise else None
+
+
+def select_by_negation(node: Node) -> Node | None:
+    """select(not c, x, y) = select(c, y, x)."""
+    condition, then, otherwise = node.operands
+    return select(condition.operands[0], otherwise, then) if condition.op is bit_not else None
+
+
+def select_truth(node: Node) -> Node | None:
+    """select(c, true, false) = c."""
+    condition, then, otherwise = node.operands
+    if scalar_of(node.type) is not bool_ or condition.type is not node.type:
+        return None
+    return condition if uniform_value(then) is True and uniform_value(otherwise) is False else None
+
+
+# --- casts and complex parts -----------------------------------------------------------------------------------------
+
+
+def cast_to_same(node: Node) -> Node | None:
+    (x,) = node.operands
+    return x if x.type is node.type else None
+
+
+def cast_there_and_back(node: Node) -> Node | None:
+    """A cast to a type that holds every value, and back, changes nothing."""
+    (wide,) = node.operands
+    if wide.op is not cast or wide.operands[0].type is not node.type:
+        return None
+    (x,) = wide.operands
+    return x if _holds_all(x, wide) else None
+
+
+def _holds_all(x: Node, wide: Node) -> bool:
+    source, target = scalar_of(x.type), scalar_of(wide.type)
+    if source is None or target is None:
+        return False
+    if source.kind == "bool" or source.kind == target.kind:
+        return target.bits >= source.bits
+    digits = {"f16": 11, "f32": 24, "f64": 53}.get(target.name, 0)
+    if source.kind in INTEGERS and target.kind == "float":
+        return source.bits <= digits
+    return source.kind == "unsigned" and target.kind == "signed" and target.bits > source.bits
+
+
+def conjugate_twice(node: Node) -> Node | None:
+    (x,) = node.operands
+    return x.operands[0] if x.op is conj else None
+
+
+def part_of_made_complex(node: Node) -> Node | None:
+    """real(make_complex(a, b)) = a."""
+    (x,) = node.operands
+    return x.operands[0 if node.op is real else 1] if x.op is make_complex else None
+
+
+def complex_of_own_parts(node: Node) -> Node | None:
+    """make_complex(real(z), imag(z)) = z."""
+    a, b = node.operands
+    return a.operands[0] if a.op is real and b.op is imag and a.operands == b.operands else None
+
+
+def detach_twice(node: Node) -> Node | None:
+    (x,) = node.operands
+    return x if x.op is node.op else None

@@ -1,0 +1,163 @@
+"""Identities of branches, loops and maps: what is known is decided, what stays the same moves in or out."""
+
+from __future__ import annotations
+
+from livegrad.ir.function import inline
+from livegrad.ir.leaves import constant, constant_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import i64
+from livegrad.ops.aggregate import make_tuple, splat
+from livegrad.ops.control import cond, for_loop, map_
+from livegrad.ops.elementwise import bit_not
+from livegrad.passes.differentiate.tangents import pack_results
+from livegrad.passes.regions import Region, region_of, used_parameters
+
+
+def _region(node: Node) -> Region:
+    region = region_of(node)
+    assert region is not None
+    return region
+
+
+def _inlined(function: Function, arguments: tuple[Node, ...]) -> Node:
+    return pack_results(list(inline(function, arguments)))
+
+
+# --- branches --------------------------------------------------------------------------------------------------------
+
+
+def branch_known(node: Node) -> Node | None:
+    """A `cond` on a constant, or a `switch` on one in range, is the branch that is taken."""
+    region = _region(node)
+    (selector,) = region.leading
+    if selector.op is not constant_op:
+        return None
+    value = selector.attribute("value")
+    if node.op is cond:
+        return _inlined(region.functions[0 if value else 1], region.arguments)
+    return _inlined(region.functions[value], region.arguments) if 0 <= value < len(region.functions) else None
+
+
+def branches_alike(node: Node) -> Node | None:
+    then, otherwise = _region(node).functions
+    return _inlined(then, node.operands[1:]) if then == otherwise else None
+
+
+def branch_on_negation(node: Node) -> Node | None:
+    predicate, *arguments = node.operands
+    if predicate.op is not bit_not:
+        return None
+    return cond(*predicate.operands, *arguments, then=node.attribute("otherwise"), otherwise=node.attribute("then"))
+
+
+def forward_unchanged_results(node: Node) -> Node | None:
+    """A result that is the same argument, or the same constant, in both branches does not depend on the predicate."""
+    region = _region(node)
+    then, otherwise = region.functions
+    place = {parameter: region.arguments[index] for index, parameter in enumerate(then.parameters)}
+    forwarded: dict[int, Node] = {}
+    for index, (first, second) in enumerate(zip(then.results, otherwise.results, strict=True)):
+        if first is second and (first in place or first.op is constant_op):
+            forwarded[index] = place.get(first, first)
+    if not forwarded:
+        return None
+    rest = [index for index in range(region.number) if index not in forwarded]
+    if rest:
+        narrowed = region.narrow(range(len(region.arguments)), rest)
+        forwarded.update(zip(rest, _region(narrowed).members, strict=True))
+    return region.pack([forwarded[index] for index in range(region.number)])
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+def loop_without_trips(node: Node) -> Node | None:
+    trips, *arguments = node.operands
+    if trips.op is not constant_op or trips.attribute("value") > 0:
+        return None
+    return make_tuple(*arguments[: node.attribute("carried")])
+
+
+def loop_of_one_trip(node: Node) -> Node | None:
+    trips, *arguments = node.operands
+    if trips.op is not constant_op or trips.attribute("value") != 1:
+        return None
+    return make_tuple(*inline(node.attribute("body"), [constant(0, i64), *arguments]))
+
+
+def while_never(node: Node) -> Node | None:
+    (test,) = node.attribute("condition").results
+    if test.op is not constant_op or test.attribute("value"):
+        return None
+    return make_tuple(*node.operands[: node.attribute("carried")])
+
+
+def capture_invariant_values(node: Node) -> Node | None:
+    """A carried value that the body gives back unchanged is a captured one. A `while` keeps one carried value."""
+    region = _region(node)
+    body = region.functions[-1]
+    changed = [index for index, result in enumerate(body.results) if result is not body.parameters[1 + index]]
+    if len(changed) == region.number or (not changed and node.op is not for_loop):
+        return None
+    unchanged = [index for index in range(region.number) if index not in changed]
+    results = dict(zip(unchanged, (region.arguments[index] for index in unchanged), strict=True))
+    if changed:
+        loop = region.narrow([*changed, *range(region.number, len(region.arguments)), *unchanged], changed)
+        results.update(zip(changed, _region(loop).members, strict=True))
+    return make_tuple(*(results[index] for index in range(region.number)))
+
+
+# --- what goes into branches, loops and maps -------------------------------------------------------------------------
+
+
+def _captures(region: Region) -> range:
+    return range(region.number if region.is_loop else 0, len(region.arguments))
+
+
+def _is_small_constant(node: Node) -> bool:
+    return node.op is constant_op or (node.op is splat and node.operands[0].op is constant_op)
+
+
+def drop_unused_arguments(node: Node) -> Node | None:
+    region = _region(node)
+    used = {
+        index - offset
+        for f, offset in zip(region.functions, region.offsets, strict=True)
+        for index in used_parameters(f)
+    }
+    unused = [index for index in _captures(region) if index not in used]
+    if node.op is map_:
+        lifted = node.attribute("lifted")
+        # Some lifted argument must stay, to span the domain.
+        spanning = next((index for index in sorted(used) if lifted[index]), lifted.index(True))
+        unused = [index for index in unused if index != spanning]
+    if not unused:
+        return None
+    return region.narrow([index for index in range(len(region.arguments)) if index not in unused])
+
+
+def move_constants_inside(node: Node) -> Node | None:
+    """A constant that a branch, loop or map captures is one inside of it."""
+    region = _region(node)
+    known = {
+        index: region.arguments[index] for index in _captures(region) if _is_small_constant(region.arguments[index])
+    }
+    if node.op is map_:
+        known = {index: value for index, value in known.items() if not node.attribute("lifted")[index]}
+    if not known:
+        return None
+    return region.narrow([index for index in range(len(region.arguments)) if index not in known], None, known)
+
+
+def merge_equal_arguments(node: Node) -> Node | None:
+    """An argument that is captured twice is captured once."""
+    region = _region(node)
+    first: dict[Node, int] = {}
+    doubled: dict[int, int | Node] = {}
+    for index in _captures(region):
+        kept = first.setdefault(region.arguments[index], index)
+        if kept != index:
+            doubled[index] = kept
+    if not doubled:
+        return None
+    return region.narrow([index for index in range(len(region.arguments)) if index not in doubled], None, doubled)

@@ -1,0 +1,55 @@
+"""Constant folding by the reference rule of each op, and what the other rules ask about constants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.leaves import constant, constant_op
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, scalar_of
+from livegrad.ops.aggregate import splat
+from livegrad.ops.movement import broadcast
+
+_FAILURES = (ZeroDivisionError, IndexError, OverflowError, AssertionError)
+
+
+def fold_constants(node: Node) -> Node | None:
+    """An op of scalar constants is the constant that the reference computes; one that fails stays, and fails later."""
+    type = node.type
+    if not isinstance(type, Scalar) or node.op.evaluate is None or not node.operands:
+        return None
+    values = []
+    for operand in node.operands:
+        if operand.op is not constant_op or not isinstance(operand.type, Scalar):
+            return None
+        values.append(operand.type.dtype.type(operand.attribute("value")))
+    try:
+        with np.errstate(all="ignore"):
+            result = node.op.evaluate(*values, **dict(node.attributes))
+            return constant(type.dtype.type(result), type)
+    except _FAILURES:
+        return None
+
+
+def uniform_value(node: Node) -> Any:
+    """The number that a constant, or a vector, matrix or tensor filled with one, has everywhere; None for others."""
+    while node.op is broadcast or node.op is splat:
+        (node,) = node.operands
+    return node.attribute("value") if node.op is constant_op else None
+
+
+def is_uniform(node: Node, number: float) -> bool:
+    """Whether a real node is this number everywhere; 0.0 and -0.0 are told apart."""
+    value = uniform_value(node)
+    if value is None or isinstance(value, complex) or value != number:
+        return False
+    return math.copysign(1.0, value) == math.copysign(1.0, number)
+
+
+def kind_of(node: Node) -> str | None:
+    """The kind of a node's scalars; None for aggregates."""
+    scalar = scalar_of(node.type)
+    return None if scalar is None else scalar.kind

@@ -1,0 +1,201 @@
+"""Identities of aggregates, traces and moved tensors: what was just put together is not taken apart again."""
+
+from __future__ import annotations
+
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.node import Node
+from livegrad.ir.types import Tensor, components, shape_of
+from livegrad.ops.aggregate import get, get_at, make, set_, splat
+from livegrad.ops.movement import broadcast, flip, permute, reshape, slice_
+from livegrad.ops.rules import zero
+from livegrad.ops.trace import trace_get, trace_new, trace_set
+
+# --- aggregates ------------------------------------------------------------------------------------------------------
+
+
+def get_of_make(node: Node) -> Node | None:
+    (x,) = node.operands
+    return x.operands[node.attribute("index")] if x.op is make else None
+
+
+def get_of_set(node: Node) -> Node | None:
+    (x,) = node.operands
+    if x.op is not set_:
+        return None
+    target, value = x.operands
+    index = node.attribute("index")
+    return value if x.attribute("index") == index else get(target, index=index)
+
+
+def get_of_splat(node: Node) -> Node | None:
+    (x,) = node.operands
+    return x.operands[0] if x.op is splat else None
+
+
+def make_of_all_members(node: Node) -> Node | None:
+    """An aggregate made of all members of another one of its type is that one."""
+    if not node.operands or node.operands[0].op is not get:
+        return None
+    (source,) = node.operands[0].operands
+    if source.type is not node.type:
+        return None
+    for place, part in enumerate(node.operands):
+        if part.op is not get or part.operands[0] is not source or part.attribute("index") != place:
+            return None
+    return source
+
+
+def set_in_make(node: Node) -> Node | None:
+    target, value = node.operands
+    if target.op is not make:
+        return None
+    index = node.attribute("index")
+    return make(*target.operands[:index], value, *target.operands[index + 1 :], type=node.type)
+
+
+def set_again(node: Node) -> Node | None:
+    """The second of two changes of one member is the one that counts."""
+    target, value = node.operands
+    if target.op is not set_ or target.attribute("index") != node.attribute("index"):
+        return None
+    return set_(target.operands[0], value, index=node.attribute("index"))
+
+
+def set_to_own_member(node: Node) -> Node | None:
+    target, value = node.operands
+    same = value.op is get and value.operands[0] is target and value.attribute("index") == node.attribute("index")
+    return target if same else None
+
+
+def index_known(node: Node) -> Node | None:
+    """`get_at` and `set_at` with a constant index in range are `get` and `set`."""
+    target, index, *value = node.operands
+    if index.op is not constant_op or not 0 <= index.attribute("value") < len(components(target.type)):
+        return None
+    place = index.attribute("value")
+    return get(target, index=place) if node.op is get_at else set_(target, *value, index=place)
+
+
+# --- tensors ---------------------------------------------------------------------------------------------------------
+
+
+def move_nothing(node: Node) -> Node | None:
+    """A broadcast or reshape to the shape that is there."""
+    (x,) = node.operands
+    return x if x.type is node.type else None
+
+
+def move_uniform(node: Node) -> Node | None:
+    """A scalar spread over a tensor and then moved is that scalar spread over the new shape."""
+    x = node.operands[0]
+    if x.op is not broadcast or x.attribute("axes"):
+        return None
+    return broadcast(x.operands[0], shape=shape_of(node.type), axes=())
+
+
+def broadcast_of_broadcast(node: Node) -> Node | None:
+    (x,) = node.operands
+    if x.op is not broadcast:
+        return None
+    outer = node.attribute("axes")
+    return broadcast(
+        x.operands[0], shape=node.attribute("shape"), axes=tuple(outer[axis] for axis in x.attribute("axes"))
+    )
+
+
+def reshape_of_reshape(node: Node) -> Node | None:
+    (x,) = node.operands
+    return reshape(x.operands[0], shape=node.attribute("shape")) if x.op is reshape else None
+
+
+def permute_nothing(node: Node) -> Node | None:
+    axes = node.attribute("axes")
+    return node.operands[0] if axes == tuple(range(len(axes))) else None
+
+
+def permute_of_permute(node: Node) -> Node | None:
+    (x,) = node.operands
+    if x.op is not permute:
+        return None
+    inner = x.attribute("axes")
+    return permute(x.operands[0], axes=tuple(inner[axis] for axis in node.attribute("axes")))
+
+
+def slice_everything(node: Node) -> Node | None:
+    (x,) = node.operands
+    whole = all(start == 0 for start in node.attribute("start")) and all(step == 1 for step in node.attribute("step"))
+    return x if whole and x.type is node.type else None
+
+
+def slice_of_slice(node: Node) -> Node | None:
+    (x,) = node.operands
+    if x.op is not slice_:
+        return None
+    first, stride = x.attribute("start"), x.attribute("step")
+    return slice_(
+        x.operands[0],
+        start=tuple(a + b * s for a, b, s in zip(first, node.attribute("start"), stride, strict=True)),
+        size=node.attribute("size"),
+        step=tuple(a * b for a, b in zip(stride, node.attribute("step"), strict=True)),
+    )
+
+
+def pad_nothing(node: Node) -> Node | None:
+    widths = (*node.attribute("low"), *node.attribute("high"), *node.attribute("interior"))
+    return node.operands[0] if all(width == 0 for width in widths) else None
+
+
+def flip_nothing(node: Node) -> Node | None:
+    return None if node.attribute("axes") else node.operands[0]
+
+
+def flip_of_flip(node: Node) -> Node | None:
+    (x,) = node.operands
+    if x.op is not flip:
+        return None
+    return flip(x.operands[0], axes=tuple(sorted(set(node.attribute("axes")) ^ set(x.attribute("axes")))))
+
+
+def concatenate_one(node: Node) -> Node | None:
+    return node.operands[0] if len(node.operands) == 1 else None
+
+
+def reduce_over_no_axes(node: Node) -> Node | None:
+    return None if node.attribute("axes") else node.operands[0]
+
+
+def lookup_in_spread_scalar(node: Node) -> Node | None:
+    """The only element of a scalar spread over no dimensions."""
+    x, *indices = node.operands
+    if indices or x.op is not broadcast or isinstance(x.operands[0].type, Tensor):
+        return None
+    return x.operands[0]
+
+
+# --- traces ----------------------------------------------------------------------------------------------------------
+
+
+def read_what_was_written(node: Node) -> Node | None:
+    """At the same index, the value; at another known index, what was there before."""
+    trace, index = node.operands
+    if trace.op is not trace_set:
+        return None
+    before, written, value = trace.operands
+    if written is index:
+        return value
+    known = written.op is constant_op and index.op is constant_op
+    return trace_get(before, index) if known else None
+
+
+def read_empty_trace(node: Node) -> Node | None:
+    return zero(node.type) if node.operands[0].op is trace_new else None
+
+
+def write_again(node: Node) -> Node | None:
+    trace, index, value = node.operands
+    return trace_set(trace.operands[0], index, value) if trace.op is trace_set and trace.operands[1] is index else None
+
+
+def sum_with_empty_trace(node: Node) -> Node | None:
+    a, b = node.operands
+    return a if b.op is trace_new else (b if a.op is trace_new else None)

@@ -1,0 +1,1 @@
+"""From tensor functions to plans: which work is done together, over which buffers, in which order."""

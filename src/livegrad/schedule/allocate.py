@@ -1,0 +1,45 @@
+"""Places in one arena for the buffers that live within a plan: two share bytes when their lives do not overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livegrad.schedule.plan import Buffer, Step
+
+_ALIGNMENT = 64
+
+
+def _rounded(size: int) -> int:
+    return -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+
+
+def live_ranges(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:
+    """For each buffer the first step that touches it and the last."""
+    inside = set(buffers)
+    ranges: dict[Buffer, tuple[int, int]] = {}
+    for number, step in enumerate(steps):
+        for buffer in (*step.inputs, *step.results):
+            if buffer in inside:
+                first, _ = ranges.get(buffer, (number, number))
+                ranges[buffer] = (first, number)
+    return ranges
+
+
+def allocate(steps: Sequence[Step], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
+    """Byte offsets and the arena's size. Largest first, each at the lowest offset that no living neighbour holds."""
+    ranges = live_ranges(steps, buffers)
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step
+    offsets: dict[Buffer, int] = {}
+    for buffer in sorted(ranges, key=lambda b: (-b.bytes, b.number)):
+        first, last = ranges[buffer]
+        size = _rounded(buffer.bytes)
+        offset = 0
+        for other, end, begin, final in sorted(placed):
+            if final < first or last < begin:
+                continue
+            if offset + size <= other:
+                break
+            offset = max(offset, end)
+        offsets[buffer] = offset
+        placed.append((offset, offset + size, first, last))
+    return offsets, max((end for _, end, _, _ in placed), default=0)

@@ -1,0 +1,99 @@
+"""What a kernel is: a domain, strided accesses to buffers, and scalar functions that run at each point of it.
+
+A kernel visits every point of its domain (a *row*); inside a row its stages sweep the inner dimensions. The scheduler
+makes kernels, backends compile them. Extents and strides are no part of a kernel: one kernel serves all shapes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from livegrad.ir.node import Function
+from livegrad.ir.types import Scalar
+
+Level = Literal["row", "point"]  # once a row, or at each inner point
+SourceKind = Literal["index", "read", "whole", "uniform", "row"]
+ReduceKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an argument of a stage's body comes from.
+
+    index: the position along dimension `number` (the domain's, then the inner ones); read: strided access `number`;
+    whole: a tensor read by computed index; uniform: a scalar argument; row: a value kept for the row.
+    """
+
+    kind: SourceKind
+    number: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a result of a stage's body goes: to an output, or into a row value, folded there if `reduce` is given."""
+
+    kind: Literal["output", "row"]
+    number: int
+    reduce: ReduceKind | None = None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A running fold along the inner dimension: the body's first parameter is what the point before gave."""
+
+    initial: bool | int | float
+    reverse: bool
+    exclusive: bool
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One sweep of a row: `row` stages run once, `point` stages at each inner point."""
+
+    level: Level
+    body: Function
+    sources: tuple[Source, ...]
+    targets: tuple[Target, ...]
+    scan: Scan | None = None
+
+
+@dataclass(frozen=True)
+class Port:
+    """A buffer that a kernel touches by stride: its element, and whether once a row or at each inner point."""
+
+    element: Scalar
+    level: Level
+    scratch: bool = False  # memory of the running thread, gone after the row
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A buffer that a kernel reads by computed index."""
+
+    element: Scalar
+    rank: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The part of a kernel that is compiled."""
+
+    name: str
+    domain_rank: int
+    inner_rank: int
+    reads: tuple[Port, ...]
+    wholes: tuple[Whole, ...]
+    uniforms: tuple[Scalar, ...]
+    outputs: tuple[Port, ...]
+    rows: tuple[Scalar, ...]
+    stages: tuple[Stage, ...]
+    along: bool = False  # lanes run along the last inner dimension, not across the last domain dimension
+    split: bool = False  # the last domain dimension numbers chunks of the first inner one
+
+    @property
+    def uses_index(self) -> bool:
+        return any(source.kind == "index" for stage in self.stages for source in stage.sources)
+
+    def __hash__(self) -> int:
+        return hash((self.domain_rank, self.inner_rank, self.reads, self.outputs, self.stages))

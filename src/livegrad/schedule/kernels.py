@@ -1,0 +1,418 @@
+"""From a group of roots to a kernel step: stages in phases, row values, scratch, and how buffers are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Key, Node
+from livegrad.ir.types import Scalar, Tensor, f16, f32, scalar_of
+from livegrad.ir.walk import substitute, toposort
+from livegrad.ops.aggregate import members_of
+from livegrad.ops.control import component_shape
+from livegrad.ops.reduction import arg_reduce, reduce
+from livegrad.schedule.expression import Expressions, NotAligned
+from livegrad.schedule.fuse import Group, is_reducing, map_result, roots_below, space_of
+from livegrad.schedule.kernel import Kernel, Level, Port, Source, Stage, Target, Whole
+from livegrad.schedule.plan import Buffer, KernelStep, View
+from livegrad.schedule.views import Affine, Index
+
+CHUNK = 1 << 14  # elements that one thread folds before partial results are combined; fixed, so results are too
+SCRATCH_BYTES = 1 << 18
+SCRATCH_COST = 8.0
+NewBuffer = Callable[..., Buffer]  # (name, element, shape, lifetime)
+
+
+def dimension_of(group: Group) -> dict[int, int]:
+    """The kernel dimension of each axis of the group's shape: kept axes first, then the reduced ones."""
+    return {axis: place for place, axis in enumerate((*group.kept_axes, *(group.axes or ())))}
+
+
+def point_index(group: Group) -> tuple[Index, ...]:
+    """The index of the group's own point into a tensor of its whole shape."""
+    places = dimension_of(group)
+    return tuple(Affine(places[axis], 0, 1) for axis in range(len(group.shape)))
+
+
+def row_index(group: Group) -> tuple[Index, ...]:
+    return tuple(Affine(place, 0, 1) for place in range(len(group.domain)))
+
+
+def is_row_level(root: Node, group: Group) -> bool:
+    """Whether a root of a reducing group is computed once a row."""
+    return bool(group.axes) and not is_reducing(root) and space_of(root)[0] == group.domain and group.domain != group.shape
+
+
+@dataclass
+class Work:
+    """What a root contributes: scalars to be stored or folded at each point (or row)."""
+
+    root: Node
+    values: list[Node]
+    reduce: str | None
+
+
+@dataclass
+class KernelBuilder:
+    """Builds the stages of one group. The trial of a root (`can_hold`) uses the same code as the final build."""
+
+    group: Group
+    stored: Mapping[Node, Buffer]
+    expressions: Expressions = field(init=False)
+    rows: list[Scalar] = field(default_factory=list)
+    row_slots: dict[Node, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        outside = {node: buffer for node, buffer in self.stored.items() if node not in self.group.roots}
+        self.expressions = Expressions(outside, len(self.group.domain) + len(self.group.inner))
+
+    def phases(self) -> dict[Node, int]:
+        """In which sweep each root is computed: after every fold that it reads."""
+        members = set(self.group.roots)
+        phases: dict[Node, int] = {}
+        for root in self.group.roots:
+            phase = 0
+            for below in self._members_below(root, members):
+                row = is_reducing(below) or is_row_level(below, self.group)
+                later = row and not is_row_level(root, self.group)
+                phase = max(phase, phases[below] + (1 if later else 0))
+            phases[root] = phase
+        return phases
+
+    def _members_below(self, root: Node, members: set[Node]) -> set[Node]:
+        return roots_below(root, members | set(self.expressions.stored)) & members
+
+    def work_of(self, root: Node) -> Work:
+        """The scalar expressions of a root at the group's point."""
+        group, expressions = self.group, self.expressions
+        index = row_index(group) if is_row_level(root, group) else point_index(group)
+        if root.op in (reduce, arg_reduce):
+            return Work(root, [expressions.element(root.operands[0], index)], root.attribute("kind"))
+        mapped = map_result(root)
+        if mapped is not None:
+            source, number = mapped
+            shape = component_shape(source.attribute("function").result_types[number])
+            if shape or source.attribute("summed")[number]:
+                value = expressions.map_results(source, index)[number]
+                values = members_of(value) if shape else [value]
+                return Work(root, values, "sum" if source.attribute("summed")[number] else None)
+        if not isinstance(root.type, Tensor):
+            return Work(root, _scalars(expressions.scalar(root)), None)
+        return Work(root, [expressions.element(root, index)], None)
+
+    def keep(self, work: Work) -> None:
+        """Makes a root's values available to the rest of the row."""
+        slots = []
+        for value in work.values:
+            slots.append(len(self.rows))
+            self.rows.append(_row_type(work, value))
+        self.row_slots[work.root] = slots
+        if isinstance(work.root.type, Tensor):
+            self.expressions.rows[work.root] = (row_index(self.group), slots[0])
+
+
+def _row_type(work: Work, value: Node) -> Scalar:
+    if work.reduce in ("argmax", "argmin"):
+        scalar = scalar_of(work.root.type)
+    else:
+        scalar = scalar_of(value.type)
+    assert scalar is not None
+    return scalar
+
+
+def _scalars(value: Node) -> list[Node]:
+    return [value] if isinstance(value.type, Scalar) else members_of(value)
+
+
+def can_hold(root: Node, group: Group, stored: Mapping[Node, Buffer]) -> bool:
+    """Whether the group can compute the root with what it has at its points."""
+    shape, axes = space_of(root)
+    trial = Group("fused", group.shape, group.axes if group.axes is not None else axes, [*group.roots, root])
+    try:
+        builder = KernelBuilder(trial, stored)
+        for member in trial.roots:
+            work = builder.work_of(member)
+            if is_reducing(member) or is_row_level(member, trial):
+                builder.keep(work)
+    except NotAligned:
+        return False
+    return True
+
+
+# --- the kernel ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class OpenStage:
+    """A stage whose results are still expressions over the kernel's placeholders."""
+
+    level: Level
+    results: list[Node] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+
+    def add(self, result: Node, target: Target) -> None:
+        self.results.append(result)
+        self.targets.append(target)
+
+
+@dataclass
+class StepBuilder:
+    """A kernel step under construction: stages, and the ports and views of what it reads and writes."""
+
+    builder: KernelBuilder
+    stored: Mapping[Node, Buffer]
+    new_buffer: NewBuffer
+    wanted: Container[Node] = ()  # the roots that anyone outside the kernel reads
+    stages: list[OpenStage] = field(default_factory=list)
+    ports: list[Port] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
+    scratch: list[tuple[Port, View]] = field(default_factory=list)
+    partial: dict[Node, tuple[list[Buffer], str]] = field(default_factory=dict)
+
+    @property
+    def group(self) -> Group:
+        return self.builder.group
+
+    @property
+    def rank(self) -> int:
+        return len(self.group.domain) + len(self.group.inner)
+
+    @property
+    def chunk(self) -> int:
+        """How much of the first inner dimension one item folds, when the fold is split over threads."""
+        return max(1, CHUNK // max(1, prod(self.group.inner[1:]))) if self.group.split else 0
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.group.inner[0] // self.chunk) if self.group.split else 0
+
+    def output(self, port: Port, view: View) -> Target:
+        self.ports.append(port)
+        self.views.append(view)
+        return Target("output", len(self.ports) - 1)
+
+    # --- stages ---
+
+    def add_phase(self, works: list[Work], row_level: bool) -> None:
+        """The sweep that computes some roots, and the stores of what it folds."""
+        stage = OpenStage("row" if row_level or not self.group.axes else "point")
+        folded = []
+        for work in works:
+            if work.reduce is not None:
+                self.builder.keep(work)
+                for value, slot in zip(work.values, self.builder.row_slots[work.root], strict=True):
+                    stage.add(value, Target("row", slot, work.reduce))  # type: ignore[arg-type]
+                folded.append(work)
+                continue
+            if work.root in self.wanted:
+                self.store_values(stage, work, row_level)
+            if row_level:
+                self.builder.keep(work)
+                for value, slot in zip(work.values, self.builder.row_slots[work.root], strict=True):
+                    stage.add(value, Target("row", slot))
+        self.stages.append(stage)
+        if any(work.root in self.wanted for work in folded):
+            self.stages.append(self._store_folds(folded))
+
+    def store_values(self, stage: OpenStage, work: Work, row_level: bool) -> None:
+        """Writes a root's values to its buffer, component by component."""
+        buffer = self.stored[work.root]
+        index = row_index(self.group) if row_level else point_index(self.group)
+        strides = [0] * self.rank
+        for item, stride in zip(index, buffer.strides, strict=False):  # components have strides of their own
+            assert isinstance(item, Affine) and item.axis is not None
+            strides[item.axis] = stride
+        for component, value in enumerate(work.values):
+            port = Port(buffer.element, stage.level)
+            stage.add(value, self.output(port, View(buffer, component, tuple(strides))))
+
+    def _store_folds(self, folded: list[Work]) -> OpenStage:
+        """A row stage that writes what was folded: the results, or a partial result for each chunk."""
+        stage = OpenStage("row")
+        rows = self.builder.rows
+        for work in folded:
+            if work.root not in self.wanted:
+                continue
+            partial: list[Buffer] = []
+            for component, slot in enumerate(self.builder.row_slots[work.root]):
+                buffer, offset = self.stored[work.root], component
+                strides = buffer.strides[: len(self.group.domain)]
+                if self.chunks:
+                    rows[slot] = f32 if rows[slot] is f16 and work.reduce in ("sum", "prod") else rows[slot]
+                    buffer, offset = self.new_buffer("partial", rows[slot], (*self.group.domain, self.chunks)), 0
+                    strides = buffer.strides
+                    partial.append(buffer)
+                target = self.output(Port(rows[slot], "row"), View(buffer, offset, (*strides, *[0] * len(self.group.inner))))
+                stage.add(self.builder.expressions.placeholder(Source("row", slot), rows[slot]), target)
+            if partial:
+                self.partial[work.root] = (partial, work.reduce or "")
+        return stage
+
+    # --- lanes and scratch ---
+
+    def runs_along(self) -> bool:
+        """Whether lanes run along the inner dimension: where memory is consecutive."""
+        group = self.group
+        if not group.axes:
+            return False
+        if group.split or not group.domain:
+            return True
+        inner, domain = self.rank - 1, len(group.domain) - 1
+        every = [strides for _, _, strides in self.builder.expressions.reads]
+        every += [view.strides for view, port in zip(self.views, self.ports, strict=True) if port.level == "point"]
+        along = sum(strides[inner] == 1 for strides in every)
+        across = sum(strides[domain] == 1 for strides in every)
+        return group.inner[-1] >= group.domain[-1] if along == across else along > across
+
+    def keep_in_scratch(self) -> None:
+        """What several sweeps would compute alike, and is dear, is kept in the thread's own memory by the first."""
+        points = [stage for stage in self.stages if stage.level == "point"]
+        originals = [list(stage.results) for stage in points]
+        kept: dict[Node, Node] = {}
+        for place, stage in enumerate(points):
+            later = set(toposort([node for results in originals[place + 1 :] for node in results]))
+            new = [node for node in toposort(originals[place], stop=kept.__contains__) if self._worth_keeping(node, later, kept)]
+            stage.results = list(substitute(stage.results, kept))
+            for node in self._topmost(new, originals[place + 1 :]):
+                stage.add(substitute([node], kept)[0], self._scratch_port(node))
+                kept[node] = self.builder.expressions.placeholder(Source("read", self._scratch_number()), node.type)
+
+    def _worth_keeping(self, node: Node, later: set[Node], kept: dict[Node, Node]) -> bool:
+        room = (len(kept) + 1) * prod(self.group.inner) * 8 <= SCRATCH_BYTES
+        return room and node in later and node not in kept and node.op.cost >= SCRATCH_COST and isinstance(node.type, Scalar)
+
+    @staticmethod
+    def _topmost(nodes: list[Node], later: list[list[Node]]) -> list[Node]:
+        """Of nested candidates only those that later sweeps see first."""
+        wanted = set(nodes)
+        seen = toposort([node for results in later for node in results], stop=wanted.__contains__)
+        return [node for node in nodes if node in set(seen)]
+
+    def _scratch_port(self, node: Node) -> Target:
+        assert isinstance(node.type, Scalar)
+        buffer = self.new_buffer("scratch", node.type, self.group.inner, "region")
+        view = View(buffer, 0, (*[0] * len(self.group.domain), *buffer.strides))
+        port = Port(node.type, "point", scratch=True)
+        self.scratch.append((port, view))
+        return self.output(port, view)
+
+    def _scratch_number(self) -> int:
+        """Scratch is read through ports behind those of the buffers."""
+        return len(self.builder.expressions.reads) + len(self.scratch) - 1
+
+    # --- the step ---
+
+    def finish(self, along: bool) -> KernelStep:
+        group, expressions = self.group, self.builder.expressions
+        closed = [self._closed(stage) for stage in self.stages]
+        reads = [
+            (Port(buffer.element, "point" if any(strides[len(group.domain) :]) else "row"), View(buffer, offset, strides))
+            for buffer, offset, strides in expressions.reads
+        ] + self.scratch
+        return self.step_of(closed, reads, along)
+
+    def step_of(self, stages: list[Stage], reads: list[tuple[Port, View]], along: bool) -> KernelStep:
+        group, expressions = self.group, self.builder.expressions
+        domain = (*group.domain, self.chunks) if self.chunks else group.domain
+        kernel = Kernel(
+            name=kernel_name(group),
+            domain_rank=len(domain),
+            inner_rank=len(group.inner),
+            reads=tuple(port for port, _ in reads),
+            wholes=tuple(Whole(buffer.element, len(buffer.shape)) for buffer in expressions.wholes),
+            uniforms=tuple(buffer.element for buffer, _ in expressions.uniforms),
+            outputs=tuple(self.ports),
+            rows=tuple(self.builder.rows),
+            stages=tuple(self._behind_chunks(stage) for stage in stages),
+            along=along,
+            split=bool(self.chunks),
+        )
+        return KernelStep(
+            kernel,
+            domain,
+            group.inner,
+            reads=tuple(self._with_chunks(view) for _, view in reads),
+            wholes=tuple(expressions.wholes),
+            uniforms=tuple(View(buffer, offset, ()) for buffer, offset in expressions.uniforms),
+            outputs=tuple(self._with_chunks(view) for view in self.views),
+            chunk=self.chunk,
+        )
+
+    def _closed(self, stage: OpenStage) -> Stage:
+        body, sources = self.builder.expressions.stage_function("stage", stage.results)
+        return Stage(stage.level, body, sources, tuple(stage.targets))
+
+    def _with_chunks(self, view: View) -> View:
+        """Room for the chunk dimension, along which only partial results move."""
+        if not self.chunks or len(view.strides) == self.rank + 1:
+            return view
+        at = len(self.group.domain)
+        return View(view.buffer, view.offset, (*view.strides[:at], 0, *view.strides[at:]))
+
+    def _behind_chunks(self, stage: Stage) -> Stage:
+        """Inner dimensions come one later when a chunk dimension is put before them."""
+        if not self.chunks:
+            return stage
+        first = len(self.group.domain)
+        sources = tuple(
+            Source("index", s.number + 1) if s.kind == "index" and s.number >= first else s for s in stage.sources
+        )
+        return Stage(stage.level, stage.body, sources, stage.targets, stage.scan)
+
+
+def build_steps(
+    group: Group, stored: Mapping[Node, Buffer], new_buffer: NewBuffer, wanted: Container[Node]
+) -> list[KernelStep]:
+    """The steps that compute a fused group: one kernel, and more when a fold is split over threads."""
+    builder = KernelBuilder(group, stored)
+    step = StepBuilder(builder, stored, new_buffer, wanted)
+    phases = builder.phases()
+    for phase in range(max(phases.values()) + 1):
+        members = [root for root in group.roots if phases[root] == phase]
+        for row_level in (False, True):
+            works = [builder.work_of(root) for root in members if is_row_level(root, group) is row_level]
+            if works:
+                step.add_phase(works, row_level)
+    along = step.runs_along()
+    if along and not group.split:
+        step.keep_in_scratch()
+    return [step.finish(along), *_combine(step)]
+
+
+def kernel_name(group: Group) -> str:
+    names = list(dict.fromkeys(root.op.name for root in group.roots))
+    return "+".join(names[:3]) + ("+…" if len(names) > 3 else "")
+
+
+def _combine(step: StepBuilder) -> list[KernelStep]:
+    """The kernels that fold the partial results of all chunks."""
+    return [
+        _combine_one(step.group, step.stored[root], component, buffer, kind)
+        for root, (buffers, kind) in step.partial.items()
+        for component, buffer in enumerate(buffers)
+    ]
+
+
+def _combine_one(group: Group, result: Buffer, component: int, buffer: Buffer, kind: str) -> KernelStep:
+    read, held = input_node(Key("partial"), buffer.element), input_node(Key("row"), result.element)
+    target = Target("row", 0, kind)  # type: ignore[arg-type]
+    fold = Stage("point", make_function("combine", [read], [read]), (Source("read", 0),), (target,))
+    store = Stage("row", make_function("store", [held], [held]), (Source("row", 0),), (Target("output", 0),))
+    kernel = Kernel(
+        name=f"combine {kind}",
+        domain_rank=len(group.domain),
+        inner_rank=1,
+        reads=(Port(buffer.element, "point"),),
+        wholes=(),
+        uniforms=(),
+        outputs=(Port(result.element, "row"),),
+        rows=(result.element,),
+        stages=(fold, store),
+        along=True,
+    )
+    strides = (*result.strides[: len(group.domain)], 0)
+    reads, outputs = (View(buffer, 0, buffer.strides),), (View(result, component, strides),)
+    return KernelStep(kernel, group.domain, (buffer.shape[-1],), reads, (), (), outputs)

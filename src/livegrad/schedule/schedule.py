@@ -1,0 +1,172 @@
+"""The scheduler: from a function over tensors of known sizes to a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from livegrad.diagnostics import CompileError
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node, parameter_op
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
+from livegrad.schedule.allocate import allocate
+from livegrad.schedule.fuse import Group, find_roots, group_roots, has_host_traces, is_object, read_outside, shared_between
+from livegrad.schedule.kernels import NewBuffer, build_steps, can_hold
+from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step
+from livegrad.schedule.signature import flatten_signature
+from livegrad.schedule.special import build_copy, build_placements, build_scan
+
+_ROUNDS = 4
+
+
+def schedule(function: Function) -> Plan:
+    """The plan of a function: its parameters and results, taken apart into scalars and tensors, are its buffers."""
+    return _Scheduler(flatten_signature(function)).plan()
+
+
+@dataclass
+class _Scheduler:
+    function: Function
+    buffers: list[Buffer] = field(default_factory=list)
+    stored: dict[Node, Buffer] = field(default_factory=dict)
+    objects: dict[Node, ObjectSlot] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    wanted: set[Node] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.host_traces = has_host_traces(self.function)
+
+    def new_buffer(self, name: str, element: Scalar, shape: tuple[int, ...], lifetime: Lifetime = "graph") -> Buffer:
+        buffer = Buffer(len(self.buffers), name, element, shape, lifetime)
+        self.buffers.append(buffer)
+        return buffer
+
+    def plan(self) -> Plan:
+        function = self.function
+        arguments = [self._argument(p, i) for i, p in enumerate(function.parameters)]
+        results = self._result_slots()
+        groups, roots = self._groups()
+        views = [root for group in groups if group.kind == "view" for root in group.roots]
+        for root in roots:
+            if self._is_object(root):
+                self.objects.setdefault(root, ObjectSlot(len(self.objects), root.op.name))
+            elif root not in self.stored and root not in views:
+                self.stored[root] = self._buffer_for(root, root.op.name, "graph")
+        self.wanted = read_outside(groups, roots) | set(function.results)
+        for group in groups:
+            self._add_group(group)
+        self._copy_results(results)
+        inside = [buffer for buffer in self.buffers if buffer.lifetime == "graph"]
+        places, size = allocate(self.steps, inside)
+        return Plan(
+            function.name, tuple(self.steps), tuple(self.buffers), tuple(arguments), tuple(results), places, size, function
+        )
+
+    def _is_object(self, node: Node) -> bool:
+        """Whether a value goes from step to step as a Python object."""
+        return is_object(node.type) or (self.host_traces and not _is_storable(node.type))
+
+    def _argument(self, parameter: Node, number: int) -> Slot:
+        if self._is_object(parameter):
+            slot = self.objects[parameter] = ObjectSlot(len(self.objects), f"argument{number}")
+            return slot
+        buffer = self.stored[parameter] = self._buffer_for(parameter, f"argument{number}", "external")
+        return buffer
+
+    def _buffer_for(self, node: Node, name: str, lifetime: Lifetime) -> Buffer:
+        element, shape = storage(node.type)
+        return self.new_buffer(name, element, shape, lifetime)
+
+    def _result_slots(self) -> list[Slot]:
+        """One for each result; a node that is returned first from here is written there at once."""
+        results: list[Slot] = []
+        for number, node in enumerate(self.function.results):
+            if self._is_object(node):
+                results.append(self.objects.setdefault(node, ObjectSlot(len(self.objects), f"result{number}")))
+                continue
+            buffer = self._buffer_for(node, f"result{number}", "external")
+            results.append(buffer)
+            if node not in self.stored and node.op is not parameter_op and not _is_view(node):
+                self.stored[node] = buffer
+        return results
+
+    def _copy_results(self, results: list[Slot]) -> None:
+        """Results that live elsewhere: arguments handed back, views, and nodes returned twice."""
+        for node, slot in zip(self.function.results, results, strict=True):
+            if isinstance(slot, Buffer) and self.stored[node] is not slot:
+                self.steps.append(_copy_step(self.stored[node], slot, self.new_buffer))
+
+    def _groups(self) -> tuple[list[Group], list[Node]]:
+        """Groups of roots; a dear value that several groups need becomes a root, and they are formed anew."""
+        also: set[Node] = set()
+        for _ in range(_ROUNDS):
+            roots = find_roots(self.function, also)
+            known = {p: self.stored[p] for p in self.function.parameters if p in self.stored}
+            stand_in = {root: self._stand_in(root) for root in roots if not self._is_object(root)} | known
+            groups = group_roots(self.function, roots, lambda root, group: can_hold(root, group, stand_in))
+            more = shared_between(groups, roots) - also
+            if not more:
+                break
+            also |= more
+        return groups, roots
+
+    def _stand_in(self, root: Node) -> Buffer:
+        element, shape = storage(root.type)
+        return Buffer(-1, "trial", element, shape, "graph")
+
+    # --- steps ---
+
+    def _add_group(self, group: Group) -> None:
+        match group.kind:
+            case "fused":
+                self.steps += build_steps(group, self.stored, self.new_buffer, self.wanted)
+            case "scan":
+                self.steps += [build_scan(root, self.stored, self.new_buffer) for root in group.roots]
+            case "place":
+                self.steps += [s for root in group.roots for s in build_placements(root, self.stored, self.new_buffer)]
+            case "view":
+                for root in group.roots:
+                    self._add_view(root)
+            case "host":
+                self.steps += [self._host_step(root) for root in group.roots]
+
+    def _add_view(self, root: Node) -> None:
+        """A reshape of stored memory: the same bytes under another shape."""
+        source = self.stored[root.operands[0]]
+        element, shape = storage(root.type)
+        self.stored[root] = Buffer(source.number, source.name, element, shape, source.lifetime, source.base)
+
+    def _host_step(self, root: Node) -> HostStep:
+        operands = list(dict.fromkeys(root.operands))
+        function = make_function(root.op.name, operands, [root])
+        return HostStep(root.op, function, tuple(map(self._slot, operands)), self._slot(root), root.origin)
+
+    def _slot(self, node: Node) -> Slot:
+        return self.objects[node] if node in self.objects else self.stored[node]
+
+
+def _is_view(node: Node) -> bool:
+    return node.op.name == "reshape"
+
+
+def _is_storable(type: Type) -> bool:
+    return isinstance(type, Scalar | Vector | Matrix | Tensor)
+
+
+def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:
+    """The element and shape of the memory for a value."""
+    match type:
+        case Scalar():
+            return type, ()
+        case Vector(element=element, size=size):
+            return element, (size,)
+        case Matrix(element=element, rows=rows, columns=columns):
+            return element, (rows, columns)
+        case Tensor(element=element, shape=shape):
+            return element, shape  # type: ignore[return-value]
+    raise CompileError(f"no memory holds a {type}")
+
+
+def _copy_step(source: Buffer, target: Buffer, new_buffer: NewBuffer) -> Step:
+    node = input_node(Key("source"), Tensor(source.element, source.shape))
+    return build_copy(node, target, {node: source}, new_buffer)

@@ -1,0 +1,70 @@
+"""How movement ops change indices: each dimension of a tensor is read at an affine function of one kernel dimension."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from livegrad.ir.node import Node
+from livegrad.ir.types import shape_of
+
+
+@dataclass(frozen=True)
+class Affine:
+    """start + step * (index along kernel dimension `axis`); without an axis, just start."""
+
+    axis: int | None
+    start: int
+    step: int
+
+
+Index = Union[Affine, Node]  # a Node is an i64 that is computed at each point
+
+FIXED_ZERO = Affine(None, 0, 0)
+
+
+def identity(rank: int) -> tuple[Index, ...]:
+    return tuple(Affine(axis, 0, 1) for axis in range(rank))
+
+
+def shifted(index: Index, start: int, step: int) -> Index:
+    """The index of element `start + step * i`, where `index` is i."""
+    if isinstance(index, Node):
+        return index * step + start
+    return Affine(index.axis, start + step * index.start, step * index.step)
+
+
+def squeezed_axes(source: tuple[int, ...], target: tuple[int, ...]) -> list[int | None] | None:
+    """For a reshape that only adds or drops dimensions of 1: for each source dimension its target (None for a 1)."""
+    kept_source = [size for size in source if size != 1]
+    kept_target = [axis for axis, size in enumerate(target) if size != 1]
+    if kept_source != [target[axis] for axis in kept_target]:
+        return None
+    supply = iter(kept_target)
+    return [None if size == 1 else next(supply) for size in source]
+
+
+def operand_index(node: Node, index: tuple[Index, ...]) -> tuple[Index, ...] | None:
+    """The index into a movement op's operand; None when the op is none that only moves indices."""
+    match node.op.name:
+        case "broadcast":
+            sizes, axes = shape_of(node.operands[0].type), node.attribute("axes")
+            return tuple(FIXED_ZERO if size == 1 else index[axis] for size, axis in zip(sizes, axes, strict=True))
+        case "permute":
+            axes = node.attribute("axes")
+            return tuple(index[axes.index(axis)] for axis in range(len(axes)))
+        case "slice":
+            starts, steps = node.attribute("start"), node.attribute("step")
+            return tuple(shifted(i, a, s) for i, a, s in zip(index, starts, steps, strict=True))
+        case "flip":
+            sizes = shape_of(node.type)
+            return tuple(
+                shifted(i, int(sizes[axis]) - 1, -1) if axis in node.attribute("axes") else i  # type: ignore[arg-type]
+                for axis, i in enumerate(index)
+            )
+        case "reshape":
+            axes = squeezed_axes(shape_of(node.operands[0].type), shape_of(node.type))  # type: ignore[arg-type]
+            if axes is None:
+                return None
+            return tuple(FIXED_ZERO if axis is None else index[axis] for axis in axes)
+    return None

@@ -1,0 +1,81 @@
+"""Derivatives of every op, on the reference: jvp against central differences in float64, vjp against jvp by the
+dot-product identity, and the derivatives of derivatives of the elementwise ops."""
+
+import numpy as np
+import pytest
+
+from livegrad.backends.reference import evaluate
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, Type, c128, f64, inner_types, is_differentiable
+from livegrad.passes.differentiate.forward import jvp
+from livegrad.passes.differentiate.reverse import vjp
+from tests.conformance.case import Case
+from tests.conformance.cases import CASES, NEVER_RUN
+from tests.conformance.cases_elementwise import elementwise_ops
+from tests.differentiate.checks import check_first_order, check_nesting, flat, op_names, random_differentials
+
+# Ops whose cases have no operand in which a derivative could be taken.
+WITHOUT_OPERANDS = {"iota"}
+CUT_ON_PURPOSE = {"detach"}
+
+
+def is_double(type: Type) -> bool:
+    """Whether every number in the type that carries a derivative has 64-bit parts."""
+    scalars = [inner for inner in inner_types(type) if isinstance(inner, Scalar)]
+    return all(scalar in (f64, c128) for scalar in scalars if is_differentiable(scalar))
+
+
+def can_be_differenced(case: Case) -> bool:
+    types = case.function.parameter_types
+    return (
+        case.smooth
+        and any(map(is_differentiable, types))
+        and all(map(is_double, (*types, *case.function.result_types)))
+    )
+
+
+SMOOTH = [case for case in CASES if can_be_differenced(case)]
+ELEMENTWISE = [case for case in SMOOTH if case.op in elementwise_ops() and "[" not in case.name]
+CONSTANT = [case for case in SMOOTH if not case.op.differentiable]
+OTHERS = [case for case in SMOOTH if case not in ELEMENTWISE]
+
+
+def test_every_op_that_can_have_a_derivative_is_differentiated() -> None:
+    exact = {
+        op.name
+        for op in Op.table.values()
+        if not any(case.op is op and any(map(is_differentiable, case.function.parameter_types)) for case in CASES)
+    }
+    missing = Op.table.keys() - {case.op.name for case in SMOOTH} - NEVER_RUN.keys() - exact - CUT_ON_PURPOSE
+    assert missing == set()
+    assert exact - NEVER_RUN.keys() - WITHOUT_OPERANDS <= {
+        name for name, op in Op.table.items() if not op.differentiable
+    }
+
+
+@pytest.mark.parametrize("case", SMOOTH, ids=str)
+def test_jvp_is_the_central_difference_and_vjp_its_transpose(case: Case) -> None:
+    check_first_order(case.function, case.arguments(), case.generator())
+
+
+@pytest.mark.parametrize("modes", ["f", "r"])
+@pytest.mark.parametrize("case", ELEMENTWISE, ids=str)
+def test_derivatives_of_elementwise_ops_have_derivatives(case: Case, modes: str) -> None:
+    check_nesting(case.function, case.arguments(), modes, case.generator())
+
+
+@pytest.mark.parametrize("case", [c for c in OTHERS if c.op.name not in ("cast", "select")][::3], ids=str)
+def test_derivatives_of_other_ops_have_derivatives(case: Case) -> None:
+    check_nesting(case.function, case.arguments(), "r", case.generator())
+
+
+@pytest.mark.parametrize("case", CONSTANT, ids=str)
+def test_an_op_that_is_constant_where_it_is_smooth_has_no_tangent(case: Case) -> None:
+    arguments, rng = case.arguments(), case.generator()
+    forward, backward = jvp(case.function), vjp(case.function)
+    tangents = random_differentials(case.function.parameter_types, rng)
+    moved = evaluate(forward, *arguments, *tangents)[len(case.function.results) :]
+    cotangents = random_differentials(case.function.result_types, rng)
+    assert not np.any(flat(moved))
+    assert not np.any(flat((evaluate(backward, *arguments, *cotangents),)))
+    assert case.op.name not in op_names(backward), "a gradient that is zero computes nothing"

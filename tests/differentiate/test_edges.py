@@ -1,0 +1,169 @@
+"""Derivatives at kinks, ties, zeros and infinities, where differences cannot tell what is right."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from livegrad.backends.reference import evaluate
+from livegrad.ir.function import trace
+from livegrad.ir.node import Function
+from livegrad.ir.types import Dimension, Tensor, Vector, c128, f64
+from livegrad.ops.elementwise import abs, clamp, detach, fmod, max, maximum, min, minimum, mod, select
+from livegrad.ops.movement import slice_
+from livegrad.ops.reduction import cumulative, recurrence, reduce
+from livegrad.ops.transcendental import pow, sqrt
+from livegrad.ops.vector import length
+from livegrad.passes.differentiate.forward import jvp
+from livegrad.passes.differentiate.reverse import vjp
+from tests.differentiate.checks import check_orders, results_of
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+def gradient(function: Function, *arguments: Any, cotangent: Any = 1.0) -> tuple[float, ...]:
+    """By both modes, which must say the same."""
+    backward = vjp(function)
+    found = results_of(backward, evaluate(backward, *arguments, cotangent))
+    forward = jvp(function)
+    for index, part in enumerate(found):
+        tangents = [1.0 if place == index else 0.0 for place in range(len(found))]
+        assert evaluate(forward, *arguments, *tangents)[1] == part
+    return tuple(float(part) for part in found)
+
+
+@pytest.mark.parametrize("op", [min, max, minimum, maximum], ids=str)
+def test_a_tie_is_split_evenly(op: Any) -> None:
+    assert gradient(trace(op, f64, f64), 2.0, 2.0) == (0.5, 0.5)
+    assert gradient(trace(op, f64, f64), 0.0, -0.0) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(("op", "larger"), [(min, False), (minimum, False), (max, True), (maximum, True)], ids=str)
+def test_away_from_a_tie_the_operand_that_is_taken_has_it_all(op: Any, larger: bool) -> None:
+    assert gradient(trace(op, f64, f64), 3.0, 2.0) == ((1.0, 0.0) if larger else (0.0, 1.0))
+    assert gradient(trace(op, f64, f64), -INFINITY, INFINITY) == ((0.0, 1.0) if larger else (1.0, 0.0))
+
+
+@pytest.mark.parametrize("op", [min, max], ids=str)
+def test_the_operand_that_is_kept_beside_a_nan_has_it_all(op: Any) -> None:
+    assert float(evaluate(trace(op, f64, f64), 2.0, NAN)) == 2.0
+    assert gradient(trace(op, f64, f64), 2.0, NAN) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize(("values", "share"), [([1, 1, 1, 1], [1, 1, 1, 1]), ([3, 1, 3, 1], [1, 0, 1, 0])])
+def test_elements_that_tie_for_an_extremum_share_evenly(kind: str, values: list[int], share: list[int]) -> None:
+    sign = 1.0 if kind == "max" else -1.0
+    function = trace(lambda x: reduce(x, kind=kind, axes=(0,)), Tensor(f64, (4,)))
+    found = evaluate(vjp(function), sign * np.array(values, float), 1.0)
+    np.testing.assert_allclose(found, np.array(share) / sum(share))
+
+
+@pytest.mark.parametrize(("x", "slope"), [(-0.5, 0.0), (0.5, 1.0), (2.0, 0.0), (1.0, 0.5), (0.0, 0.5)])
+def test_clamp_has_the_slope_of_what_it_gives(x: float, slope: float) -> None:
+    assert gradient(trace(lambda a: clamp(a, 0.0, 1.0), f64), x) == (slope,)
+
+
+def test_the_slope_of_abs_at_zero_is_zero() -> None:
+    assert gradient(trace(abs, f64), 0.0) == (0.0,)
+    assert evaluate(vjp(trace(abs, c128)), 0j, 1.0) == 0
+
+
+def test_the_slope_of_a_length_at_zero_is_zero() -> None:
+    function = trace(length, Vector(f64, 3))
+    np.testing.assert_array_equal(evaluate(vjp(function), np.zeros(3), 1.0), np.zeros(3))
+
+
+def test_a_select_takes_no_nan_from_the_choice_that_it_leaves() -> None:
+    function = trace(lambda x: select(x > 0.0, sqrt(select(x > 0.0, x, x * 0.0 + 1.0)), x), f64)
+    assert gradient(function, -4.0) == (1.0,)
+    assert gradient(function, 4.0) == (0.25,)
+
+
+def test_detach_has_no_derivative() -> None:
+    assert gradient(trace(lambda x: detach(x) * x, f64), 3.0) == (3.0,)
+
+
+# --- powers and remainders -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("x", "exponent", "slope"),
+    [(0.0, 2.0, 0.0), (0.0, 1.0, 1.0), (0.0, 0.0, 0.0), (-2.0, 3.0, 12.0), (-2.0, 2.0, -4.0), (3.0, 0.0, 0.0)],
+)
+def test_the_slope_of_a_power_with_a_constant_exponent(x: float, exponent: float, slope: float) -> None:
+    assert gradient(trace(lambda a: pow(a, exponent), f64), x) == (slope,)
+    by_base, _ = evaluate(vjp(trace(pow, f64, f64)), x, exponent, 1.0)
+    assert by_base == slope
+
+
+def test_a_negative_base_with_a_constant_exponent_has_all_its_derivatives() -> None:
+    check_orders(trace(lambda a: pow(a, 3.0) + a * pow(a, 2.0), f64), (-1.3,), order=3)
+
+
+def test_a_power_of_zero_has_no_slope_by_its_exponent() -> None:
+    assert evaluate(vjp(trace(pow, f64, f64)), 0.0, 2.0, 1.0)[1] == 0.0
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, -1.0])
+def test_the_mixed_derivative_of_a_power_holds_at_whole_exponents(exponent: float) -> None:
+    check_orders(trace(pow, f64, f64), (1.7, exponent), order=3, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("op", [mod, fmod], ids=str)
+@pytest.mark.parametrize("a", [7.3, -7.3])
+@pytest.mark.parametrize("b", [2.0, -2.0, 0.3, -0.3])
+def test_a_remainder_falls_by_the_quotient_as_its_divisor_grows(op: Any, a: float, b: float) -> None:
+    quotient = np.floor(a / b) if op is mod else np.trunc(a / b)
+    assert gradient(trace(op, f64, f64), a, b) == (1.0, -quotient)
+
+
+# --- folds -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zeros", [(), (1,), (1, 3), (0, 2, 4)])
+def test_a_product_with_zeros_has_exact_derivatives(zeros: tuple[int, ...]) -> None:
+    x = np.array([1.5, -0.5, 2.0, 3.0, 0.25])
+    x[list(zeros)] = 0.0
+    function = trace(lambda a: reduce(a, kind="prod", axes=(0,)), Tensor(f64, (5,)))
+    expected = [np.prod(np.delete(x, index)) for index in range(5)]
+    np.testing.assert_allclose(evaluate(vjp(function), x, 1.0), expected, rtol=1e-15)
+    check_orders(function, (x,), order=3)
+
+
+def test_a_product_over_several_axes_with_zeros_has_exact_derivatives() -> None:
+    x = np.array([[1.5, 0.0, 2.0], [3.0, -0.5, 0.25]])
+    check_orders(trace(lambda a: reduce(a, kind="prod", axes=(0, 1)), Tensor(f64, (2, 3))), (x,), order=2)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_running_product_with_zeros_has_exact_derivatives(reverse: bool, exclusive: bool) -> None:
+    function = trace(
+        lambda a: cumulative(a, kind="prod", axis=0, reverse=reverse, exclusive=exclusive), Tensor(f64, (5,))
+    )
+    check_orders(function, (np.array([1.5, 0.0, 2.0, 0.0, 0.25]),), order=3)
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_the_first_element_of_a_running_extremum_is_always_taken(kind: str) -> None:
+    function = trace(lambda a: cumulative(a, kind=kind, axis=0, reverse=False, exclusive=False), Tensor(f64, (2,)))
+    first = -INFINITY if kind == "max" else INFINITY
+    np.testing.assert_array_equal(evaluate(vjp(function), np.array([first, 0.0]), np.array([1.0, 10.0])), [1.0, 10.0])
+
+
+@pytest.mark.parametrize("size", [0, 1, 4])
+def test_folds_over_an_axis_of_unknown_size_can_be_differentiated(size: int) -> None:
+    n = Dimension.symbol("n")
+    type = Tensor(f64, (n,))
+    running = trace(lambda a: cumulative(a, kind="prod", axis=0, reverse=False, exclusive=True), type)
+    x, ones = np.linspace(0.5, 2.0, size), np.ones(size)
+    assert evaluate(vjp(running), x, ones).shape == (size,)
+    solving = trace(lambda a, b: recurrence(a, b, axis=0, reverse=True), type, type)
+    by_a, by_b = evaluate(vjp(solving), x, x, ones)
+    assert by_a.shape == by_b.shape == (size,)
+
+
+def test_an_empty_slice_at_the_end_has_a_gradient() -> None:
+    function = trace(lambda a: slice_(a, start=(3,), size=(0,), step=(1,)), Tensor(f64, (3,)))
+    np.testing.assert_array_equal(evaluate(vjp(function), np.ones(3), np.ones(0)), np.zeros(3))
