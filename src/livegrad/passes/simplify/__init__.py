@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from livegrad.ir.node import Function, Module, Node, add_origins, originating_from
+from livegrad.ir.op import Op
 from livegrad.ir.walk import reachable_functions, rebuild
 from livegrad.passes.functions import rewrite_functions
-from livegrad.passes.simplify.rules import rules_for
+from livegrad.passes.simplify.rules import COMMUTATIVE, rules_for
 
 __all__ = ["Simplify", "simplify_function"]
 
@@ -45,6 +46,7 @@ def simplify_function(function: Function) -> Function:
     """The function with no node left to which a rule applies; the functions among its attributes stay as they are."""
     done: dict[Node, Node] = {}
     becomes: dict[Node, Node] = {}  # what a rule made of a node, while that is itself being simplified
+    met: dict[tuple[Op, frozenset[Node]], Node] = {}
     pending = [*reversed(function.results)]
     while pending:
         node = pending[-1]
@@ -57,7 +59,10 @@ def simplify_function(function: Function) -> Function:
             if waiting:
                 pending.extend(reversed(waiting))
                 continue
-            replaced = becomes[node] = _step(node, done)
+            replaced = _step(node, done)
+            if replaced is node and node.op in COMMUTATIVE:
+                replaced = met.setdefault((node.op, frozenset(node.operands)), node)
+            becomes[node] = replaced
         if replaced is node or replaced in done:
             done[node] = done.get(replaced, node)
             pending.pop()

@@ -24,6 +24,10 @@ _COMPARISON = (arithmetic.compare_with_itself,)
 _EXTREMUM = (arithmetic.extremum_of_same,)
 _ROUNDING = (arithmetic.round_what_is_whole,)
 
+# The order of operands makes no difference here, to the last bit: the order that is met first in a function is kept,
+# so that x * y and y * x are one node. (The extrema do not commute: min(0.0, -0.0) is the first.)
+COMMUTATIVE = frozenset((ops.add, ops.mul, ops.bit_and, ops.bit_or, ops.bit_xor, ops.equal, ops.not_equal))
+
 RULES: Mapping[Op, tuple[Rule, ...]] = {
     # arithmetic
     ops.add: (arithmetic.add_nothing, arithmetic.add_negated),

@@ -43,10 +43,15 @@ def emit_function(asm: Assembler, function: Function, arguments: Sequence[Value]
     """The values of the function's results."""
     function = native_form(function)
     values: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
-    for node in traces.execution_order(function.results):
+    order, copies = traces.execution_order(function.results)
+    for node in order:
         if node in values:
             continue
-        values[node] = _emit_node(asm, node, [values[operand] for operand in node.operands])
+        operands = [values[operand] for operand in node.operands]
+        for place, operand in enumerate(operands):
+            if (node, place) in copies and isinstance(operand, TraceReference):
+                operands[place] = traces.copied(asm, operand)
+        values[node] = _emit_node(asm, node, operands)
     return [values[result] for result in function.results]
 
 

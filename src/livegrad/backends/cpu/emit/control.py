@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from livegrad.backends.cpu.emit import traces
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.uniformity import carried_variation, varying_results, while_variation
 from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, llvm_type, registers_of
@@ -160,7 +161,7 @@ class _Loop:
         self._holes: list[tuple[int, Register, Register]] = []
         self.count = self._hole(asm.constant(0, i64))
         carried = [register for value in start for register in registers_of(value)]
-        fresh = [register if _is_header(register) else self._hole(register) for register in carried]
+        fresh = [self._hole(register) for register in carried]
         self.state = [_rebuilt(value, fresh) for value in start]
 
     def _hole(self, initial: Register) -> Register:
@@ -173,8 +174,7 @@ class _Loop:
 
     def close(self, count: Register, values: list[Value]) -> None:
         """Ends the body: the next trip begins with these values."""
-        registers = [register for value in values for register in registers_of(value)]
-        finals = [count, *(register for register in registers if not _is_header(register))]
+        finals = [count, *(register for value in values for register in registers_of(value))]
         last = self.asm.block
         self.asm.jump(self.head)
         for (place, register, initial), final in zip(self._holes, finals, strict=True):
@@ -184,16 +184,20 @@ class _Loop:
         self.asm.begin(self.done)
 
 
-def _is_header(register: Register) -> bool:
-    """A trace stays where it is while a loop writes to it: its header is not carried."""
-    return register.text.startswith("%trace")
+def _starting(asm: Assembler, value: Value, varying: bool) -> Value:
+    """A value as a loop starts with it: wide if it will be, and with a trace to write to."""
+    if isinstance(value, TraceReference):
+        return traces.ensured(asm, value)
+    if isinstance(value, tuple):
+        return tuple(_starting(asm, part, varying) for part in value)
+    return _widened(asm, value, asm.lanes) if varying else value
 
 
 def emit_for_loop(asm: Assembler, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
     trips, values = _register(operands[0]), operands[1:]
     carried, body = node.attribute("carried"), node.attribute("body")
     varying = carried_variation(node, tuple(map(_is_varying, values)), not trips.uniform)
-    start = [_widened(asm, v, asm.lanes) if flag else v for v, flag in zip(values[:carried], varying, strict=True)]
+    start = [_starting(asm, v, flag) for v, flag in zip(values[:carried], varying, strict=True)]
     most = trips if trips.uniform else _most_trips(asm, trips)
     loop = _Loop(asm, start)
     again = asm.apply("icmp slt", bool_, loop.count, most)
@@ -215,7 +219,9 @@ def emit_for_loop(asm: Assembler, node: Node, operands: list[Value], emit: EmitF
 
 def _keep_inactive(asm: Assembler, active: Register, new: Value, old: Value) -> Value:
     if isinstance(new, TraceReference):
-        return new
+        return new  # lanes that rest have their slots in it too
+    if isinstance(new, tuple) and isinstance(old, tuple):
+        return tuple(_keep_inactive(asm, active, a, b) for a, b in zip(new, old, strict=True))
     return select_value(asm, active, new, old)
 
 
@@ -240,7 +246,7 @@ def emit_while_loop(asm: Assembler, node: Node, operands: list[Value], emit: Emi
     carried, limit = node.attribute("carried"), node.attribute("limit")
     captures = operands[carried:]
     varying = while_variation(node, tuple(map(_is_varying, operands)))
-    start = [_widened(asm, v, asm.lanes) if flag else v for v, flag in zip(operands[:carried], varying, strict=True)]
+    start = [_starting(asm, v, flag) for v, flag in zip(operands[:carried], varying, strict=True)]
     diverges = any(
         varying_results(node.attribute("condition"), (*varying, *map(_is_varying, captures)))
     )

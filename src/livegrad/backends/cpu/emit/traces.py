@@ -13,31 +13,47 @@ from livegrad.backends.cpu.emit.memory import load_vector, memory_type, store_ve
 from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, byte_size, llvm_memory
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Matrix, Scalar, Trace, Type, Vector, components, i64
+from livegrad.ir.types import Scalar, Trace, Type, components, i64
 from livegrad.ir.walk import attribute_functions, toposort
-from livegrad.ops.trace import trace_add, trace_set
+from livegrad.ops.control import for_loop, while_loop
+from livegrad.ops.trace import trace_add, trace_set, trace_sum
 
-_WRITES = (trace_set, trace_add)
+_WRITES = (trace_set, trace_add, trace_sum)
 _SLOT_ALIGNMENT = 64
 
 
-def execution_order(results: Sequence[Node]) -> list[Node]:
-    """Operands first, and every other use of a trace before the write to it."""
+def _written_operands(node: Node) -> list[int]:
+    """Which operands of a node it changes in place: the trace that it writes to, or those that a loop carries."""
+    if node.op in _WRITES:
+        return [0]
+    if node.op not in (for_loop, while_loop):
+        return []
+    first = 1 if node.op is for_loop else 0
+    places = range(first, first + node.attribute("carried"))
+    return [place for place in places if isinstance(node.operands[place].type, Trace)]
+
+
+def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node, int]]]:
+    """Operands first, and every other use of a trace before the write to it.
+
+    Where a trace is written in several ways, the second value names the writers (and operands) that take a copy.
+    """
     order = toposort(results)
-    writer: dict[Node, Node] = {}
+    writers: dict[Node, list[tuple[Node, int]]] = {}
     for node in order:
-        if node.op in _WRITES:
-            if node.operands[0] in writer:
-                raise CompileError("a trace is written in two ways", where=node.origin)
-            writer[node.operands[0]] = node
-    if not writer:
-        return order
-    before: dict[Node, list[Node]] = {node: [] for node in writer.values()}
+        for place in _written_operands(node):
+            writers.setdefault(node.operands[place], []).append((node, place))
+    if not writers:
+        return order, set()
+    copies = {writer for found in writers.values() for writer in found[:-1]}
+    # A trace that is also a result must stay as it is: whoever writes to it takes a copy.
+    copies |= {found[-1] for trace, found in writers.items() if trace in results}
+    before: dict[Node, list[Node]] = {}
     for node in order:
         for operand in node.operands:
-            if operand in writer and writer[operand] is not node:
-                before[writer[operand]].append(node)
-    return _ordered(results, before)
+            if operand in writers and writers[operand][-1][0] is not node:
+                before.setdefault(writers[operand][-1][0], []).append(node)
+    return _ordered(results, before), copies
 
 
 def _ordered(results: Sequence[Node], before: dict[Node, list[Node]]) -> list[Node]:
@@ -156,7 +172,25 @@ def emit_new(asm: Assembler, node: Node, operands: list[Value]) -> Value:
     return TraceReference(Register(name, i64, 1), node.type.element)
 
 
+def ensured(asm: Assembler, trace: TraceReference) -> TraceReference:
+    """The trace itself, or an empty one where it was read from a slot that nobody had set."""
+    asm.uses_traces = True
+    name = asm.name("trace")
+    asm.lines.append(f"  {name} = call i64 @lg_trace_ensure(ptr %arena, i64 {trace.header.text})")
+    return TraceReference(Register(name, i64, 1), trace.element)
+
+
+def copied(asm: Assembler, trace: TraceReference) -> TraceReference:
+    """A trace with the same contents that can be written to on its own."""
+    asm.uses_traces = True
+    size = slot_bytes(trace.element, asm.lanes)
+    name = asm.name("trace")
+    asm.lines.append(f"  {name} = call i64 @lg_trace_copy(ptr %arena, i64 {trace.header.text}, i64 {size})")
+    return TraceReference(Register(name, i64, 1), trace.element)
+
+
 def emit_set(asm: Assembler, node: Node, trace: TraceReference, index: Register, value: Value) -> Value:
+    trace = ensured(asm, trace)
     _write(asm, _slot(asm, trace, index), trace.element, value)
     return trace
 
@@ -166,6 +200,7 @@ def emit_get(asm: Assembler, node: Node, trace: TraceReference, index: Register)
 
 
 def emit_add(asm: Assembler, node: Node, trace: TraceReference, index: Register, value: Value) -> Value:
+    trace = ensured(asm, trace)
     pointer = _slot(asm, trace, index)
     known = _read(asm, pointer, trace.element)
     _write(asm, pointer, trace.element, _sum(asm, trace.element, known, value))
@@ -178,8 +213,7 @@ def _sum(asm: Assembler, type: Type, first: Value, second: Value) -> Value:
     if isinstance(first, TraceReference) and isinstance(second, TraceReference):
         return _merged(asm, first, second)
     assert isinstance(first, tuple) and isinstance(second, tuple)
-    members = components(type) if not isinstance(type, Vector | Matrix) else components(type)
-    return tuple(_sum(asm, t, a, b) for t, a, b in zip(members, first, second, strict=True))
+    return tuple(_sum(asm, t, a, b) for t, a, b in zip(components(type), first, second, strict=True))
 
 
 def emit_sum(asm: Assembler, node: Node, first: TraceReference, second: TraceReference) -> Value:
@@ -188,7 +222,7 @@ def emit_sum(asm: Assembler, node: Node, first: TraceReference, second: TraceRef
 
 def _merged(asm: Assembler, into: TraceReference, other: TraceReference) -> TraceReference:
     """Adds every slot of one trace into another, in a loop over the slots that there are."""
-    asm.uses_traces = True
+    into = ensured(asm, into)
     most = asm.raw(f"call i64 @lg_trace_capacity(i64 {other.header.text})")
     head, body, done = (asm.label(hint) for hint in ("merge", "slot", "merged"))
     before = asm.block
@@ -300,6 +334,38 @@ define internal i64 @lg_trace_new(ptr %arena) noinline nounwind {
   %header = call ptr @lg_arena_take(ptr %arena, i64 64)
   %word = ptrtoint ptr %header to i64
   ret i64 %word
+}
+
+define internal i64 @lg_trace_ensure(ptr %arena, i64 %word) noinline nounwind {
+entry:
+  %none = icmp eq i64 %word, 0
+  br i1 %none, label %make, label %keep
+make:
+  %fresh = call i64 @lg_trace_new(ptr %arena)
+  ret i64 %fresh
+keep:
+  ret i64 %word
+}
+
+define internal i64 @lg_trace_copy(ptr %arena, i64 %word, i64 %bytes) noinline nounwind {
+entry:
+  %copy = call i64 @lg_trace_new(ptr %arena)
+  %capacity = call i64 @lg_trace_capacity(i64 %word)
+  %empty = icmp eq i64 %capacity, 0
+  br i1 %empty, label %done, label %fill
+fill:
+  %size = mul i64 %capacity, %bytes
+  %fresh = call ptr @lg_arena_take(ptr %arena, i64 %size)
+  %source = inttoptr i64 %word to ptr
+  %old = load ptr, ptr %source
+  call void @llvm.memcpy.p0.p0.i64(ptr %fresh, ptr %old, i64 %size, i1 false)
+  %header = inttoptr i64 %copy to ptr
+  store ptr %fresh, ptr %header
+  %capacity.at = getelementptr i64, ptr %header, i64 1
+  store i64 %capacity, ptr %capacity.at
+  br label %done
+done:
+  ret i64 %copy
 }
 
 define internal i64 @lg_trace_capacity(i64 %word) noinline nounwind {
