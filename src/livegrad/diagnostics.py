@@ -14,9 +14,11 @@ from types import CodeType, FrameType
 _PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Origin:
     """A place in the user's program: a code object and an instruction in it; the column is resolved when asked for.
+
+    Equal places are the same object: code objects themselves compare equal across files.
 
     >>> origin = caller_origin()
     >>> origin is None or origin.line > 0
@@ -71,7 +73,7 @@ class TextOrigin:
 Place = Origin | TextOrigin
 
 
-_seen_places: dict[tuple[CodeType, int], tuple[Origin, ...]] = {}
+_seen_places: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
 _MOST_SEEN_PLACES = 100_000
 
 
@@ -84,12 +86,12 @@ def caller_origins() -> tuple[Origin, ...]:
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(_PACKAGE_DIRECTORY):
-            key = (code, frame.f_lasti)
+            key = (id(code), frame.f_lasti)
             origins = _seen_places.get(key)
             if origins is None:
                 if len(_seen_places) >= _MOST_SEEN_PLACES:
                     _seen_places.clear()
-                origins = _seen_places[key] = (Origin(*key),)
+                origins = _seen_places[key] = (Origin(code, frame.f_lasti),)
             return origins
         frame = frame.f_back
     return ()

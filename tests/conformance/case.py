@@ -1,18 +1,19 @@
 """What a conformance case is: a closed function, seeded arguments, and how near results must come."""
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function
 from livegrad.ir.op import Op
-from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, inner_types
 from tests.conformance.tolerance import EXACT, Tolerance
 from tests.conformance.values import Draw, values_of
 
@@ -84,3 +85,18 @@ def accepts(op: Op, *types: Type, **attributes: Any) -> bool:
     except LivegradError:
         return False
     return True
+
+
+def scalar_name(case: Case) -> str:
+    types = (*case.function.parameter_types, *case.function.result_types)
+    scalars = [inner for type in types for inner in inner_types(type) if isinstance(inner, Scalar)]
+    inexact = [scalar for scalar in scalars if scalar.kind in ("float", "complex")]
+    return str((inexact or scalars)[0])
+
+
+def grouped(cases: Iterable[Case]) -> Any:
+    """Cases by op and scalar type, as parameters of a test."""
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(f"{case.op.name}-{scalar_name(case)}", []).append(case)
+    return pytest.mark.parametrize("cases", groups.values(), ids=groups.keys())

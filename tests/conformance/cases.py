@@ -30,7 +30,7 @@ from tests.conformance.cases_tensor import (
     reduce_special_cases,
 )
 
-__all__ = ["CASES", "FAILURES", "NEVER_RUN", "Case"]
+__all__ = ["CASES", "FAILURES", "NEVER_RUN"]
 
 _SOURCES = (
     elementwise_cases,

@@ -105,9 +105,7 @@ def loop_cases() -> Iterator[Case]:
         for note, (program, types) in programs.items():
             yield make_case(for_loop, program, *types, note=note, draws=(_TRIPS,), tolerance=_FEW)
         yield make_case(for_loop, _horner, i64, scalar, note="no_trips", draws=(_always(-3),))
-        yield make_case(
-            while_loop, _newton, scalar, note="newton", draws=(draw_between(1.0, 3.0),), tolerance=_FEW
-        )
+        yield make_case(while_loop, _newton, scalar, note="newton", draws=(draw_between(1.0, 3.0),), tolerance=_FEW)
         yield make_case(while_loop, _doubling, scalar, note="limited", draws=(draw_between(1.0, 3.0),))
         yield make_case(while_loop, _stays, scalar, note="no_trips")
     yield make_case(for_loop, _struct_carried, i64, MATERIAL, note="struct", draws=(_TRIPS,), tolerance=_FEW)
@@ -256,6 +254,7 @@ def check_cases() -> Iterator[Case]:
 def trace_cases() -> Iterator[Case]:
     for scalar in (f32, f64):
         yield make_case(trace_set, _remembers, i64, scalar, note="reversed", draws=(_TRIPS,), tolerance=_FEW)
+        yield make_case(trace_set, _overwrites, i64, scalar, note="overwritten", draws=(_TRIPS,), tolerance=_FEW)
         yield make_case(trace_new, _reads_nothing, scalar, note="never_set")
         yield make_case(trace_get, _remembers_pairs, i64, scalar, note="pairs", draws=(_TRIPS,), tolerance=_FEW)
         yield make_case(trace_add, _adds_up, i64, scalar, note="counts", draws=(_TRIPS,), tolerance=_FEW)
@@ -270,6 +269,14 @@ def _remembers(n: Node, x: Node) -> Node:
 
     _, kept = make_for_loop(n, up, x, trace_new(type=Trace(x.type)))
     return make_for_loop(n, lambda i, a: a * 0.5 + trace_get(kept, i), x, reverse=True)[0]
+
+
+def _overwrites(n: Node, x: Node) -> Node:
+    """Only the last value that was set at an index is read, and only it has a derivative."""
+    empty = trace_new(type=Trace(x.type))
+    kept = make_for_loop(n, lambda i, t: trace_set(trace_set(t, i % 2, x * x), i % 2, sin(x)), empty)[0]
+    kept = trace_set(trace_add(kept, n - n, x * x * x), n - n, x + trace_get(kept, n - n + 1))
+    return trace_get(kept, n - n) * x + trace_get(kept, n - n + 1)
 
 
 def _reads_nothing(x: Node) -> Node:
@@ -325,5 +332,3 @@ def failing_cases() -> Iterator[tuple[Case, tuple[Any, ...], str]]:
     yield make_case(check, lambda x: check(x, x > 0.0, message="x must be positive"), f32), (-1.0,), "must be positive"
     root = trace(lambda x: check(sqrt(x), x >= 0.0, message="no root"), f32, name="root")
     yield make_case(map_, lambda x: make_map(root, x), floats), (np.array([1.0, -1.0, 4.0]),), "no root"
-
-

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.ir.function import make_function
+from livegrad.ir.function import make_function, trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import SCALARS, Scalar, Tensor, f16, f32, f64, i32, i64
 from livegrad.ops.indexing import lookup, scatter_add
@@ -35,7 +35,14 @@ _RESHAPES = (
     ((37,), (1, 37)),
     ((4, 9), (6, 6)),
 )
-_PERMUTES = (((2, 3, 5), (2, 0, 1)), ((37, 4), (1, 0)), ((), ()), ((0, 3), (1, 0)), ((1, 7, 2), (1, 2, 0)), ((5,), (0,)))
+_PERMUTES = (
+    ((2, 3, 5), (2, 0, 1)),
+    ((37, 4), (1, 0)),
+    ((), ()),
+    ((0, 3), (1, 0)),
+    ((1, 7, 2), (1, 2, 0)),
+    ((5,), (0,)),
+)
 _SLICES = (
     ((37,), (3,), (11,), (3,)),
     ((37,), (0,), (37,), (1,)),
@@ -111,9 +118,7 @@ def iota_cases() -> Iterator[Case]:
         for shape, axis in (((37,), 0), ((2, 5), 0), ((2, 1, 9), 2), ((0, 3), 1)):
             if accepts(iota, shape=shape, axis=axis, type=scalar):
                 node = iota(shape=shape, axis=axis, type=scalar)
-                yield Case(
-                    f"iota/{scalar}/{shape}/axis{axis}", iota, make_function("iota", (), [node]), lambda rng: ()
-                )
+                yield Case(f"iota/{scalar}/{shape}/axis{axis}", iota, make_function("iota", (), [node]), lambda rng: ())
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------
@@ -174,19 +179,21 @@ def reduce_special_cases() -> Iterator[Case]:
         values = special_values(scalar)
         rows = np.stack([values, np.ones_like(values), np.full_like(values, -2.0)], axis=1)
         for kind in ("sum", "prod", "max", "min"):
+            fold = trace(lambda x, k=kind: reduce(x, kind=k, axes=(1,)), Tensor(scalar, rows.shape), name="reduce")
             yield Case(
                 f"reduce/{scalar}/{kind}/special",
                 reduce,
-                make_case(reduce, lambda x, k=kind: reduce(x, kind=k, axes=(1,)), Tensor(scalar, rows.shape)).function,
+                fold,
                 lambda rng, rows=rows: (rows,),
                 _sum_tolerance(scalar, kind, (1,), 3),
                 smooth=False,
             )
         for kind in ("argmax", "argmin"):
+            find = trace(lambda x, k=kind: arg_reduce(x, kind=k, axis=1), Tensor(scalar, rows.shape), name="arg_reduce")
             yield Case(
                 f"arg_reduce/{scalar}/{kind}/special",
                 arg_reduce,
-                make_case(arg_reduce, lambda x, k=kind: arg_reduce(x, kind=k, axis=1), Tensor(scalar, rows.shape)).function,
+                find,
                 lambda rng, rows=rows: (rows,),
                 smooth=False,
             )
@@ -300,8 +307,9 @@ def _indexing_pair(scalar: Scalar, shape: tuple[int, ...], at: tuple[int, ...] |
         tolerance = EXACT
         if scalar.kind in ("float", "complex"):
             tolerance = Tolerance(8.0, lambda base, new, *_: np.max(np.abs(base)) + np.sum(np.abs(new)))
+        types = (source, updates, *indices)
         draws = (draw_any, draw_any, *below)
-        yield make_case(scatter_add, scatter_add, source, updates, *indices, note=note, draws=draws, tolerance=tolerance)
+        yield make_case(scatter_add, scatter_add, *types, note=note, draws=draws, tolerance=tolerance)
 
 
 def matmul_cases() -> Iterator[Case]:

@@ -25,7 +25,8 @@ from livegrad.ops.rules import filled
 from livegrad.ops.transcendental import atan, cos, erf, exp, hypot, sin, sqrt, tanh
 
 LARGEST = 240  # elements of any tensor in a graph
-SHAPES = st.lists(st.sampled_from([2, 3, 5, 1, 37, 4, 6, 0]), max_size=3).filter(lambda s: np.prod(s) <= LARGEST).map(tuple)
+SIZES = st.sampled_from([2, 3, 5, 1, 37, 4, 6, 0])
+SHAPES = st.lists(SIZES, max_size=3).filter(lambda sizes: np.prod(sizes) <= LARGEST).map(tuple)
 
 
 @dataclass(frozen=True)

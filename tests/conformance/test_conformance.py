@@ -3,7 +3,6 @@
 The cases of one op at one scalar type make one test; its failure lists every case that differs.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,29 +13,15 @@ from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.function import make_function
 from livegrad.ir.op import Op
 from livegrad.ir.text import parse_function, print_function
-from livegrad.ir.types import Scalar, Tensor, Type, Vector, f32, f64, inner_types, scalar_of
+from livegrad.ir.types import Scalar, Tensor, Type, Vector, f32, f64, scalar_of
 from livegrad.ir.verify import verify_function
 from livegrad.ops.control import make_map
 from livegrad.passes.expand import expand_ops
 from tests.conformance.backends import BACKENDS, Backend
-from tests.conformance.cases import CASES, FAILURES, NEVER_RUN, Case
+from tests.conformance.case import Case, grouped
+from tests.conformance.cases import CASES, FAILURES, NEVER_RUN
 from tests.conformance.cases_elementwise import elementwise_ops
 from tests.conformance.tolerance import Tolerance, differences, misfit
-
-
-def scalar_name(case: Case) -> str:
-    types = (*case.function.parameter_types, *case.function.result_types)
-    scalars = [inner for type in types for inner in inner_types(type) if isinstance(inner, Scalar)]
-    inexact = [scalar for scalar in scalars if scalar.kind in ("float", "complex")]
-    return str((inexact or scalars)[0])
-
-
-def grouped(cases: Iterable[Case]) -> Any:
-    """Cases by op and scalar type, as parameters of a test."""
-    groups: dict[str, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(f"{case.op.name}-{scalar_name(case)}", []).append(case)
-    return pytest.mark.parametrize("cases", groups.values(), ids=groups.keys())
 
 
 def is_written_out(case: Case) -> bool:
@@ -129,7 +114,8 @@ def test_every_case_survives_being_printed_and_parsed() -> None:
 
 
 def test_a_difference_says_where_it_is() -> None:
-    wrong = differences(np.float32([1, 2, 3]), np.float32([1, 2, 4]), Vector(f32, 3), Tolerance(), ())
+    found, wanted = np.array([1, 2, 3], np.float32), np.array([1, 2, 4], np.float32)
+    wrong = differences(found, wanted, Vector(f32, 3), Tolerance(), ())
     assert wrong == ["result[2] is np.float32(3.0), expected np.float32(4.0) (1 of 3 differ)"]
 
 

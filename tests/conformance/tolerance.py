@@ -55,7 +55,8 @@ def _differences(actual: Any, expected: Any, type: Type, tolerance: Tolerance, m
     if not np.any(wrong):
         return []
     place = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return [f"{at}{list(place)} is {found[place]!r}, expected {wanted[place]!r} ({int(wrong.sum())} of {wrong.size} differ)"]
+    count = f"{int(wrong.sum())} of {wrong.size} differ"
+    return [f"{at}{list(place)} is {found[place]!r}, expected {wanted[place]!r} ({count})"]
 
 
 def _close(found: Any, wanted: Any, tolerance: Tolerance, magnitude: Any) -> Any:

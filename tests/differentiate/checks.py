@@ -59,9 +59,7 @@ def moved(value: Any, type: Type, tangent: Any, step: float) -> Any:
     if isinstance(type, Struct | Tuple | Array):
         supply = iter(tangent)
         return tuple(
-            moved(member, own, next(supply), step)
-            if not isinstance(type, Struct) or is_differentiable(own)
-            else member
+            moved(member, own, next(supply), step) if not isinstance(type, Struct) or is_differentiable(own) else member
             for member, own in zip(value, components(type), strict=True)
         )
     return np.asarray(value) + step * np.asarray(tangent)

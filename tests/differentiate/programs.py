@@ -11,11 +11,12 @@ import numpy as np
 
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, Vector, bool_, f64, i32, i64
+from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, Vector, bool_, c128, f64, i32, i64
 from livegrad.ops.aggregate import get, get_at, get_field, make, make_tuple, make_vector, set_, set_at
 from livegrad.ops.control import call, make_cond, make_for_loop, make_map, make_switch, make_while_loop
-from livegrad.ops.elementwise import cast, max, select
+from livegrad.ops.elementwise import cast, conj, imag, max, real, select
 from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import cos, exp, log, sin, sqrt
@@ -369,6 +370,18 @@ def map_in_a_map(x: Node, y: Node) -> Node:
         return make_map(inner, ys, a, summed=(True,)) * a
 
     return make_map(trace(outer, f64, Tensor(f64, (3,))), x, y)
+
+
+@program(i64, c128, c128, at=(3, 0.3 - 0.2j, 0.4 + 0.5j))
+def complex_iteration(n: Node, z: Node, c: Node) -> Node:
+    """Squares and adds, as the Mandelbrot set does, and gives a real number."""
+    last = make_for_loop(n, lambda i, a: a * a * z + conj(c) * a + c, z)[0]
+    return abs(last) * imag(z) + real(last / c)
+
+
+@program(i64, Tensor(c128, (2, 2)), at=(2, np.array([[0.3 + 0.1j, -0.4j], [0.7, 0.2 - 0.5j]])))
+def complex_matrices(n: Node, a: Node) -> Node:
+    return make_for_loop(n, lambda i, b: matmul(b, a) + sin(b), a)[0]
 
 
 @program(i64, f64, at=(6, 0.4))

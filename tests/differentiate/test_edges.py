@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from livegrad.backends.reference import evaluate
+from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.function import trace
-from livegrad.ir.node import Function
-from livegrad.ir.types import Dimension, Tensor, Vector, c128, f64
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Dimension, Tensor, Vector, c128, f64, i64
+from livegrad.ops.control import make_for_loop, make_map
 from livegrad.ops.elementwise import abs, clamp, detach, fmod, max, maximum, min, minimum, mod, select
+from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import slice_
 from livegrad.ops.reduction import cumulative, recurrence, reduce
 from livegrad.ops.transcendental import pow, sqrt
@@ -162,6 +165,34 @@ def test_folds_over_an_axis_of_unknown_size_can_be_differentiated(size: int) -> 
     solving = trace(lambda a, b: recurrence(a, b, axis=0, reverse=True), type, type)
     by_a, by_b = evaluate(vjp(solving), x, x, ones)
     assert by_a.shape == by_b.shape == (size,)
+
+
+@pytest.mark.xfail(reason="the reference makes no zero of a tensor whose size is symbolic", raises=TypeRuleError)
+def test_a_loop_over_a_tensor_of_unknown_size_has_a_gradient() -> None:
+    type = Tensor(f64, (Dimension.symbol("n"),))
+    function = trace(lambda n, a: make_for_loop(n, lambda i, b: b * a, a)[0], i64, type)
+    x = np.array([0.5, 0.7, -0.3])
+    np.testing.assert_allclose(evaluate(vjp(function), 3, x, np.ones(3))[1], 4 * x**3)
+
+
+@pytest.mark.xfail(reason="the reference makes no zero of a tensor whose size is symbolic", raises=TypeRuleError)
+def test_a_texture_of_unknown_size_has_a_gradient() -> None:
+    n, m = Dimension.symbol("n"), Dimension.symbol("m")
+    read = trace(lambda i, t: lookup(t, i) * 2.0, i64, Tensor(f64, (n,)), name="read")
+    function = trace(lambda i, t: make_map(read, i, t), Tensor(i64, (m,)), Tensor(f64, (n,)))
+    found = evaluate(vjp(function), np.array([2, 2]), np.ones(3), np.ones(2))[1]
+    np.testing.assert_array_equal(found, [0.0, 0.0, 4.0])
+
+
+def test_a_deep_chain_is_differentiated_without_recursion() -> None:
+    def chain(x: Node) -> Node:
+        for _ in range(3000):
+            x = x * 1.0001
+        return x
+
+    function = trace(chain, f64)
+    assert evaluate(vjp(function), 1.0, 1.0) == pytest.approx(1.0001**3000, rel=1e-10)
+    assert evaluate(jvp(function), 1.0, 1.0)[1] == pytest.approx(1.0001**3000, rel=1e-10)
 
 
 def test_an_empty_slice_at_the_end_has_a_gradient() -> None:

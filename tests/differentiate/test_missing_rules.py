@@ -29,7 +29,7 @@ def opaque() -> Iterator[Op]:
 @pytest.fixture
 def crooked() -> Iterator[Op]:
     """An op whose forward rule is a node that cannot be transposed."""
-    op = Op("crooked", type_of=same(1, ("float",)), evaluate=lambda x: x, jvp=lambda y, dx: None if dx is None else y.op(dx))
+    op = Op("crooked", type_of=same(1, ("float",)), evaluate=lambda x: x, jvp=lambda y, dx: y.op(dx))
     yield op
     del Op.table[op.name]
 

@@ -4,12 +4,12 @@ import pytest
 
 import livegrad.ops  # noqa: F401  (defines the ops)
 from livegrad.ir.op import ALL_OPERANDS, Op
+from livegrad.ir.types import Tensor, f64, with_scalar
 from livegrad.ops.rules import zero_tangent
 from livegrad.passes.differentiate import forward, linearize, transpose
 from tests.conformance.case import accepts
 from tests.conformance.cases import NEVER_RUN
 from tests.conformance.cases_elementwise import SHAPED, arity_of, elementwise_ops
-from livegrad.ir.types import Tensor, f64, with_scalar
 
 # The reference evaluates these itself, because their meaning needs the node's type or the function's domain.
 EVALUATED_BY_THE_REFERENCE = {"parameter", "map", "trace_get"}

@@ -5,16 +5,38 @@ from typing import Any
 import pytest
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
 from livegrad.ir.op import Op
-from livegrad.ir.types import Array, Matrix, Tensor, Type, Vector, bool_, c64, f16, f32, f64, i32, i64, u8
+from livegrad.ir.types import (
+    Array,
+    Matrix,
+    Struct,
+    Tensor,
+    Tuple,
+    Type,
+    Vector,
+    bool_,
+    c64,
+    components,
+    f16,
+    f32,
+    f64,
+    i32,
+    i64,
+    u8,
+)
+from livegrad.ops.aggregate import get
+from livegrad.passes.differentiate.forward import jvp
+from livegrad.passes.differentiate.reverse import vjp
 
 REFUSED: list[tuple[str, tuple[Type, ...], dict[str, Any], str]] = [
     (
         "add",
         (f32, f64),
         {},
-        "`add` refused: operands of different types ({}): found f32, f64; cast one of them: nothing is promoted silently",
+        "`add` refused: operands of different types ({}): found f32, f64; "
+        "cast one of them: nothing is promoted silently",
     ),
     (
         "mul",
@@ -98,6 +120,19 @@ def test_a_refusal_says_what_where_and_what_to_do(
         op(*operands, **attributes)
     line = test_a_refusal_says_what_where_and_what_to_do.__code__.co_firstlineno + 7
     assert str(caught.value) == message.format(f"test_type_rules.py:{line}:9")
+
+
+def test_the_derivative_ops_have_the_types_that_the_pass_gives() -> None:
+    body = Struct("Body", (("mass", f64), ("id", i32)))
+    function = trace(lambda b, n, v: (get(b, index=0) * get(v, index=0), n + 1, b), body, i64, Vector(f64, 3))
+    for mode, derived in (("fwd_diff", jvp(function)), ("bwd_diff", vjp(function))):
+        operands = [parameter(index, type) for index, type in enumerate(derived.parameter_types)]
+        type = Op.named(mode)(*operands, function=function).type
+        if mode == "fwd_diff":
+            assert isinstance(type, Tuple)
+            assert derived.result_types == tuple(part for half in type.elements for part in components(half))
+        else:
+            assert derived.result_type is type
 
 
 def test_the_wrong_number_of_operands_is_refused() -> None:

@@ -273,6 +273,8 @@ def same_bits(first: Any, second: Any) -> bool:
     a, b = np.asarray(first), np.asarray(second)
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
+    if a.dtype.kind == "c":
+        return same_bits(a.real, b.real) and same_bits(a.imag, b.imag)
     if a.dtype.kind != "f":
         return bool(np.all(a == b))
     return bool(np.all((np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))))

@@ -10,8 +10,6 @@ import struct
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -63,6 +61,12 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.op.name}: {self.type}>"
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Node:
+        return self
 
     def __bool__(self) -> bool:
         raise UsageError(
@@ -151,16 +155,24 @@ class _Entry(weakref.ref[Node]):
 
 
 _table: dict[tuple[Any, ...], _Entry] = {}
-_table_lock = threading.Lock()
+_table_lock = threading.RLock()  # a collection inside may run code that makes nodes
 # Callbacks run at any moment, also while the lock is held: they only append here, and `make_node` clears up.
 _dead: deque[_Entry] = deque()
-_ambient = threading.local()
+
+
+class _Ambient(threading.local):
+    """What new nodes stand for on this thread; None: the calling line."""
+
+    origins: tuple[Place, ...] | None = None
+
+
+_ambient = _Ambient()
 
 
 def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...] = ()) -> Node:
     """The one node with this op, operands and attributes; attributes come sorted by name."""
     key = (op, *map(id, operands), _attribute_key(attributes)) if attributes else (op, *map(id, operands))
-    origins = getattr(_ambient, "origins", None)
+    origins = _ambient.origins
     if origins is None:
         origins = caller_origins()
     entry = _table.get(key)
@@ -206,15 +218,24 @@ def add_origins(node: Node, origins: tuple[Place, ...]) -> None:
         node.origins = (known + new)[:_MOST_ORIGINS]
 
 
-@contextmanager
-def originating_from(origins: tuple[Place, ...]) -> Iterator[None]:
-    """Nodes made inside stand for these places instead of for the calling line."""
-    before = getattr(_ambient, "origins", None)
-    _ambient.origins = origins
-    try:
-        yield
-    finally:
-        _ambient.origins = before
+class originating_from:
+    """Nodes made inside stand for these places instead of for the calling line; `move_to` changes the places."""
+
+    __slots__ = ("_before", "_origins")
+
+    def __init__(self, origins: tuple[Place, ...]) -> None:
+        self._origins = origins
+
+    def __enter__(self) -> originating_from:
+        self._before = _ambient.origins
+        _ambient.origins = self._origins
+        return self
+
+    def move_to(self, origins: tuple[Place, ...]) -> None:
+        _ambient.origins = origins
+
+    def __exit__(self, *exception: object) -> None:
+        _ambient.origins = self._before
 
 
 def live_node_count() -> int:

@@ -13,22 +13,25 @@ def toposort(roots: Iterable[Node], stop: Callable[[Node], bool] | None = None) 
     Where `stop` holds the walk does not go on to the operands.
     """
     order: list[Node] = []
-    seen: set[int] = set()
-    # A node waits on the stack behind its operands: None marks that they are done.
-    pending: list[tuple[Node, bool]] = [(root, False) for root in reversed(list(roots))]
+    seen: set[Node] = set()
+    # A None on the stack says that the node under it has all its operands behind it.
+    pending: list[Node | None] = list(reversed(list(roots)))
     while pending:
-        node, ready = pending.pop()
-        if ready:
+        node = pending.pop()
+        if node is None:
+            order.append(pending.pop())  # type: ignore[arg-type]
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        if not node.operands or (stop is not None and stop(node)):
             order.append(node)
             continue
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        pending.append((node, True))
-        if stop is None or not stop(node):
-            for operand in reversed(node.operands):
-                if id(operand) not in seen:
-                    pending.append((operand, False))
+        pending.append(node)
+        pending.append(None)
+        for operand in reversed(node.operands):
+            if operand not in seen:
+                pending.append(operand)
     return order
 
 
@@ -49,22 +52,35 @@ def rewrite(
     """
     roots = tuple(roots)
     done: dict[Node, Node] = {} if given is None else dict(given)
-    for node in toposort(roots, stop=done.__contains__):
-        if node in done:
-            continue
-        rebuilt = rebuild(node, tuple([done[operand] for operand in node.operands])) if node.operands else node
-        with originating_from(node.origins):
+    with originating_from(()) as places:
+        for node in toposort(roots, stop=done.__contains__):
+            if node in done:
+                continue
+            places.move_to(node.origins)
+            rebuilt = _over(node, done) if node.operands else node
             replaced = rule(rebuilt)
-        if replaced is not None and replaced is not rebuilt:
-            add_origins(replaced, node.origins)
-            rebuilt = replaced
-        done[node] = rebuilt
+            if replaced is not None and replaced is not rebuilt:
+                add_origins(replaced, node.origins)
+                rebuilt = replaced
+            done[node] = rebuilt
     return tuple(done[root] for root in roots)
+
+
+def _over(node: Node, done: dict[Node, Node]) -> Node:
+    operands = [done[operand] for operand in node.operands]
+    for old, new in zip(node.operands, operands, strict=True):
+        if old is not new:
+            return make_node(node.op, tuple(operands), node.attributes)
+    return node
 
 
 def substitute(roots: Iterable[Node], given: dict[Node, Node]) -> tuple[Node, ...]:
     """The roots with nodes exchanged."""
-    return rewrite(roots, lambda node: None, given)
+    return rewrite(roots, _keep, given)
+
+
+def _keep(node: Node) -> None:
+    return None
 
 
 def attribute_functions(node: Node) -> Iterator[Function]:

@@ -13,6 +13,7 @@ import numpy as np
 from livegrad.backends.cpu.bind import Bound, bind
 from livegrad.backends.cpu.emit.assembler import Site
 from livegrad.backends.cpu.emit.kernel import Layout, emit_kernel
+from livegrad.backends.cpu.memory_pool import RESULTS, aligned_memory
 from livegrad.backends.cpu.native.compiler import NativeFunction, compile_kernel, host_target
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.backends.cpu.native.pool import interrupt_flag_address, threads
@@ -58,11 +59,10 @@ def compiled(kernel: Kernel, layout: Layout) -> CompiledKernel:
     return made
 
 
-def aligned_memory(size: int) -> np.ndarray[Any, Any]:
-    """Bytes that begin at a cache line."""
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
-    return raw[start : start + size]
+def forget_kernels() -> None:
+    """Drops all compiled kernels from memory; those on disk stay."""
+    with _kernels_lock:
+        _kernels.clear()
 
 
 class CompiledPlan:
@@ -79,7 +79,7 @@ class CompiledPlan:
         self._patches: dict[Buffer, list[tuple[memoryview[int], int, int]]] = {}
         self._calls: list[_KernelCall | _HostCall] = []
         self._threads = threads()
-        self._outputs = [(slot, slot.shape, slot.element.dtype) for slot in plan.results if isinstance(slot, Buffer)]
+        self._outputs = [(slot, slot.element, slot.shape, slot.bytes) for slot in plan.results if isinstance(slot, Buffer)]
         for slot in plan.arguments:
             if isinstance(slot, Buffer) and slot.shape == ():
                 self._cells[slot] = np.zeros((), slot.element.dtype)
@@ -169,8 +169,8 @@ class CompiledPlan:
             if threads() != self._threads:
                 self._rebind()
             values = self._accept(arguments)
-            outputs = {slot: np.empty(shape, dtype) for slot, shape, dtype in self._outputs}
-            values.update(outputs)
+            for slot, element, shape, size in self._outputs:
+                values[slot] = RESULTS.array(element, shape, size)
             address = invoker().array_address
             for buffer, patches in self._patches.items():
                 start = address(values[buffer])

@@ -75,6 +75,11 @@ class CpuFunction:
                     self._plans.popitem(last=False)
             return self._plans[key]
 
+    def forget_plans(self) -> None:
+        """Drops the plans, with their code and memory; the next call makes them anew."""
+        with self._lock:
+            self._plans.clear()
+
 
 def _symbolic(type: Type) -> bool:
     return isinstance(type, Tensor) and not all(isinstance(size, int) for size in type.shape)

@@ -34,6 +34,7 @@ def transpose_graph(
 ) -> list[Tangent]:
     """The cotangents of `inputs`, in which `results` are linear, from those of the results."""
     order = toposort(results)
+    sources = set(inputs)
     linear = set(inputs)
     for node in order:
         if any(operand in linear for operand in node.operands):
@@ -44,7 +45,7 @@ def transpose_graph(
             found[result] = add(found.get(result), cotangent, result.type)
     for node in reversed(order):
         cotangent = found.get(node)
-        if node in linear and node not in inputs and not is_zero(cotangent):
+        if node in linear and node not in sources and not is_zero(cotangent):
             flags = tuple(operand in linear for operand in node.operands)
             with originating_from(node.origins):
                 parts = _transpose_node(name, node, cotangent, flags)
