@@ -274,7 +274,7 @@ def same_bits(first: Any, second: Any) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if a.dtype.kind == "c":
-        return same_bits(a.real, b.real) and same_bits(a.imag, b.imag)
+        return same_bits(np.real(a), np.real(b)) and same_bits(np.imag(a), np.imag(b))
     if a.dtype.kind != "f":
         return bool(np.all(a == b))
     return bool(np.all((np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))))

@@ -71,7 +71,7 @@ def central_difference(function: Callable[[float], float], step: float = 1e-5) -
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_derivatives_of_derivatives_agree_with_differences(program: Callable[[Node], Node], order: str) -> None:
-    function = trace(program, f64)
+    previous = function = trace(program, f64)
     for mode in order:
         previous, function = function, MODES[mode](function)
     names = ("previous", "derived")
@@ -123,3 +123,18 @@ def test_a_derivative_inside_a_body_is_lowered_there() -> None:
     compiled = run_pipeline(Module((function, slope)))
     assert evaluate(compiled.functions[0], 2.0) == pytest.approx(np.sqrt(2.0))
     assert evaluate(compiled.functions[1], 2.0) == pytest.approx(0.5 / np.sqrt(2.0))
+
+
+def test_a_value_that_a_loop_throws_away_does_not_spoil_the_gradient() -> None:
+    """The unread value overflows: infinity times its cotangent of zero would be NaN."""
+
+    def halve(x: Node) -> Node:
+        return make_for_loop(constant(12, i64), lambda i, a, b: (a * x, b * b), x, x * 10.0)[0]
+
+    function = trace(halve, f64)
+    for order, expected in (("r", 13.0), ("rr", 13.0 * 12.0), ("fr", 13.0 * 12.0)):
+        derived = function
+        for mode in order:
+            derived = MODES[mode](derived)
+        (after,) = run_pipeline(Module((derived,))).functions
+        assert evaluate(after, 1.0) == pytest.approx(expected)

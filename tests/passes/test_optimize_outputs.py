@@ -14,6 +14,7 @@ from livegrad.ops.aggregate import get
 from livegrad.ops.control import (
     call,
     check,
+    cond,
     make_cond,
     make_for_loop,
     make_map,
@@ -183,15 +184,12 @@ def test_a_result_of_a_switch_that_nobody_reads_goes_from_all() -> None:
 
     function = trace(f, i64, f32, f32)
     (after,) = optimized(function).functions
-    assert the_node(after, "switch").type is get(the_node(function, "switch"), index=0).type or True
     assert [len(branch.results) for branch in the_node(after, "switch").attribute("branches")] == [2, 2, 2]
     assert evaluate(function, 2, 3.0, 4.0) == evaluate(after, 2, 3.0, 4.0)
 
 
 def test_a_branch_and_a_call_of_one_function_are_narrowed_each_for_itself(three: Function) -> None:
     def f(c: Node, x: Node) -> Node:
-        from livegrad.ops.control import cond
-
         branch = cond(c, x, x, x, then=three, otherwise=three)
         return get(branch, index=0) + get(call(x, x, x, function=three), index=1)
 

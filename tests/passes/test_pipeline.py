@@ -3,7 +3,7 @@
 import pytest
 
 from livegrad.backends.reference import evaluate
-from livegrad.diagnostics import DifferentiationError, LivegradError, VerifyError
+from livegrad.diagnostics import DifferentiationError, VerifyError
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import input_node, parameter
 from livegrad.ir.node import Function, Key, Module, Node
@@ -36,7 +36,7 @@ def test_a_trace_has_the_text_after_each_pass(module: Module) -> None:
 
 
 def test_a_pass_that_leaves_what_it_removes_is_named(module: Module) -> None:
-    with pytest.raises(VerifyError, match="after pass `nothing`: .*`fwd_diff` is still there"):
+    with pytest.raises(VerifyError, match=r"after pass `nothing`: .*`fwd_diff` is still there"):
         run_pipeline(module, [Pass("nothing", lambda module: module, removes=frozenset({fwd_diff}))])
 
 
@@ -54,19 +54,17 @@ def test_a_pass_that_changes_a_signature_is_named(module: Module) -> None:
 def test_a_pass_that_makes_broken_ir_is_named(module: Module) -> None:
     x, other = parameter(0, f32), parameter(1, f32)
     broken = Module((Function("main", (x,), (x + other,)),))
-    with pytest.raises(VerifyError, match="after pass `break`.*not one of the function's parameters"):
+    with pytest.raises(VerifyError, match=r"after pass `break`.*not one of the function's parameters"):
         run_pipeline(module, [Pass("break", lambda _: broken)])
 
 
-def test_an_error_within_a_pass_keeps_its_message_and_names_the_pass() -> None:
-    body = trace(lambda x: Node.__abs__(x), f32, name="body")
-    opaque = Function("opaque", body.parameters, (call(parameter(0, f32), function=body),))
-
+def test_an_error_within_a_pass_keeps_its_message_and_names_the_pass(module: Module) -> None:
     def fail(_: Module) -> Module:
         raise DifferentiationError("cannot differentiate `x`")
 
-    with pytest.raises(LivegradError, match="^cannot differentiate `x`$") as caught:
-        run_pipeline(Module((opaque,)), [Pass("differentiate", fail)])
+    with pytest.raises(DifferentiationError) as caught:
+        run_pipeline(module, [Pass("differentiate", fail)])
+    assert str(caught.value) == "cannot differentiate `x`"
     assert caught.value.__notes__ == ["in pass `differentiate`"]
 
 

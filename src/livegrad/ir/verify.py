@@ -14,7 +14,7 @@ from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Attribute, Function, Key, Module, Node, make_node, originating_from
 from livegrad.ir.op import Op
 from livegrad.ir.types import Dimension, Type
-from livegrad.ir.walk import toposort
+from livegrad.ir.walk import nodes_of
 
 _EXACT_KINDS = (bool, int, float, complex, str, type(None), Dimension, Function, Key)
 
@@ -95,7 +95,7 @@ def _ordered(function: Function) -> list[Node]:
         if not isinstance(result, Node):
             raise VerifyError(f"function `{function.name}` returns what is not a node", found=repr(result))
     try:
-        return toposort(function.results)
+        return nodes_of(function)
     except (AttributeError, TypeError) as error:  # something among the operands has no operands of its own
         raise VerifyError(f"function `{function.name}` has an operand that is not a node", found=str(error)) from None
 
@@ -168,7 +168,7 @@ def _check_interned(function: Function, node: Node) -> None:
 
 
 def _unwanted_op(function: Function, unwanted: frozenset[Op]) -> VerifyError:
-    node = next(node for node in toposort(function.results) if node.op in unwanted)
+    node = next(node for node in nodes_of(function) if node.op in unwanted)
     if node.op is input_op:
         return _broken(
             function,

@@ -35,6 +35,14 @@ def toposort(roots: Iterable[Node], stop: Callable[[Node], bool] | None = None) 
     return order
 
 
+def nodes_of(function: Function) -> tuple[Node, ...]:
+    """Every node that a function's results need, operands first; worked out once."""
+    order = function.__dict__.get("_nodes")
+    if order is None:
+        order = function.__dict__["_nodes"] = tuple(toposort(function.results))
+    return order
+
+
 def rebuild(node: Node, operands: tuple[Node, ...]) -> Node:
     """The same op and attributes over other operands."""
     if all(old is new for old, new in zip(node.operands, operands, strict=True)):
@@ -108,6 +116,6 @@ def reachable_functions(roots: Iterable[Function]) -> list[Function]:
             continue
         seen.add(function)
         pending.append((function, True))
-        for node in toposort(function.results):
+        for node in nodes_of(function):
             pending.extend((inner, False) for inner in attribute_functions(node) if inner not in seen)
     return order

@@ -267,5 +267,3 @@ def member(value: Node, index: int) -> Node:
 def members_of(value: Node) -> list[Node]:
     """All members of an aggregate."""
     return [member(value, index) for index in range(len(components(value.type)))]
-
-

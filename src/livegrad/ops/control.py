@@ -122,9 +122,7 @@ def _evaluate_for_loop(trips: Any, *values: Any, body: Any, carried: int, revers
 for_loop = Op("for_loop", type_of=_for_loop_type, evaluate=_evaluate_for_loop)
 
 
-def _while_loop_type(
-    *types: Type, condition: Function, body: Function, carried: int, limit: int | None
-) -> Type:
+def _while_loop_type(*types: Type, condition: Function, body: Function, carried: int, limit: int | None) -> Type:
     result = Tuple(_carried_types(types, carried, body))
     _require_parameters(condition, types, "loop condition")
     if condition.result_types != (bool_,):
@@ -204,7 +202,9 @@ def _map_type(*types: Type, function: Function, lifted: tuple[bool, ...], summed
     for index, (type, own, flag) in enumerate(zip(types, function.parameter_types, lifted, strict=True)):
         expected = lift_type(own, domain) if flag else own
         if type is not expected:
-            raise TypeRuleError(f"argument {index} of `{function.name}` does not fit", expected=str(expected), found=str(type))
+            raise TypeRuleError(
+                f"argument {index} of `{function.name}` does not fit", expected=str(expected), found=str(type)
+            )
     results = tuple(t if flag else lift_type(t, domain) for t, flag in zip(function.result_types, summed, strict=True))
     return results[0] if len(results) == 1 else Tuple(results)
 
@@ -267,7 +267,9 @@ def _close_together(
     return functions, (*arguments, *captures)
 
 
-def _with_captures(function: Function, own: int, captured: tuple[Node, ...], all_captures: tuple[Node, ...]) -> Function:
+def _with_captures(
+    function: Function, own: int, captured: tuple[Node, ...], all_captures: tuple[Node, ...]
+) -> Function:
     """The function with parameters for all captures, of which it uses its own."""
     if captured == all_captures:
         return function
@@ -288,7 +290,9 @@ def make_map(function: Function, *operands: Node, summed: Sequence[bool] | None 
     """`function` at every point: an operand of its parameter's own type is shared, any other has a value a point."""
     if len(operands) != len(function.parameters):
         raise UsageError(
-            f"`{function.name}` takes {len(function.parameters)} arguments", where=caller_origin(), found=str(len(operands))
+            f"`{function.name}` takes {len(function.parameters)} arguments",
+            where=caller_origin(),
+            found=str(len(operands)),
         )
     lifted = tuple(node.type is not type for node, type in zip(operands, function.parameter_types, strict=True))
     flags = tuple(summed) if summed is not None else (False,) * len(function.results)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Type, bool_, c64, c128, scalar_of, with_scalar
@@ -29,7 +30,6 @@ from livegrad.ops.rules import (
     zero,
     zero_tangent,
 )
-from livegrad.diagnostics import TypeRuleError
 
 INTEGER_KINDS = ("signed", "unsigned")
 
@@ -181,9 +181,7 @@ fmod = Op(
     "fmod",
     type_of=same(2, FLOATS),
     evaluate=np.fmod,
-    jvp=lambda y, da, db: add_tangents(
-        da, None if db is None else -(round((y.operands[0] - y) / y.operands[1]) * db)
-    ),
+    jvp=lambda y, da, db: add_tangents(da, None if db is None else -(round((y.operands[0] - y) / y.operands[1]) * db)),
     llvm={"float": "math:fmod"},
     code="fmod({0}, {1})",
     elementwise=True,
@@ -295,7 +293,7 @@ bit_not = Op(
     evaluate=np.invert,
     jvp=zero_tangent,
     code="(~{0})",
-    llvm={kind: "xor {T} {0}, {ones}" for kind in BITS},
+    llvm=dict.fromkeys(BITS, "xor {T} {0}, {ones}"),
     elementwise=True,
     differentiable=False,
 )
@@ -357,7 +355,7 @@ select = Op(
     ),
     linear_in=(1, 2),
     code="({0} ? {1} : {2})",
-    llvm={kind: "select {B} {0}, {T} {1}, {T} {2}" for kind in ("bool", "signed", "unsigned", "float")},
+    llvm=dict.fromkeys(("bool", "signed", "unsigned", "float"), "select {B} {0}, {T} {1}, {T} {2}"),
     elementwise=True,
 )
 
@@ -458,9 +456,11 @@ copysign = Op(
     "copysign",
     type_of=same(2, FLOATS),
     evaluate=np.copysign,
-    jvp=lambda y, dx, ds: None if dx is None else copysign(filled(1.0, y.type), y.operands[0]) * copysign(
-        filled(1.0, y.type), y.operands[1]
-    ) * dx,
+    jvp=lambda y, dx, ds: (
+        None
+        if dx is None
+        else copysign(filled(1.0, y.type), y.operands[0]) * copysign(filled(1.0, y.type), y.operands[1]) * dx
+    ),
     code="copysign({0}, {1})",
     llvm={"float": "intrinsic:copysign"},
     elementwise=True,
@@ -519,7 +519,7 @@ cast = Op(
     transpose=_cast_transpose,
     linear_in=(0,),
     code="(({type}){0})",
-    llvm={kind: "cast" for kind in ("bool", "signed", "unsigned", "float")},
+    llvm=dict.fromkeys(("bool", "signed", "unsigned", "float"), "cast"),
     elementwise=True,
     checked=True,
 )
@@ -546,9 +546,11 @@ make_complex = Op(
     "make_complex",
     type_of=_complex_type,
     evaluate=lambda re, im: _join_parts(re, im),
-    jvp=lambda y, dre, dim: None
-    if dre is None and dim is None
-    else make_complex(or_zero(dre, y.operands[0].type), or_zero(dim, y.operands[0].type)),
+    jvp=lambda y, dre, dim: (
+        None
+        if dre is None and dim is None
+        else make_complex(or_zero(dre, y.operands[0].type), or_zero(dim, y.operands[0].type))
+    ),
     transpose=lambda y, ct, a, b: (real(ct) if a else None, -imag(ct) if b else None),
     linear_in=(0, 1),
     elementwise=True,
@@ -597,7 +599,7 @@ detach = Op(
     evaluate=lambda x: x,
     jvp=zero_tangent,
     code="{0}",
-    llvm={kind: "copy" for kind in ("bool", "signed", "unsigned", "float")},
+    llvm=dict.fromkeys(("bool", "signed", "unsigned", "float"), "copy"),
     elementwise=True,
     cost=0.0,
 )

@@ -23,7 +23,9 @@ def broadcast_shapes(first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple
     result = []
     for a, b in zip(*padded, strict=True):
         if a != b and 1 not in (a, b):
-            raise TypeRuleError(f"shapes {first} and {second} do not broadcast", help=f"{a} and {b} differ, neither is 1")
+            raise TypeRuleError(
+                f"shapes {first} and {second} do not broadcast", help=f"{a} and {b} differ, neither is 1"
+            )
         result.append(b if a == 1 else a)
     return tuple(result)
 

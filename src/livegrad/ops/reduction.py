@@ -163,7 +163,9 @@ def _cumulative_jvp(y: Node, dx: Node | None) -> Node | None:
     if shape_of(x.type)[axis] == 0:
         return zero(x.type)
     if kind == "prod":
-        full = y if not y.attribute("exclusive") else cumulative(x, kind=kind, axis=axis, reverse=reverse, exclusive=False)
+        full = (
+            y if not y.attribute("exclusive") else cumulative(x, kind=kind, axis=axis, reverse=reverse, exclusive=False)
+        )
         tangent = recurrence(x, dx * shifted(full, axis, reverse, 1.0), axis=axis, reverse=reverse)
         return shifted(tangent, axis, reverse, 0.0) if y.attribute("exclusive") else tangent
     # Keep the running derivative while the extremum stands, take the new one where it moves, half of each at a tie.
@@ -176,8 +178,15 @@ def _cumulative_jvp(y: Node, dx: Node | None) -> Node | None:
 
 
 def _cumulative_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
-    return (cumulative(ct, kind="sum", axis=y.attribute("axis"), reverse=not y.attribute("reverse"),
-                       exclusive=y.attribute("exclusive")),)
+    return (
+        cumulative(
+            ct,
+            kind="sum",
+            axis=y.attribute("axis"),
+            reverse=not y.attribute("reverse"),
+            exclusive=y.attribute("exclusive"),
+        ),
+    )
 
 
 cumulative = Op(
@@ -241,5 +250,3 @@ recurrence = Op(
 def count_true(x: Node, axes: tuple[int, ...]) -> Node:
     """How many elements hold."""
     return reduce(cast(x, type=i64), kind="sum", axes=axes)
-
-

@@ -157,4 +157,3 @@ def or_zero(tangent: Node | None, type: Type) -> Node:
 def tuple_of(types: tuple[Type, ...]) -> Type:
     """What several results are returned as."""
     return types[0] if len(types) == 1 else Tuple(types)
-

@@ -253,7 +253,7 @@ inverse = Op(
 def identity_matrix(type: Matrix) -> Node:
     """The matrix with ones on the diagonal."""
     one, nothing = filled(1.0, type.element), zero(type.element)
-    members = [one if index // type.columns == index % type.columns else nothing for index in range(len(components(type)))]
+    members = [
+        one if index // type.columns == index % type.columns else nothing for index in range(len(components(type)))
+    ]
     return make(*members, type=type)
-
-

@@ -17,7 +17,7 @@ from livegrad.ir.types import (
     Type,
     inner_types,
 )
-from livegrad.ir.walk import toposort
+from livegrad.ir.walk import nodes_of
 
 
 def has_symbols(type: Type) -> bool:
@@ -30,11 +30,9 @@ def bind_sizes(function: Function, sizes: Mapping[str, int]) -> Function:
     """The function for these sizes; itself when it has no symbolic ones."""
     if not sizes:
         return function
-    parameters = tuple(
-        parameter(index, bind_type(type, sizes)) for index, type in enumerate(function.parameter_types)
-    )
+    parameters = tuple(parameter(index, bind_type(type, sizes)) for index, type in enumerate(function.parameter_types))
     done: dict[Node, Node] = dict(zip(function.parameters, parameters, strict=True))
-    for node in toposort(function.results):
+    for node in nodes_of(function):
         if node not in done:
             attributes = tuple((name, _bound(value, sizes)) for name, value in node.attributes)
             with originating_from(node.origins):

@@ -43,5 +43,3 @@ def _expansion(node: Node) -> Node:
         raise CompileError(f"`{node.op.name}` cannot be written out in simpler ops", where=node.origin)
     with originating_from(node.origins):
         return node.op.expand(node)
-
-

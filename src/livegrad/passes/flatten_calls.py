@@ -10,16 +10,18 @@ from collections.abc import Iterable
 
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node, add_origins, originating_from
-from livegrad.ir.walk import attribute_functions, reachable_functions, rebuild, toposort
+from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call
 from livegrad.passes.differentiate.tangents import pack_results
-from livegrad.passes.functions import exchange_attributes, renamed
+from livegrad.passes.functions import exchange_attributes, renamed, uses_any
 
 
 def flatten_calls(module: Module) -> Module:
     """The module with every call inlined, in the bodies of loops, branches and maps too."""
     order = reachable_functions(module.functions)
+    if not uses_any(order, (call,)):
+        return module
     standing = set(module.functions).union(*map(_run_by_regions, order))
     flattener = _Flattener()
     for function in order:
@@ -30,7 +32,7 @@ def flatten_calls(module: Module) -> Module:
 
 
 def _run_by_regions(function: Function) -> set[Function]:
-    nodes = (node for node in toposort(function.results) if node.attributes and node.op is not call)
+    nodes = (node for node in nodes_of(function) if node.attributes and node.op is not call)
     return {inner for node in nodes for inner in attribute_functions(node)}
 
 
@@ -118,7 +120,7 @@ def _gives_several(node: Node) -> bool:
 
 def _depending_on_parameters(function: Function) -> set[Node]:
     depending: set[Node] = set(function.parameters)
-    for node in toposort(function.results):
+    for node in nodes_of(function):
         if node.op is parameter_op or any(operand in depending for operand in node.operands):
             depending.add(node)
     return depending

@@ -5,11 +5,12 @@ Passes call `rewrite_functions`; callees come before their callers, and each fun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Attribute, Function, Module, Node, make_node
-from livegrad.ir.walk import attribute_functions, reachable_functions, substitute, toposort
+from livegrad.ir.op import Op
+from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, substitute
 from livegrad.ops.control import parameters_of
 
 
@@ -24,9 +25,14 @@ def rewrite_functions(module: Module, transform: Callable[[Function], Function])
     return Module(tuple(renamed(done[function], function.name) for function in module.functions))
 
 
+def uses_any(functions: Iterable[Function], ops: Container[Op]) -> bool:
+    """Whether a node of these functions, themselves only, is of one of these ops."""
+    return any(node.op in ops for function in functions for node in toposort(function.results))
+
+
 def exchange_functions(function: Function, exchange: Mapping[Function, Function]) -> Function:
     """The function with the functions among its attributes exchanged."""
-    if not any(next(attribute_functions(node), None) for node in toposort(function.results) if node.attributes):
+    if not any(next(attribute_functions(node), None) for node in nodes_of(function) if node.attributes):
         return function
     return map_results(function, lambda node: exchange_attributes(node, exchange) if node.attributes else None)
 

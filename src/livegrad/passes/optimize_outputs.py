@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from livegrad.ir.node import Function, Module, Node, originating_from
-from livegrad.ir.walk import attribute_functions, reachable_functions, rebuild, toposort
+from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, map_
-from livegrad.passes.functions import exchange_attributes, rearranged, renamed
-from livegrad.passes.regions import Region, may_fail, parameter_order, region_member, region_of
+from livegrad.passes.functions import exchange_attributes, rearranged, renamed, uses_any
+from livegrad.passes.regions import REGIONS, Region, may_fail, parameter_order, region_member, region_of
 
 # Sets of results, parameters and arguments are bits of an integer; this one has them all.
 ALL = -1
@@ -28,6 +28,8 @@ Bits = int
 def optimize_outputs(module: Module) -> Module:
     """The module without results, carried values, parameters and captures that nothing needs."""
     order = reachable_functions(module.functions)
+    if not uses_any(order, REGIONS):
+        return module
     liveness = _Liveness(called={})
     # What one caller reads makes the callee need more of the others, who then read more: until all agree.
     while True:
@@ -160,7 +162,7 @@ def _find_liveness(module: Module, order: Sequence[Function], called: dict[Funct
 def _find_facts(function: Function, liveness: _Liveness) -> _Facts:
     needs: dict[Node, Bits] = {node: 1 << index for index, node in enumerate(function.parameters)}
     fails: set[Node] = set()
-    for node in toposort(function.results):
+    for node in nodes_of(function):
         if node in needs:
             continue
         source = _region_read_by(node)
@@ -182,7 +184,7 @@ def _find_facts(function: Function, liveness: _Liveness) -> _Facts:
 def _find_needed(function: Function, live: Bits, liveness: _Liveness) -> dict[Node, Bits]:
     """The nodes that the live results need, each with those of its results that stay; tells the functions it uses."""
     needed: dict[Node, Bits] = {function.results[index]: ALL for index in _indices(live)}
-    for node in reversed(toposort(function.results)):
+    for node in reversed(nodes_of(function)):
         if node not in needed:
             continue
         source = _region_read_by(node)
@@ -223,7 +225,7 @@ class _Maker:
         """Makes a version. Its parameters stay: who runs it leaves out those that are unused."""
         needed = self.liveness.needed[function, live]
         values: dict[Node, Node] = {}
-        for node in toposort(function.results):
+        for node in nodes_of(function):
             if node in needed:
                 with originating_from(node.origins):
                     values[node] = self._moved(node, needed, values)

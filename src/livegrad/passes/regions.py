@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from livegrad.ir.node import Attribute, Function, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, components, scalar_of
-from livegrad.ir.walk import toposort
+from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, get_at, make_tuple, set_at
 from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
 from livegrad.ops.elementwise import cast, floor_div, mod
@@ -20,6 +20,7 @@ from livegrad.passes.functions import rearranged
 
 # Operands that no function takes: a predicate, a selector, a number of trips.
 _LEADING: dict[Op, int] = {call: 0, cond: 1, switch: 1, for_loop: 1, while_loop: 0, map_: 0}
+REGIONS = frozenset(_LEADING)
 LOOPS = (for_loop, while_loop)
 
 
@@ -139,7 +140,7 @@ def used_parameters(function: Function) -> frozenset[int]:
     """The places of the parameters that the results need."""
     found = _used.get(function)
     if found is None:
-        reached = set(toposort(function.results))
+        reached = set(nodes_of(function))
         found = frozenset(index for index, node in enumerate(function.parameters) if node in reached)
         _used[function] = found
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import inline, make_function
@@ -43,7 +44,9 @@ class Expressions:
     wholes: dict[Buffer, int] = field(default_factory=dict)
     uniforms: dict[tuple[Buffer, int], int] = field(default_factory=dict)
     placeholders: dict[Node, Source] = field(default_factory=dict)
-    kept: dict[tuple[Node, tuple[Index, ...]], Node] = field(default_factory=dict)  # what a stage before left in scratch
+    kept: dict[tuple[Node, tuple[Index, ...]], Node] = field(
+        default_factory=dict
+    )  # what a stage before left in scratch
     _known: dict[tuple[Node, tuple[Index, ...]], Node] = field(default_factory=dict)
     _sources: dict[Source, Node] = field(default_factory=dict)
 
@@ -173,7 +176,7 @@ class Expressions:
             if key in self._known:
                 continue
             if node in self.stored and not isinstance(node.type, Tensor):
-                self._known[key] = self.read(self.stored[node], ())
+                self._known[key] = self._stored_value(node)
             elif isinstance(node.type, Tensor):
                 self._known[key] = self._tensor_argument(node)
             elif node.op is lookup:
@@ -184,6 +187,15 @@ class Expressions:
                     operands = tuple(self._known[operand, ()] for operand in node.operands)
                     self._known[key] = make_node(node.op, operands, node.attributes)
         return self._known[root, ()]
+
+    def _stored_value(self, node: Node) -> Node:
+        """A scalar, vector or matrix that lies in memory."""
+        buffer = self.stored[node]
+        if isinstance(node.type, Scalar):
+            return self.read(buffer, ())
+        places = product(*map(range, buffer.shape))
+        parts = [self.read(buffer, tuple(Affine(None, i, 0) for i in place)) for place in places]
+        return make(*parts, type=node.type)
 
     def _scalar_lookup(self, tensor: Node, indices: list[Node]) -> Node:
         """A tensor's single element is read where it stands; any other by index."""
@@ -251,7 +263,9 @@ class Expressions:
 
     # --- stages ---
 
-    def stage_function(self, name: str, results: list[Node], first: tuple[Node, ...] = ()) -> tuple[Function, tuple[Source, ...]]:
+    def stage_function(
+        self, name: str, results: list[Node], first: tuple[Node, ...] = ()
+    ) -> tuple[Function, tuple[Source, ...]]:
         """A stage's body and where its arguments come from; `first` are parameters that come before those."""
         used = [node for node in toposort(results) if node in self.placeholders]
         sources = tuple(self.placeholders[node] for node in used)
@@ -272,5 +286,3 @@ def _unravel(position: int, sizes: tuple[object, ...]) -> tuple[int, ...]:
 
 def _holds_tensor(node: Node) -> bool:
     return isinstance(node.type, Tensor)
-
-

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Literal
 
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor, Trace, Type, inner_types, scalar_of, shape_of
-from livegrad.ir.walk import attribute_functions, toposort
+from livegrad.ir.walk import attribute_functions, nodes_of, toposort
 from livegrad.ops.control import call, component_shape, cond, for_loop, map_, map_domain, switch, while_loop
 from livegrad.ops.indexing import lookup
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
@@ -104,10 +105,11 @@ def _mapped_kind(node: Node, number: int) -> GroupKind | None:
     return "fused" if summed or component_shape(result) else None
 
 
+@lru_cache(maxsize=4096)
 def has_complex(function: Function) -> bool:
     return any(
         isinstance(inner, Scalar) and inner.kind == "complex"
-        for node in toposort(function.results)
+        for node in nodes_of(function)
         for inner in inner_types(node.type)
     )
 
@@ -116,7 +118,7 @@ def _does_tensor_work(node: Node) -> bool:
     """Whether a control op's functions use tensors in any other way than reading them by index."""
     pending = list(attribute_functions(node))
     while pending:
-        for inner in toposort(pending.pop().results):
+        for inner in nodes_of(pending.pop()):
             if isinstance(inner.type, Tensor) and inner.op is not parameter_op:
                 return True
             pending.extend(attribute_functions(inner))
@@ -128,7 +130,7 @@ def _does_tensor_work(node: Node) -> bool:
 
 def find_roots(function: Function, also: Iterable[Node] = ()) -> list[Node]:
     """The nodes that are stored, in topological order."""
-    order = toposort(function.results)
+    order = nodes_of(function)
     traces = has_host_traces(function)
     wanted: set[Node] = set(function.results) | set(also)
     for node in order:
@@ -302,7 +304,9 @@ def _in_order(groups: list[Group]) -> list[Group]:
         if group in done:
             continue
         pending.append((group, True))
-        pending.extend((other, False) for other in sorted(group.needs, key=groups.index, reverse=True) if other not in done)
+        pending.extend(
+            (other, False) for other in sorted(group.needs, key=groups.index, reverse=True) if other not in done
+        )
     return order
 
 

@@ -43,7 +43,9 @@ def row_index(group: Group) -> tuple[Index, ...]:
 
 def is_row_level(root: Node, group: Group) -> bool:
     """Whether a root of a reducing group is computed once a row."""
-    return bool(group.axes) and not is_reducing(root) and space_of(root)[0] == group.domain and group.domain != group.shape
+    return (
+        bool(group.axes) and not is_reducing(root) and space_of(root)[0] == group.domain and group.domain != group.shape
+    )
 
 
 @dataclass
@@ -245,7 +247,9 @@ class StepBuilder:
                     buffer, offset = self.new_buffer("partial", rows[slot], (*self.group.domain, self.chunks)), 0
                     strides = buffer.strides
                     partial.append(buffer)
-                target = self.output(Port(rows[slot], "row"), View(buffer, offset, (*strides, *[0] * len(self.group.inner))))
+                target = self.output(
+                    Port(rows[slot], "row"), View(buffer, offset, (*strides, *[0] * len(self.group.inner)))
+                )
                 stage.add(self.builder.expressions.placeholder(Source("row", slot), rows[slot]), target)
             if partial:
                 self.partial[work.root] = (partial, work.reduce or "")
@@ -274,7 +278,11 @@ class StepBuilder:
         kept: dict[Node, Node] = {}
         for place, stage in enumerate(points):
             later = set(toposort([node for results in originals[place + 1 :] for node in results]))
-            new = [node for node in toposort(originals[place], stop=kept.__contains__) if self._worth_keeping(node, later, kept)]
+            new = [
+                node
+                for node in toposort(originals[place], stop=kept.__contains__)
+                if self._worth_keeping(node, later, kept)
+            ]
             stage.results = list(substitute(stage.results, kept))
             for node in self._topmost(new, originals[place + 1 :]):
                 stage.add(substitute([node], kept)[0], self._scratch_port(node))
@@ -282,7 +290,13 @@ class StepBuilder:
 
     def _worth_keeping(self, node: Node, later: set[Node], kept: dict[Node, Node]) -> bool:
         room = (len(kept) + 1) * prod(self.group.inner) * 8 <= SCRATCH_BYTES
-        return room and node in later and node not in kept and node.op.cost >= SCRATCH_COST and isinstance(node.type, Scalar)
+        return (
+            room
+            and node in later
+            and node not in kept
+            and node.op.cost >= SCRATCH_COST
+            and isinstance(node.type, Scalar)
+        )
 
     @staticmethod
     def _topmost(nodes: list[Node], later: list[list[Node]]) -> list[Node]:
@@ -309,7 +323,10 @@ class StepBuilder:
         group, expressions = self.group, self.builder.expressions
         closed = [self._closed(stage) for stage in self.stages]
         reads = [
-            (Port(buffer.element, "point" if any(strides[len(group.domain) :]) else "row"), View(buffer, offset, strides))
+            (
+                Port(buffer.element, "point" if any(strides[len(group.domain) :]) else "row"),
+                View(buffer, offset, strides),
+            )
             for buffer, offset, strides in expressions.reads
         ] + self.scratch
         return self.step_of(closed, reads, along)

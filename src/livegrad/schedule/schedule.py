@@ -10,7 +10,15 @@ from livegrad.ir.leaves import input_node, parameter_op
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
 from livegrad.schedule.allocate import allocate
-from livegrad.schedule.fuse import Group, find_roots, group_roots, has_host_traces, is_object, read_outside, shared_between
+from livegrad.schedule.fuse import (
+    Group,
+    find_roots,
+    group_roots,
+    has_host_traces,
+    is_object,
+    read_outside,
+    shared_between,
+)
 from livegrad.schedule.kernels import NewBuffer, build_steps, can_hold
 from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step
 from livegrad.schedule.signature import flatten_signature
@@ -59,7 +67,14 @@ class _Scheduler:
         inside = [buffer for buffer in self.buffers if buffer.lifetime == "graph"]
         places, size = allocate(self.steps, inside)
         return Plan(
-            function.name, tuple(self.steps), tuple(self.buffers), tuple(arguments), tuple(results), places, size, function
+            function.name,
+            tuple(self.steps),
+            tuple(self.buffers),
+            tuple(arguments),
+            tuple(results),
+            places,
+            size,
+            function,
         )
 
     def _is_object(self, node: Node) -> bool:

@@ -29,7 +29,9 @@ def flatten_signature(function: Function) -> Function:
 
 
 def _take_from_made(node: Node) -> Node | None:
-    return node.operands[0].operands[node.attribute("index")] if node.op is get and node.operands[0].op is make else None
+    return (
+        node.operands[0].operands[node.attribute("index")] if node.op is get and node.operands[0].op is make else None
+    )
 
 
 def _assembled(type: Type, inputs: list[Node]) -> Node:

@@ -14,7 +14,7 @@ from livegrad.backends.cpu.emit.kernel import Layout, StrideKind
 from livegrad.backends.cpu.emit.values import byte_size
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, inner_types
-from livegrad.ir.walk import reachable_functions, toposort
+from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.plan import KernelStep
 
@@ -108,7 +108,7 @@ def _scalars(kernel: Kernel) -> set[Scalar]:
     found = {port.element for port in (*kernel.reads, *kernel.outputs)}
     for stage in kernel.stages:
         for function in reachable_functions([stage.body]):
-            for node in toposort(function.results):
+            for node in nodes_of(function):
                 found |= {inner for inner in inner_types(node.type) if isinstance(inner, Scalar)}
     return found
 

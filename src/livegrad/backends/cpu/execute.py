@@ -79,7 +79,9 @@ class CompiledPlan:
         self._patches: dict[Buffer, list[tuple[memoryview[int], int, int]]] = {}
         self._calls: list[_KernelCall | _HostCall] = []
         self._threads = threads()
-        self._outputs = [(slot, slot.element, slot.shape, slot.bytes) for slot in plan.results if isinstance(slot, Buffer)]
+        self._outputs = [
+            (slot, slot.element, slot.shape, slot.bytes) for slot in plan.results if isinstance(slot, Buffer)
+        ]
         for slot in plan.arguments:
             if isinstance(slot, Buffer) and slot.shape == ():
                 self._cells[slot] = np.zeros((), slot.element.dtype)

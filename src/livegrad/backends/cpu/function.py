@@ -95,7 +95,7 @@ def _accept(argument: Any, type: Type, sizes: dict[str, int]) -> Any:
         return argument
     element = type.element if isinstance(type, Tensor | Vector | Matrix) else None
     assert element is not None
-    array = argument if isinstance(argument, np.ndarray) else np.asarray(argument)
+    array = argument if isinstance(argument, np.ndarray) else np.asarray(argument, element.dtype)
     if isinstance(type, Tensor):
         if array.dtype != element.dtype:
             raise UsageError("an argument of the wrong type", expected=str(type), found=f"an array of {array.dtype}")

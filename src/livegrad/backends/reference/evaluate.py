@@ -29,7 +29,7 @@ from livegrad.ir.types import (
     Vector,
     components,
 )
-from livegrad.ir.walk import toposort
+from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import map_
 from livegrad.ops.trace import add_plain, trace_get, zero_value
 
@@ -56,7 +56,7 @@ def evaluate(function: Function, *arguments: Any, inputs: Mapping[Key, Any] | No
 
 def _run(function: Function, inputs: Mapping[Key, Any], sizes: Mapping[str, int], *arguments: Any) -> Any:
     values: dict[Node, Any] = {}
-    for node in toposort(function.results):
+    for node in nodes_of(function):
         if node.op is parameter_op:
             values[node] = arguments[node.attribute("index")]
         elif node.op is input_op:
@@ -125,7 +125,9 @@ def as_value(argument: Any, type: Type, sizes: dict[str, int]) -> Any:
     match type:
         case Scalar():
             if np.ndim(argument) != 0:
-                raise UsageError("an argument of the wrong shape", expected=str(type), found=f"shape {np.shape(argument)}")
+                raise UsageError(
+                    "an argument of the wrong shape", expected=str(type), found=f"shape {np.shape(argument)}"
+                )
             return type.dtype.type(argument)
         case Vector(element=element, size=size):
             return _shaped(argument, element, (size,), type)

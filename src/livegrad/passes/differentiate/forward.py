@@ -98,7 +98,11 @@ def carried_activity(
 
 
 def loop_operands(
-    primals: Sequence[Node], tangents: Sequence[Tangent], carried: int, flags: tuple[bool, ...], captured: tuple[bool, ...]
+    primals: Sequence[Node],
+    tangents: Sequence[Tangent],
+    carried: int,
+    flags: tuple[bool, ...],
+    captured: tuple[bool, ...],
 ) -> tuple[Node, ...]:
     """Carried values, their tangents, captured values, their tangents."""
     return (

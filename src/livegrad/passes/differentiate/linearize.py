@@ -351,4 +351,3 @@ RULES: dict[Op, ControlRule] = {
     while_loop: _while_loop,
     map_: _map,
 }
-

@@ -16,11 +16,12 @@ from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.passes.differentiate.tangents import pack_results, result_nodes
 from livegrad.passes.functions import rewrite_functions
+from livegrad.passes.optimize_outputs import optimize_outputs
 
 
 def differentiate(module: Module) -> Module:
     """The module with every derivative that it asks for written out."""
-    forward, backward = cache(jvp), cache(vjp)
+    forward, backward = (cache(lambda function, derive=derive: derive(_trimmed(function))) for derive in (jvp, vjp))
 
     def lower(node: Node) -> Node | None:
         if node.op is fwd_diff:
@@ -31,6 +32,11 @@ def differentiate(module: Module) -> Module:
         return None
 
     return rewrite_functions(module, lambda function: map_results(function, lower))
+
+
+def _trimmed(function: Function) -> Function:
+    """The function without what nobody reads: an unread value may overflow, and infinity times a zero cotangent is NaN."""
+    return optimize_outputs(Module((function,))).functions[0]
 
 
 def _value_and_tangent(results: Node, number: int) -> Node:

@@ -129,7 +129,9 @@ def _transpose_branches(
     wanted = tuple(any(column) for column in zip(*(flags for _, flags in turned), strict=True))
     if not any(wanted):
         return [None] * len(operands)
-    completed = tuple(_with_zeros(function, flags, wanted, f, linear) for (function, flags), f in zip(turned, functions, strict=True))
+    completed = tuple(
+        _with_zeros(function, flags, wanted, f, linear) for (function, flags), f in zip(turned, functions, strict=True)
+    )
     results = zip(parts, functions[0].results, given, strict=True)
     nodes = [materialize(part, result.type) for part, result, on in results if on]
     value = rebuild([*_select(operands, linear, False), *nodes], completed)
@@ -181,9 +183,7 @@ def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[
     trips, *operands = node.operands
     body, carried = node.attribute("body"), node.attribute("carried")
     captures, captured = operands[carried:], linear[1 + carried :]
-    start = [
-        materialize(tangent_member(cotangent, node.type, index), operands[index].type) for index in range(carried)
-    ]
+    start = [materialize(tangent_member(cotangent, node.type, index), operands[index].type) for index in range(carried)]
     inputs = _select(captures, captured, True)
     totals = [materialize(None, node.type) for node in inputs]
     others = _select(captures, captured, False)

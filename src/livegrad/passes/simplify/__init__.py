@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from livegrad.diagnostics import Place
 from livegrad.ir.node import Function, Module, Node, add_origins, originating_from
 from livegrad.ir.op import Op
 from livegrad.ir.walk import reachable_functions, rebuild
@@ -45,9 +46,15 @@ class Simplify:
 def simplify_function(function: Function) -> Function:
     """The function with no node left to which a rule applies; the functions among its attributes stay as they are."""
     done: dict[Node, Node] = {}
+    with originating_from(()):  # `_step` hands places down to what the rules make
+        _simplify_all(function.results, done)
+    return Function(function.name, function.parameters, tuple(done[result] for result in function.results))
+
+
+def _simplify_all(roots: tuple[Node, ...], done: dict[Node, Node]) -> None:
     becomes: dict[Node, Node] = {}  # what a rule made of a node, while that is itself being simplified
     met: dict[tuple[Op, frozenset[Node]], Node] = {}
-    pending = [*reversed(function.results)]
+    pending = [*reversed(roots)]
     while pending:
         node = pending[-1]
         if node in done:
@@ -68,7 +75,6 @@ def simplify_function(function: Function) -> Function:
             pending.pop()
         else:
             pending.append(replaced)
-    return Function(function.name, function.parameters, tuple(done[result] for result in function.results))
 
 
 def _step(node: Node, done: dict[Node, Node]) -> Node:
@@ -76,12 +82,20 @@ def _step(node: Node, done: dict[Node, Node]) -> Node:
     for operand in node.operands:
         if done[operand] is not operand:
             return rebuild(node, tuple([done[operand] for operand in node.operands]))
-    rules = rules_for(node.op)
-    if rules:
-        with originating_from(node.origins):
-            for rule in rules:
-                replaced = rule(node)
-                if replaced is not None:
-                    add_origins(replaced, node.origins)
-                    return replaced
+    for rule in rules_for(node.op):
+        replaced = rule(node)
+        if replaced is not None:
+            _hand_down(node.origins, replaced, done)
+            return replaced
     return node
+
+
+def _hand_down(origins: tuple[Place, ...], replaced: Node, done: dict[Node, Node]) -> None:
+    """What a rule made stands for the places of the node that it was made from, down to what was there before."""
+    add_origins(replaced, origins)
+    pending = [] if replaced in done or not origins else [*replaced.operands]
+    while pending:
+        node = pending.pop()
+        if not node.origins and node not in done:
+            add_origins(node, origins)
+            pending.extend(node.operands)

@@ -9,36 +9,11 @@ import math
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import bool_, scalar_of
-from livegrad.ops.elementwise import (
-    abs as abs_op,
-)
-from livegrad.ops.elementwise import (
-    add,
-    bit_and,
-    bit_not,
-    cast,
-    ceil,
-    conj,
-    equal,
-    floor,
-    greater_equal,
-    imag,
-    less_equal,
-    make_complex,
-    mul,
-    neg,
-    real,
-    select,
-    sub,
-    trunc,
-)
-from livegrad.ops.elementwise import (
-    round as round_op,
-)
+from livegrad.ops import elementwise as ops
 from livegrad.ops.rules import BITS, INTEGERS, REALS, filled
 from livegrad.passes.simplify.folding import is_uniform, kind_of, uniform_value
 
-_ROUNDINGS = (floor, ceil, trunc, round_op)
+_ROUNDINGS = (ops.floor, ops.ceil, ops.trunc, ops.round)
 _SIGNED = ("signed", "float")
 _LEAST_EXPONENT = {"f16": -13, "f32": -125, "f64": -1021}  # of a normal number, as frexp counts
 _MOST_EXPONENT = {"f16": 16, "f32": 128, "f64": 1024}
@@ -57,9 +32,9 @@ def add_nothing(node: Node) -> Node | None:
 def add_negated(node: Node) -> Node | None:
     """x + (-y) = x - y."""
     a, b = node.operands
-    if b.op is neg:
-        return sub(a, b.operands[0])
-    return sub(b, a.operands[0]) if a.op is neg else None
+    if b.op is ops.neg:
+        return ops.sub(a, b.operands[0])
+    return ops.sub(b, a.operands[0]) if a.op is ops.neg else None
 
 
 def subtract_nothing(node: Node) -> Node | None:
@@ -71,13 +46,13 @@ def subtract_nothing(node: Node) -> Node | None:
 def subtract_from_nothing(node: Node) -> Node | None:
     """-0.0 - x = -x, and 0 - x = -x for integers."""
     a, b = node.operands
-    return neg(b) if _neutral_for_add(a) else None
+    return ops.neg(b) if _neutral_for_add(a) else None
 
 
 def subtract_negated(node: Node) -> Node | None:
     """x - (-y) = x + y."""
     a, b = node.operands
-    return add(a, b.operands[0]) if b.op is neg else None
+    return ops.add(a, b.operands[0]) if b.op is ops.neg else None
 
 
 def multiply_by_one(node: Node) -> Node | None:
@@ -91,13 +66,17 @@ def multiply_by_minus_one(node: Node) -> Node | None:
     a, b = node.operands
     if kind_of(node) not in _SIGNED:
         return None
-    return neg(a) if is_uniform(b, -1) else (neg(b) if is_uniform(a, -1) else None)
+    return ops.neg(a) if is_uniform(b, -1) else (ops.neg(b) if is_uniform(a, -1) else None)
 
 
 def multiply_negated_pair(node: Node) -> Node | None:
     """(-x) * (-y) = x * y."""
     a, b = node.operands
-    return mul(a.operands[0], b.operands[0]) if a.op is neg and b.op is neg and kind_of(node) in REALS else None
+    return (
+        ops.mul(a.operands[0], b.operands[0])
+        if a.op is ops.neg and b.op is ops.neg and kind_of(node) in REALS
+        else None
+    )
 
 
 def divide_by_one(node: Node) -> Node | None:
@@ -115,20 +94,20 @@ def divide_by_power_of_two(node: Node) -> Node | None:
     least, most = _LEAST_EXPONENT[scalar.name], _MOST_EXPONENT[scalar.name]
     if abs(fraction) != 0.5 or not (least <= 2 - exponent <= most):
         return None
-    return mul(a, filled(1.0 / value, node.type))
+    return ops.mul(a, filled(1.0 / value, node.type))
 
 
 def negate_twice(node: Node) -> Node | None:
     (x,) = node.operands
-    return x.operands[0] if x.op is neg else None
+    return x.operands[0] if x.op is ops.neg else None
 
 
 def magnitude_of_magnitude(node: Node) -> Node | None:
     """abs(abs(x)) = abs(x) = abs(-x); an unsigned number is its own."""
     (x,) = node.operands
-    if kind_of(x) == "unsigned" or (x.op is abs_op and x.type is node.type):
+    if kind_of(x) == "unsigned" or (x.op is ops.abs and x.type is node.type):
         return x
-    return abs_op(x.operands[0]) if x.op is neg and kind_of(x) in _SIGNED else None
+    return ops.abs(x.operands[0]) if x.op is ops.neg and kind_of(x) in _SIGNED else None
 
 
 def round_what_is_whole(node: Node) -> Node | None:
@@ -148,7 +127,7 @@ def compare_with_itself(node: Node) -> Node | None:
     a, b = node.operands
     if a is not b or kind_of(a) not in BITS:
         return None
-    return filled(node.op in (equal, less_equal, greater_equal), node.type)
+    return filled(node.op in (ops.equal, ops.less_equal, ops.greater_equal), node.type)
 
 
 # --- bits ------------------------------------------------------------------------------------------------------------
@@ -164,7 +143,7 @@ def _is_all_ones(node: Node) -> bool:
 
 def not_twice(node: Node) -> Node | None:
     (x,) = node.operands
-    return x.operands[0] if x.op is bit_not else None
+    return x.operands[0] if x.op is ops.bit_not else None
 
 
 def bits_with_same(node: Node) -> Node | None:
@@ -177,7 +156,7 @@ def bits_with_neutral(node: Node) -> Node | None:
     """x & ones = x, x | 0 = x, x ^ 0 = x."""
     a, b = node.operands
     for value, other in ((a, b), (b, a)):
-        if _is_all_ones(other) if node.op is bit_and else is_uniform(other, 0):
+        if _is_all_ones(other) if node.op is ops.bit_and else is_uniform(other, 0):
             return value
     return None
 
@@ -185,7 +164,7 @@ def bits_with_neutral(node: Node) -> Node | None:
 def bits_with_absorbing(node: Node) -> Node | None:
     """x & 0 = 0, x | ones = ones."""
     for operand in node.operands:
-        if is_uniform(operand, 0) if node.op is bit_and else _is_all_ones(operand):
+        if is_uniform(operand, 0) if node.op is ops.bit_and else _is_all_ones(operand):
             return operand
     return None
 
@@ -217,7 +196,7 @@ def select_between_same(node: Node) -> Node | None:
 def select_by_negation(node: Node) -> Node | None:
     """select(not c, x, y) = select(c, y, x)."""
     condition, then, otherwise = node.operands
-    return select(condition.operands[0], otherwise, then) if condition.op is bit_not else None
+    return ops.select(condition.operands[0], otherwise, then) if condition.op is ops.bit_not else None
 
 
 def select_truth(node: Node) -> Node | None:
@@ -239,7 +218,7 @@ def cast_to_same(node: Node) -> Node | None:
 def cast_there_and_back(node: Node) -> Node | None:
     """A cast to a type that holds every value, and back, changes nothing."""
     (wide,) = node.operands
-    if wide.op is not cast or wide.operands[0].type is not node.type:
+    if wide.op is not ops.cast or wide.operands[0].type is not node.type:
         return None
     (x,) = wide.operands
     return x if _holds_all(x, wide) else None
@@ -259,19 +238,19 @@ def _holds_all(x: Node, wide: Node) -> bool:
 
 def conjugate_twice(node: Node) -> Node | None:
     (x,) = node.operands
-    return x.operands[0] if x.op is conj else None
+    return x.operands[0] if x.op is ops.conj else None
 
 
 def part_of_made_complex(node: Node) -> Node | None:
     """real(make_complex(a, b)) = a."""
     (x,) = node.operands
-    return x.operands[0 if node.op is real else 1] if x.op is make_complex else None
+    return x.operands[0 if node.op is ops.real else 1] if x.op is ops.make_complex else None
 
 
 def complex_of_own_parts(node: Node) -> Node | None:
     """make_complex(real(z), imag(z)) = z."""
     a, b = node.operands
-    return a.operands[0] if a.op is real and b.op is imag and a.operands == b.operands else None
+    return a.operands[0] if a.op is ops.real and b.op is ops.imag and a.operands == b.operands else None
 
 
 def detach_twice(node: Node) -> Node | None:

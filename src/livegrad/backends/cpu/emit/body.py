@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from livegrad.backends.cpu.emit import control, memory, traces
 from livegrad.backends.cpu.emit.assembler import Assembler
@@ -13,7 +14,7 @@ from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, bool_, components, scalar_of
-from livegrad.ir.walk import attribute_functions, toposort
+from livegrad.ir.walk import attribute_functions, nodes_of
 from livegrad.ops.aggregate import get, get_at, make, set_at
 from livegrad.ops.control import check, cond, for_loop, switch, while_loop
 from livegrad.ops.indexing import lookup
@@ -179,10 +180,10 @@ _HANDLERS: dict[Op, EmitNode] = {
 }
 
 
+@lru_cache(maxsize=4096)
 def has_divergence(function: Function) -> bool:
     """Whether lanes must be masked: some op checks its operands or holds functions of its own."""
-    for node in toposort(function.results):
+    for node in nodes_of(function):
         if node.op.checked or any(True for _ in attribute_functions(node)):
             return True
     return False
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from livegrad.backends.cpu.emit import traces
 from livegrad.backends.cpu.emit.assembler import Assembler
@@ -10,7 +11,7 @@ from livegrad.backends.cpu.emit.uniformity import carried_variation, varying_res
 from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, llvm_type, registers_of
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i64
-from livegrad.ir.walk import attribute_functions, toposort
+from livegrad.ir.walk import attribute_functions, nodes_of
 
 EmitFunction = Callable[[Assembler, Function, Sequence[Value]], list[Value]]
 
@@ -55,10 +56,11 @@ def _rebuilt(value: Value, registers: list[Register]) -> Value:
     return tuple(_rebuilt(part, registers) for part in value)
 
 
+@lru_cache(maxsize=4096)
 def branch_cost(function: Function) -> float:
     """A rough cost of a function in additions; loops and traces count as expensive."""
     total = 0.0
-    for node in toposort(function.results):
+    for node in nodes_of(function):
         inner = list(attribute_functions(node))
         total += node.op.cost + sum(map(branch_cost, inner))
         if node.op.name in ("for_loop", "while_loop") or node.op.name.startswith("trace"):
@@ -121,7 +123,11 @@ def _phi_or_nothing(asm: Assembler, register: Register, came_from: str, skipped:
 
 
 def _zero_text(register: Register) -> str:
-    return {"bool": "false", "float": "0.0"}.get(register.type.kind, "0") if register.type.bits != 16 or register.type.kind != "float" else "0xH0000"
+    return (
+        {"bool": "false", "float": "0.0"}.get(register.type.kind, "0")
+        if register.type.bits != 16 or register.type.kind != "float"
+        else "0xH0000"
+    )
 
 
 def emit_switch(asm: Assembler, node: Node, operands: list[Value], emit: EmitFunction) -> Value:
@@ -247,9 +253,7 @@ def emit_while_loop(asm: Assembler, node: Node, operands: list[Value], emit: Emi
     captures = operands[carried:]
     varying = while_variation(node, tuple(map(_is_varying, operands)))
     start = [_starting(asm, v, flag) for v, flag in zip(operands[:carried], varying, strict=True)]
-    diverges = any(
-        varying_results(node.attribute("condition"), (*varying, *map(_is_varying, captures)))
-    )
+    diverges = any(varying_results(node.attribute("condition"), (*varying, *map(_is_varying, captures))))
     loop = _Loop(asm, start)
     holds = _register(emit(asm, node.attribute("condition"), [*loop.state, *captures])[0])
     active = asm.both(asm.mask, holds) if diverges else holds

@@ -10,7 +10,7 @@ from livegrad.backends.cpu.emit.assembler import FLOAT_FLAGS, Assembler
 from livegrad.backends.cpu.emit.values import Register, llvm_type
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, bool_, f32, scalar_of
+from livegrad.ir.types import Scalar, bool_, f32, scalar_of, u32
 
 Emit = Callable[[Assembler, Node, list[Register]], Register]
 
@@ -133,6 +133,8 @@ def convert(asm: Assembler, value: Register, target: Scalar, node: Node) -> Regi
         return asm.apply("fcmp une" if source.kind == "float" else "icmp ne", bool_, value, zero)
     if source.kind == "float":
         if target.kind == "float":
+            if source.bits == 64 and target.bits == 16:
+                value = _round_to_odd(asm, value)
             return asm.convert("fptrunc" if target.bits < source.bits else "fpext", value, target)
         return _float_to_integer(asm, value, target, node)
     if target.kind == "float":
@@ -144,6 +146,21 @@ def convert(asm: Assembler, value: Register, target: Scalar, node: Node) -> Regi
     return asm.convert("sext" if source.kind == "signed" else "zext", value, target)
 
 
+def _round_to_odd(asm: Assembler, value: Register) -> Register:
+    """Double to single such that rounding once more, to half, gives what rounding at once would have given.
+
+    Processors have no instruction for the whole way. An inexact result is moved towards zero and its last bit set.
+    """
+    single = asm.convert("fptrunc", value, f32)
+    back = asm.convert("fpext", single, value.type)
+    above = asm.apply("fcmp ogt", bool_, *(asm.intrinsic("fabs", value.type, side) for side in (back, value)))
+    inexact = asm.apply("fcmp one", bool_, back, value)
+    bits = asm.convert("bitcast", single, u32)
+    lower = asm.select(above, asm.apply("sub", u32, bits, asm.constant(1, u32)), bits)
+    odd = asm.select(inexact, asm.apply("or", u32, lower, asm.constant(1, u32)), lower)
+    return asm.convert("bitcast", odd, f32)
+
+
 def _float_to_integer(asm: Assembler, value: Register, target: Scalar, node: Node) -> Register:
     if value.type.bits == 16:
         value = asm.convert("fpext", value, f32)
@@ -152,7 +169,9 @@ def _float_to_integer(asm: Assembler, value: Register, target: Scalar, node: Nod
     # Everything above low - 1 truncates into range, if that number exists in the float type.
     below = value.type.dtype.type(low - 1)
     exact = int(below) == low - 1 if np.isfinite(below) else False
-    above_low = asm.apply("fcmp ogt" if exact else "fcmp oge", bool_, value, asm.constant(low - 1 if exact else low, value.type))
+    above_low = asm.apply(
+        "fcmp ogt" if exact else "fcmp oge", bool_, value, asm.constant(low - 1 if exact else low, value.type)
+    )
     below_high = asm.apply("fcmp olt", bool_, value, asm.constant(high, value.type))
     fits = asm.apply("and", bool_, above_low, below_high)
     bad = asm.apply("xor", bool_, fits, asm.constant(True, bool_))

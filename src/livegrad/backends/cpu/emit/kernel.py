@@ -160,7 +160,9 @@ class _Emitter:
         asm.begin(inside)
         position = index
         if downward:
-            position = asm.apply("sub", i64, asm.apply("sub", i64, asm.apply("add", i64, start, stop), index), asm.constant(1, i64))
+            position = asm.apply(
+                "sub", i64, asm.apply("sub", i64, asm.apply("add", i64, start, stop), index), asm.constant(1, i64)
+            )
         finals = body(position, phis)
         following = asm.apply("add", i64, index, asm.constant(step, i64))
         last = asm.block
@@ -316,7 +318,10 @@ class _Emitter:
         self._store(stores, [], tail, across)
 
     def _sweep(
-        self, carried: list[Register], body: Callable[[list[Register], list[Register]], list[Register]], down: bool = False
+        self,
+        carried: list[Register],
+        body: Callable[[list[Register], list[Register]], list[Register]],
+        down: bool = False,
     ) -> list[Register]:
         """Nested loops over all inner dimensions but the lanes' own, carrying registers through."""
         dimensions = self.inner if self.layout.direction == "across" else self.inner[:-1]
@@ -454,7 +459,9 @@ class _Emitter:
         folds = any(target.reduce is not None for target in stage.targets)
         return self.masked or (folds and self.layout.direction == "along")
 
-    def _folded(self, target: Target, value: Register, indices: list[Register], mask: Register | None, supply: object) -> list[Register]:
+    def _folded(
+        self, target: Target, value: Register, indices: list[Register], mask: Register | None, supply: object
+    ) -> list[Register]:
         asm = self.asm
         kind = target.reduce or ""
         held = [next(supply) for _ in range(2 if kind.startswith("arg") else 1)]  # type: ignore[call-overload]
@@ -634,4 +641,3 @@ class _Emitter:
                 memory.store_vector(asm, pointer, value, mask)
             asm.jump(ready)
         asm.begin(ready)
-

@@ -7,6 +7,7 @@ writing; reads of a version are put before the write that ends it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.memory import load_vector, memory_type, store_vector, to_memory
@@ -14,7 +15,7 @@ from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, b
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Trace, Type, components, i64
-from livegrad.ir.walk import attribute_functions, toposort
+from livegrad.ir.walk import attribute_functions, nodes_of, toposort
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.trace import trace_add, trace_set, trace_sum
 
@@ -77,11 +78,12 @@ def _ordered(results: Sequence[Node], before: dict[Node, list[Node]]) -> list[No
     return order
 
 
+@lru_cache(maxsize=4096)
 def mentions_traces(function: Function) -> bool:
     """Whether a function, or one inside it, remembers anything."""
     return any(
         isinstance(node.type, Trace) or any(map(mentions_traces, attribute_functions(node)))
-        for node in toposort(function.results)
+        for node in nodes_of(function)
     )
 
 
@@ -246,7 +248,6 @@ def _merged(asm: Assembler, into: TraceReference, other: TraceReference) -> Trac
     asm.lines[place] = f"  {index.text} = phi i64 [ 0, %{before} ], [ {following}, %{last} ]"
     asm.begin(done)
     return into
-
 
 
 # A trace is a header {slots, capacity}; its memory comes from an arena of chunks {next, size, used} that is emptied for

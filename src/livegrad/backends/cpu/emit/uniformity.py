@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from livegrad.ir.node import Function, Node
-from livegrad.ir.walk import toposort
+from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import call, cond, for_loop, switch, while_loop
 from livegrad.ops.trace import trace_get
 
@@ -14,7 +14,7 @@ from livegrad.ops.trace import trace_get
 def varying_results(function: Function, varying: tuple[bool, ...]) -> tuple[bool, ...]:
     """Which results differ between lanes, given which parameters do."""
     found: dict[Node, bool] = dict(zip(function.parameters, varying, strict=True))
-    for node in toposort(function.results):
+    for node in nodes_of(function):
         if node not in found:
             found[node] = _varies(node, tuple(found[operand] for operand in node.operands))
     return tuple(found[result] for result in function.results)
