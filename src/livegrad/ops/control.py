@@ -18,6 +18,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import (
     Array,
+    Dimension,
     Matrix,
     Scalar,
     Size,
@@ -297,6 +298,26 @@ def make_map(function: Function, *operands: Node, summed: Sequence[bool] | None 
     lifted = tuple(node.type is not type for node, type in zip(operands, function.parameter_types, strict=True))
     flags = tuple(summed) if summed is not None else (False,) * len(function.results)
     return map_(*operands, function=function, lifted=lifted, summed=flags)
+
+
+def map_over(function: Function, lifted: Sequence[bool] | None = None, *, size: str = "n") -> Function:
+    """The function at every point of a one-dimensional domain, as a function of arrays.
+
+    Arguments that are `lifted` (all of them unless told) become arrays with one value a point, the others are shared.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f32
+    >>> map_over(trace(lambda x, r: x - r, f32, f32), lifted=(True, False))
+    <function <lambda>(tensor<f32, [n]>, f32) -> tensor<f32, [n]>>
+    """
+    flags = tuple(lifted) if lifted is not None else (True,) * len(function.parameters)
+    domain = (Dimension.symbol(size),)
+    types = [lift_type(t, domain) if flag else t for t, flag in zip(function.parameter_types, flags, strict=True)]
+    given = parameters_of(types)
+    value = make_map(function, *given)
+    number = len(function.results)
+    results = (value,) if number == 1 else tuple(Op.named("get")(value, index=index) for index in range(number))
+    return Function(function.name, given, results)
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def rewrite_functions(module: Module, transform: Callable[[Function], Function])
 
 def uses_any(functions: Iterable[Function], ops: Container[Op]) -> bool:
     """Whether a node of these functions, themselves only, is of one of these ops."""
-    return any(node.op in ops for function in functions for node in toposort(function.results))
+    return any(node.op in ops for function in functions for node in nodes_of(function))
 
 
 def exchange_functions(function: Function, exchange: Mapping[Function, Function]) -> Function:

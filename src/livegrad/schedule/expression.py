@@ -48,6 +48,7 @@ class Expressions:
         default_factory=dict
     )  # what a stage before left in scratch
     _known: dict[tuple[Node, tuple[Index, ...]], Node] = field(default_factory=dict)
+    _scalars: dict[Node, Node] = field(default_factory=dict)
     _sources: dict[Source, Node] = field(default_factory=dict)
 
     # --- placeholders ---
@@ -124,8 +125,6 @@ class Expressions:
         """What needs nothing below it: stored tensors, row values, scalars, counts."""
         if not isinstance(node.type, Tensor):
             return self.scalar(node)
-        if (node, index) in self.kept:
-            return self.kept[node, index]
         if node in self.rows:
             available, slot = self.rows[node]
             if index != available:
@@ -171,22 +170,26 @@ class Expressions:
 
     def scalar(self, root: Node) -> Node:
         """A value that is no tensor: its own expression over uniforms."""
-        for node in toposort([root], stop=lambda n: (n, ()) in self._known or n in self.stored or _holds_tensor(n)):
-            key = (node, ())
-            if key in self._known:
+        known = self._scalars
+        for node in toposort([root], stop=lambda n: n in known or n in self.stored or isinstance(n.type, Tensor)):
+            if node in known:
                 continue
-            if node in self.stored and not isinstance(node.type, Tensor):
-                self._known[key] = self._stored_value(node)
-            elif isinstance(node.type, Tensor):
-                self._known[key] = self._tensor_argument(node)
+            if isinstance(node.type, Tensor):
+                known[node] = self._tensor_argument(node)
+            elif node in self.stored:
+                known[node] = self._stored_value(node)
             elif node.op is lookup:
-                indices = [self._known[operand, ()] for operand in node.operands[1:]]
-                self._known[key] = self._scalar_lookup(node.operands[0], indices)
+                known[node] = self._scalar_lookup(node.operands[0], [known[operand] for operand in node.operands[1:]])
             else:
                 with originating_from(node.origins):
-                    operands = tuple(self._known[operand, ()] for operand in node.operands)
-                    self._known[key] = make_node(node.op, operands, node.attributes)
-        return self._known[root, ()]
+                    operands = tuple(known[operand] for operand in node.operands)
+                    known[node] = make_node(node.op, operands, node.attributes)
+        return known[root]
+
+    def keep_scalar(self, node: Node, slots: list[int], types: list[Scalar]) -> None:
+        """A scalar, vector or matrix that the kernel has for the row."""
+        parts = [self.placeholder(Source("row", slot), type) for slot, type in zip(slots, types, strict=True)]
+        self._scalars[node] = parts[0] if isinstance(node.type, Scalar) else make(*parts, type=node.type)
 
     def _stored_value(self, node: Node) -> Node:
         """A scalar, vector or matrix that lies in memory."""
@@ -271,10 +274,6 @@ class Expressions:
         sources = tuple(self.placeholders[node] for node in used)
         return make_function(name, [*first, *used], results), sources
 
-    def forget(self) -> None:
-        """What was computed at a point is gone in the next stage; placeholders stay."""
-        self._known.clear()
-
 
 def _unravel(position: int, sizes: tuple[object, ...]) -> tuple[int, ...]:
     result = []
@@ -282,7 +281,3 @@ def _unravel(position: int, sizes: tuple[object, ...]) -> tuple[int, ...]:
         position, rest = divmod(position, int(size))  # type: ignore[call-overload]
         result.append(rest)
     return tuple(reversed(result))
-
-
-def _holds_tensor(node: Node) -> bool:
-    return isinstance(node.type, Tensor)

@@ -114,6 +114,8 @@ class KernelBuilder:
         self.row_slots[work.root] = slots
         if isinstance(work.root.type, Tensor):
             self.expressions.rows[work.root] = (row_index(self.group), slots[0])
+        else:
+            self.expressions.keep_scalar(work.root, slots, [self.rows[slot] for slot in slots])
 
 
 def _row_type(work: Work, value: Node) -> Scalar:
@@ -389,10 +391,13 @@ def build_steps(
     phases = builder.phases()
     for phase in range(max(phases.values()) + 1):
         members = [root for root in group.roots if phases[root] == phase]
-        for row_level in (False, True):
-            works = [builder.work_of(root) for root in members if is_row_level(root, group) is row_level]
-            if works:
-                step.add_phase(works, row_level)
+        swept = [builder.work_of(root) for root in members if not is_row_level(root, group)]
+        if swept:
+            step.add_phase(swept, row_level=False)
+        for root in members:
+            # One after the other: each may read what those before it have left for the row.
+            if is_row_level(root, group):
+                step.add_phase([builder.work_of(root)], row_level=True)
     along = step.runs_along()
     if along and not group.split:
         step.keep_in_scratch()

@@ -134,9 +134,11 @@ def as_value(argument: Any, type: Type, sizes: dict[str, int]) -> Any:
         case Matrix(element=element, rows=rows, columns=columns):
             return _shaped(argument, element, (rows, columns), type)
         case Tensor(element=element, shape=shape):
-            array = np.asarray(argument)
+            array = argument if isinstance(argument, np.ndarray) else np.asarray(argument, element.dtype)
+            if array.dtype != element.dtype:
+                raise UsageError("an argument of the wrong type", expected=str(type), found=f"an array of {array.dtype}")
             bind_sizes(shape, array.shape, sizes, type)
-            return array if array.dtype == element.dtype else array.astype(element.dtype)
+            return array
         case Struct() | Tuple() | Array():
             members = argument.values() if isinstance(argument, Mapping) else argument
             return tuple(as_value(m, t, sizes) for m, t in zip(members, components(type), strict=True))

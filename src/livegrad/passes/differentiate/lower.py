@@ -35,7 +35,7 @@ def differentiate(module: Module) -> Module:
 
 
 def _trimmed(function: Function) -> Function:
-    """The function without what nobody reads: an unread value may overflow, and infinity times a zero cotangent is NaN."""
+    """The function without what nobody reads: such a value may overflow, and infinity times a zero cotangent is NaN."""
     return optimize_outputs(Module((function,))).functions[0]
 
 
