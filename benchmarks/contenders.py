@@ -13,7 +13,7 @@ import livegrad.ops.transcendental as transcendental
 from benchmarks import prospero, sdf
 from benchmarks.problems import Problem, Run, inputs, parameters, program
 from livegrad.backends.cpu import CpuFunction
-from livegrad.backends.cpu.execute import forget_kernels
+from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant

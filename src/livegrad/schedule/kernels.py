@@ -15,9 +15,10 @@ from livegrad.ops.aggregate import members_of
 from livegrad.ops.control import component_shape
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.schedule.expression import Expressions, NotAligned
-from livegrad.schedule.fuse import Group, is_reducing, map_result, roots_below, space_of
+from livegrad.schedule.fuse import Group, is_reducing, space_of
 from livegrad.schedule.kernel import Kernel, Level, Port, Source, Stage, Target, Whole
 from livegrad.schedule.plan import Buffer, KernelStep, View
+from livegrad.schedule.roots import map_result, roots_below
 from livegrad.schedule.views import Affine, Index
 
 CHUNK = 1 << 14  # elements that one thread folds before partial results are combined; fixed, so results are too

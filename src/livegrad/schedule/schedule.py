@@ -10,17 +10,10 @@ from livegrad.ir.leaves import input_node, parameter_op
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
 from livegrad.schedule.allocate import allocate
-from livegrad.schedule.fuse import (
-    Group,
-    find_roots,
-    group_roots,
-    has_host_traces,
-    is_object,
-    read_outside,
-    shared_between,
-)
+from livegrad.schedule.fuse import Group, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import NewBuffer, build_steps, can_hold
 from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step
+from livegrad.schedule.roots import Roots, find_roots, is_storable
 from livegrad.schedule.signature import flatten_signature
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 
@@ -41,9 +34,6 @@ class _Scheduler:
     steps: list[Step] = field(default_factory=list)
     wanted: set[Node] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
-        self.host_traces = has_host_traces(self.function)
-
     def new_buffer(self, name: str, element: Scalar, shape: tuple[int, ...], lifetime: Lifetime = "graph") -> Buffer:
         buffer = Buffer(len(self.buffers), name, element, shape, lifetime)
         self.buffers.append(buffer)
@@ -56,7 +46,7 @@ class _Scheduler:
         groups, roots = self._groups()
         views = [root for group in groups if group.kind == "view" for root in group.roots]
         for root in roots:
-            if self._is_object(root):
+            if not is_storable(root.type):
                 self.objects.setdefault(root, ObjectSlot(len(self.objects), root.op.name))
             elif root not in self.stored and root not in views:
                 self.stored[root] = self._buffer_for(root, root.op.name, "graph")
@@ -77,12 +67,8 @@ class _Scheduler:
             function,
         )
 
-    def _is_object(self, node: Node) -> bool:
-        """Whether a value goes from step to step as a Python object."""
-        return is_object(node.type) or (self.host_traces and not _is_storable(node.type))
-
     def _argument(self, parameter: Node, number: int) -> Slot:
-        if self._is_object(parameter):
+        if not is_storable(parameter.type):
             slot = self.objects[parameter] = ObjectSlot(len(self.objects), f"argument{number}")
             return slot
         buffer = self.stored[parameter] = self._buffer_for(parameter, f"argument{number}", "external")
@@ -96,7 +82,7 @@ class _Scheduler:
         """One for each result; a node that is returned first from here is written there at once."""
         results: list[Slot] = []
         for number, node in enumerate(self.function.results):
-            if self._is_object(node):
+            if not is_storable(node.type):
                 results.append(self.objects.setdefault(node, ObjectSlot(len(self.objects), f"result{number}")))
                 continue
             buffer = self._buffer_for(node, f"result{number}", "external")
@@ -111,19 +97,23 @@ class _Scheduler:
             if isinstance(slot, Buffer) and self.stored[node] is not slot:
                 self.steps.append(_copy_step(self.stored[node], slot, self.new_buffer))
 
-    def _groups(self) -> tuple[list[Group], list[Node]]:
+    def _groups(self) -> tuple[list[Group], Roots]:
         """Groups of roots; a dear value that several groups need becomes a root, and they are formed anew."""
         also: set[Node] = set()
         for _ in range(_ROUNDS):
-            roots = find_roots(self.function, also)
-            known = {p: self.stored[p] for p in self.function.parameters if p in self.stored}
-            stand_in = {root: self._stand_in(root) for root in roots if not self._is_object(root)} | known
-            groups = group_roots(self.function, roots, lambda root, group: can_hold(root, group, stand_in))
+            roots, groups = self._grouped(also)
             more = shared_between(groups, roots) - also
             if not more:
-                break
+                return groups, roots
             also |= more
+        roots, groups = self._grouped(also)
         return groups, roots
+
+    def _grouped(self, also: set[Node]) -> tuple[Roots, list[Group]]:
+        roots = find_roots(self.function, also)
+        stand_in = {root: self._stand_in(root) for root in roots if is_storable(root.type)}
+        stand_in |= {p: self.stored[p] for p in self.function.parameters if p in self.stored}
+        return roots, group_roots(roots, lambda root, group: can_hold(root, group, stand_in))
 
     def _stand_in(self, root: Node) -> Buffer:
         element, shape = storage(root.type)
@@ -162,10 +152,6 @@ class _Scheduler:
 
 def _is_view(node: Node) -> bool:
     return node.op.name == "reshape"
-
-
-def _is_storable(type: Type) -> bool:
-    return isinstance(type, Scalar | Vector | Matrix | Tensor)
 
 
 def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:

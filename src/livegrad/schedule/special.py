@@ -9,10 +9,11 @@ from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Scalar, shape_of
 from livegrad.ops.elementwise import maximum, minimum
 from livegrad.ops.reduction import cumulative
-from livegrad.schedule.fuse import Group, sizes
+from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Port, Scan, Stage
 from livegrad.schedule.kernels import KernelBuilder, NewBuffer, OpenStage, StepBuilder, Work, point_index
 from livegrad.schedule.plan import Buffer, KernelStep, View
+from livegrad.schedule.roots import sizes
 
 
 def build_scan(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> KernelStep:

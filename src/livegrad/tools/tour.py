@@ -122,7 +122,7 @@ def show_a_plan() -> None:
 
     function = lg.trace(softmax, lg.Tensor(lg.f32, shape))
     compiled = lg.compile(function)
-    print(compiled.plan().plan)
+    print(compiled.schedule())
     values = np.random.default_rng(0).standard_normal(shape, np.float32)
     difference = np.abs(compiled(values) - lg.evaluate(function, values)).max()
     print(f"largest difference to the reference: {difference:.1e}")

@@ -1,167 +1,102 @@
-"""Running plans on the CPU: kernels compiled once for each layout, buffers in one arena, calls without detours."""
+"""Running plans on the CPU: argument blocks filled once, memory in one arena, calls without detours."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from livegrad.backends.cpu.bind import Bound, bind
-from livegrad.backends.cpu.emit.assembler import Site
-from livegrad.backends.cpu.emit.kernel import Layout, emit_kernel
-from livegrad.backends.cpu.memory_pool import RESULTS, aligned_memory
-from livegrad.backends.cpu.native.compiler import NativeFunction, compile_kernel, host_target
+from livegrad.backends.cpu.kernels import ALIGNMENT, loaded, make_recipe
+from livegrad.backends.cpu.memory_pool import aligned_memory, result_maker
+from livegrad.backends.cpu.native.compiler import NativeFunction
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.backends.cpu.native.pool import interrupt_flag_address, threads
+from livegrad.backends.cpu.recipe import KernelRecipe, Recipe
 from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import KernelCheckError
-from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 
-_ALIGNMENT = 64
-_MOST_KERNELS = 2048
 _CLEAN = -1
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """Native code of a kernel for one layout."""
-
-    native: NativeFunction
-    words: tuple[str, ...]
-    sites: tuple[Site, ...]
-    interruptible: bool
-
-
-_kernels: OrderedDict[tuple[Kernel, Layout], CompiledKernel] = OrderedDict()
-_kernels_lock = threading.Lock()
-
-
-def compiled(kernel: Kernel, layout: Layout) -> CompiledKernel:
-    """The kernel's code, made when it is asked for first."""
-    key = (kernel, layout)
-    with _kernels_lock:
-        found = _kernels.get(key)
-        if found is not None:
-            _kernels.move_to_end(key)
-            return found
-    text = emit_kernel(kernel, layout)
-    native = compile_kernel(text.text, "kernel")
-    made = CompiledKernel(native, text.words, text.sites, text.interruptible)
-    with _kernels_lock:
-        _kernels[key] = made
-        while len(_kernels) > _MOST_KERNELS:
-            _kernels.popitem(last=False)
-    return made
-
-
-def forget_kernels() -> None:
-    """Drops all compiled kernels from memory; those on disk stay."""
-    with _kernels_lock:
-        _kernels.clear()
+Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
 
 
 class CompiledPlan:
-    """A plan with its code, its memory and its argument blocks. One run at a time; others wait."""
+    """A plan with its code, its memory and its argument blocks. One run at a time; others wait.
 
-    def __init__(self, plan: Plan, run_nested: Callable[..., Any]) -> None:
-        self.plan = plan
-        self.run_nested = run_nested
+    `plan` may be None when a recipe without host steps was loaded from disk.
+    """
+
+    def __init__(
+        self, recipe: Recipe, natives: Sequence[NativeFunction], plan: Plan | None, run_nested: Callable[..., Any]
+    ) -> None:
+        self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
+        self._natives = list(natives)
         self._lock = threading.Lock()
-        self._arena = aligned_memory(plan.arena_bytes)
-        self._address = self._arena.ctypes.data
-        self._scratch: list[Any] = []
-        self._cells: dict[Buffer, np.ndarray[Any, Any]] = {}
-        self._patches: dict[Buffer, list[tuple[memoryview[int], int, int]]] = {}
-        self._calls: list[_KernelCall | _HostCall] = []
-        self._threads = threads()
-        self._outputs = [
-            (slot, slot.element, slot.shape, slot.bytes) for slot in plan.results if isinstance(slot, Buffer)
-        ]
-        for slot in plan.arguments:
-            if isinstance(slot, Buffer) and slot.shape == ():
-                self._cells[slot] = np.zeros((), slot.element.dtype)
-        self._bind_steps()
+        self._arena = aligned_memory(recipe.arena_bytes)
+        self._cells = {a.number: np.zeros((), a.element.dtype) for a in recipe.arguments if a.shape == ()}
+        self._slots = plan.arguments if plan is not None else recipe.arguments
+        self._makers = [result_maker(array.element, array.shape, array.bytes) for array in recipe.results]
+        self._only_kernels = plan is None or not any(isinstance(step, HostStep) for step in plan.steps)
+        self._bind()
+
+    @classmethod
+    def from_plan(cls, plan: Plan, run_nested: Callable[..., Any]) -> CompiledPlan:
+        """Compiles the kernels of a plan."""
+        recipe, _ = make_recipe(plan)
+        natives = [_required(kernel) for kernel in recipe.kernels]
+        return cls(recipe, natives, plan, run_nested)
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, run_nested: Callable[..., Any]) -> CompiledPlan | None:
+        """Loads the kernels of a recipe; None when one of them is no longer in the cache."""
+        natives = [loaded(kernel.object_key, kernel.math) for kernel in recipe.kernels]
+        found = [native for native in natives if native is not None]
+        return cls(recipe, found, None, run_nested) if len(found) == len(natives) else None
 
     # --- preparation ---
 
-    def _bind_steps(self) -> None:
-        for step in self.plan.steps:
-            if isinstance(step, KernelStep):
-                self._calls.append(self._bind_kernel(step))
-            else:
-                self._calls.append(_HostCall(step, self))
+    def _bind(self) -> None:
+        self._threads = threads()
+        self._scratch = [aligned_memory((size + ALIGNMENT) * self._threads) for size in self.recipe.scratch]
+        self._patches: dict[int, list[Patch]] = {}
+        pairs = zip(self.recipe.kernels, self._natives, strict=True)
+        kernels = iter([self._kernel_call(kernel, native) for kernel, native in pairs])
+        if self.plan is None:
+            self._calls: list[_KernelCall | _HostCall] = list(kernels)
+        else:
+            self._calls = [_HostCall(s, self) if isinstance(s, HostStep) else next(kernels) for s in self.plan.steps]
+        # By position among the arguments and among the results, so that a call looks nothing up.
+        self._to_patch = [
+            (position, self._patches[slot.number])
+            for position, slot in enumerate(self._slots)
+            if not isinstance(slot, ObjectSlot) and slot.number in self._patches
+        ]
+        self._to_set = [
+            (position, self._cells[slot.number])
+            for position, slot in enumerate(self._slots)
+            if not isinstance(slot, ObjectSlot) and slot.number in self._cells
+        ]
+        results = self.recipe.results
+        self._to_give = [(p, self._patches[a.number]) for p, a in enumerate(results) if a.number in self._patches]
 
-    def _bind_kernel(self, step: KernelStep) -> _KernelCall:
-        bound = bind(step, host_target().vector_bytes)
-        code = compiled(step.kernel, bound.layout)
-        block = ArgumentBlock(len(code.words))
+    def _kernel_call(self, kernel: KernelRecipe, native: NativeFunction) -> _KernelCall:
+        block = ArgumentBlock(len(kernel.words))
         status = np.full((), _CLEAN, np.int64)
-        values = self._word_values(step, bound, status)
-        for index, name in enumerate(code.words):
-            value = values[name]
-            if isinstance(value, tuple):
-                buffer, offset = value
-                self._patches.setdefault(buffer, []).append((block.ints, index, offset))
+        bases = {"number": 0, "arena": self._arena.ctypes.data, "status": status.ctypes.data}
+        for index, word in enumerate(kernel.words):
+            if word.kind == "external":
+                self._patches.setdefault(word.slot, []).append((block.ints, index, word.value))
+            elif word.kind == "cell":
+                block.ints[index] = self._cells[word.slot].ctypes.data + word.value
+            elif word.kind == "scratch":
+                block.ints[index] = self._scratch[word.slot].ctypes.data
+            elif word.kind == "interrupt":
+                block.ints[index] = interrupt_flag_address()
             else:
-                block.ints[index] = value
-        return _KernelCall(code, block, bound.total, bound.grain, status)
-
-    def _word_values(self, step: KernelStep, bound: Bound, status: Any) -> dict[str, Any]:
-        """What each word of the argument block holds: a number, or a buffer that is given at each run."""
-        values: dict[str, Any] = {
-            "status": status.ctypes.data,
-            "interrupt": interrupt_flag_address(),
-            "block": bound.block,
-        }
-        values |= {f"domain{d}": size for d, size in enumerate(bound.domain)}
-        values |= {f"inner{d}": size for d, size in enumerate(bound.inner)}
-        for role, ports, views, strides in (
-            ("read", step.kernel.reads, step.reads, bound.reads),
-            ("output", step.kernel.outputs, step.outputs, bound.outputs),
-        ):
-            for number, (port, view, own) in enumerate(zip(ports, views, strides, strict=True)):
-                values[f"{role}{number}"] = self._place(view.buffer, view.offset)
-                values |= {f"{role}{number}.stride{d}": stride for d, stride in enumerate(own)}
-                if port.scratch:
-                    values["block"] = self._scratch_bytes(step)
-        for number, buffer in enumerate(step.wholes):
-            values[f"whole{number}"] = self._place(buffer, 0)
-            values |= {f"whole{number}.extent{d}": size for d, size in enumerate(buffer.shape)}
-            values |= {f"whole{number}.stride{d}": stride for d, stride in enumerate(buffer.strides)}
-        for number, view in enumerate(step.uniforms):
-            values[f"uniform{number}"] = self._place(view.buffer, view.offset)
-        return values
-
-    def _scratch_bytes(self, step: KernelStep) -> int:
-        """What one thread needs of each scratch buffer of a step."""
-        sizes = [v.buffer.bytes for p, v in zip(step.kernel.outputs, step.outputs, strict=True) if p.scratch]
-        return -(-max(sizes) // _ALIGNMENT) * _ALIGNMENT
-
-    def _place(self, buffer: Buffer, offset: int) -> Any:
-        """Where an element of a buffer lies: an address, or the buffer and a byte offset when it comes from outside."""
-        base = buffer.base
-        shift = offset * buffer.element.dtype.itemsize
-        if base in self._cells:
-            return self._cells[base].ctypes.data + shift
-        if base.lifetime == "external":
-            return base, shift
-        if base.lifetime == "region":
-            return self._scratch_place(base)
-        return self._address + self.plan.places[base] + shift
-
-    def _scratch_place(self, buffer: Buffer) -> int:
-        for known, memory in self._scratch:
-            if known is buffer:
-                return memory.ctypes.data
-        size = (-(-buffer.bytes // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT) * self._threads
-        memory = aligned_memory(size)
-        self._scratch.append((buffer, memory))
-        return memory.ctypes.data
+                block.ints[index] = bases[word.kind] + word.value
+        return _KernelCall(kernel, native, block, status)
 
     # --- running ---
 
@@ -169,65 +104,80 @@ class CompiledPlan:
         """The results' leaves from the arguments' leaves. Arrays are dense and of the right type and shape."""
         with self._lock:
             if threads() != self._threads:
-                self._rebind()
-            values = self._accept(arguments)
-            for slot, element, shape, size in self._outputs:
-                values[slot] = RESULTS.array(element, shape, size)
-            address = invoker().array_address
-            for buffer, patches in self._patches.items():
-                start = address(values[buffer])
-                for words, index, offset in patches:
-                    words[index] = start + offset
-            for call in self._calls:
-                call.run(values)
-            return [values[slot] for slot in self.plan.results]
+                self._bind()
+            for position, cell in self._to_set:
+                cell[()] = arguments[position]
+            results = [make() for make in self._makers]
+            for arrays, patched in ((arguments, self._to_patch), (results, self._to_give)):
+                for position, patches in patched:
+                    start = _address_of(arrays[position])
+                    for words, index, offset in patches:
+                        words[index] = start + offset
+            if self._only_kernels:
+                for call in self._calls:
+                    call.run({})
+                return results
+            return self._run_with_host(arguments, results)
 
-    def _rebind(self) -> None:
-        self._threads = threads()
-        self._scratch, self._calls, self._patches = [], [], {}
-        self._bind_steps()
-
-    def _accept(self, arguments: Sequence[Any]) -> dict[Any, Any]:
-        values: dict[Any, Any] = {}
-        for slot, argument in zip(self.plan.arguments, arguments, strict=True):
-            if isinstance(slot, ObjectSlot):
-                values[slot] = argument
-            elif slot in self._cells:
-                self._cells[slot][()] = argument
-            else:
-                values[slot] = argument
-        return values
+    def _run_with_host(self, arguments: Sequence[Any], results: list[Any]) -> list[Any]:
+        """Host steps find their operands by slot: buffers by number, objects by themselves."""
+        plan = self.plan
+        assert plan is not None
+        values: dict[Any, Any] = {_slot_key(slot): a for slot, a in zip(plan.arguments, arguments, strict=True)}
+        buffers = [slot for slot in plan.results if isinstance(slot, Buffer)]
+        values |= {slot.number: array for slot, array in zip(buffers, results, strict=True)}
+        for call in self._calls:
+            call.run(values)
+        return [values[_slot_key(slot)] for slot in plan.results]
 
     def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
         """A buffer's memory as an array."""
         base = buffer.base
-        if base in self._cells:
-            return self._cells[base]
-        if base in values:
-            return values[base].reshape(buffer.shape)
+        if base.number in self._cells:
+            return self._cells[base.number]
+        if base.lifetime == "external":
+            return values[base.number].reshape(buffer.shape)
+        assert self.plan is not None
         start = self.plan.places[base]
         return self._arena[start : start + buffer.bytes].view(buffer.element.dtype).reshape(buffer.shape)
+
+
+def _required(kernel: KernelRecipe) -> NativeFunction:
+    native = loaded(kernel.object_key, kernel.math)
+    assert native is not None, "a kernel that was just compiled is in memory"
+    return native
+
+
+def _slot_key(slot: Slot) -> int | ObjectSlot:
+    return slot.number if isinstance(slot, Buffer) else slot
+
+
+def _address_of(array: np.ndarray[Any, Any]) -> int:
+    """The address of an array; replaces itself by the quickest way there is, once the runtime is up."""
+    global _address_of
+    _address_of = invoker().array_address
+    return _address_of(array)
 
 
 class _KernelCall:
     """One kernel launch, ready to go."""
 
-    __slots__ = ("_interruptible", "_invoke", "_record", "block", "code", "status")
+    __slots__ = ("_arguments", "_interruptible", "_invoke", "_sites", "block", "native", "status")
 
-    def __init__(self, code: CompiledKernel, block: ArgumentBlock, total: int, grain: int, status: Any) -> None:
-        self.code, self.block, self.status = code, block, status
-        self._record = (code.native.address, total, grain, block.address)
-        self._interruptible = code.interruptible
-        self._invoke = invoker().invoke_interruptible if code.interruptible else invoker().invoke
+    def __init__(self, kernel: KernelRecipe, native: NativeFunction, block: ArgumentBlock, status: Any) -> None:
+        self.native, self.block, self.status = native, block, status
+        self._arguments = (native.address, kernel.total, kernel.grain, block.address)
+        self._sites, self._interruptible = kernel.sites, kernel.interruptible
+        self._invoke = invoker().invoke_interruptible if kernel.interruptible else invoker().invoke
 
     def run(self, values: Mapping[Any, Any]) -> None:
-        interrupted = self._invoke(*self._record)
-        if interrupted and self._interruptible:
+        interrupted = self._invoke(*self._arguments)
+        if self._interruptible and interrupted:
             raise KeyboardInterrupt
-        if self.code.sites and self.status != _CLEAN:
+        if self._sites and self.status != _CLEAN:
             word = int(self.status)
             self.status[()] = _CLEAN
-            site = self.code.sites[word & 0xFFFF]
+            site = self._sites[word & 0xFFFF]
             raise KernelCheckError(f"{site.message}, at element {word >> 16}", where=site.origin)
 
 

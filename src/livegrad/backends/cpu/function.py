@@ -5,17 +5,22 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from livegrad.backends.cpu.execute import CompiledPlan
+from livegrad.backends.cpu.native.object_cache import default_cache
+from livegrad.backends.cpu.recipe import decode, encode, recipe_key
 from livegrad.backends.reference import bind_sizes as learn_sizes
 from livegrad.diagnostics import UsageError
+from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function, Module
 from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.pipeline import run_pipeline
+from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.schedule import schedule
 from livegrad.schedule.signature import assemble_value, flatten_value, leaf_types
 
@@ -33,52 +38,98 @@ class CpuFunction:
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        module = run_pipeline(Module((function,)))
-        self._lowered = module.functions[0]
         self._leaves = [leaf for type in function.parameter_types for leaf in leaf_types(type)]
-        self._apart = [leaf_types(type) != [type] for type in function.parameter_types]
+        self._apart = any(leaf_types(type) != [type] for type in function.parameter_types)
         self._single = len(function.results) == 1
-        self._plans: OrderedDict[tuple[tuple[str, int], ...], CompiledPlan] = OrderedDict()
-        self._lock = threading.Lock()
-        self._fixed = not any(_symbolic(type) for type in self._leaves)
-        self._results = function.result_types
         self._plain = not any(leaf_types(type) != [type] for type in function.result_types)
+        self._plans: OrderedDict[tuple[tuple[str, int], ...], CompiledPlan] = OrderedDict()
+        self._lock = threading.RLock()
+        self._fixed = not any(_symbolic(type) for type in self._leaves)
+        self._expected = [_dense_form(type) for type in self._leaves]
 
     def __call__(self, *arguments: Any) -> Any:
-        if len(arguments) != len(self._apart):
-            raise UsageError(f"`{self.function.name}` takes {len(self._apart)} arguments", found=str(len(arguments)))
-        leaves = self._flat(arguments) if any(self._apart) else arguments
-        sizes: dict[str, int] = {}
-        accepted = [_accept(leaf, type, sizes) for leaf, type in zip(leaves, self._leaves, strict=True)]
-        results = self.plan(sizes).run(accepted)
+        leaves = self._flat(arguments) if self._apart else arguments
+        if len(leaves) != len(self._leaves):
+            raise UsageError(
+                f"`{self.function.name}` takes {len(self.function.parameters)} arguments", found=str(len(arguments))
+            )
+        plan = self._plans.get(()) if self._fixed else None
+        if plan is None or not self._are_dense(leaves):
+            sizes: dict[str, int] = {}
+            leaves = [_accept(leaf, type, sizes) for leaf, type in zip(leaves, self._leaves, strict=True)]
+            plan = self.plan(sizes)
+        results = plan.run(leaves)
         if self._plain:
             return results[0] if self._single else tuple(results)
         supply = iter(results)
-        values = tuple(assemble_value(supply, type) for type in self._results)
+        values = tuple(assemble_value(supply, type) for type in self.function.result_types)
         return values[0] if self._single else values
+
+    def _are_dense(self, leaves: Sequence[Any]) -> bool:
+        """Whether all arguments can be used as they are; looks at nothing twice, for it is on every call's way."""
+        for leaf, (dtype, shape) in zip(leaves, self._expected, strict=True):
+            if shape is None:
+                if not isinstance(leaf, float | int):
+                    return False
+            elif type(leaf) is not np.ndarray or leaf.dtype is not dtype or leaf.shape != shape:
+                return False
+            elif not leaf.flags.c_contiguous:
+                return False
+        return True
 
     def _flat(self, arguments: Sequence[Any]) -> list[Any]:
         types = self.function.parameter_types
         return [leaf for value, type in zip(arguments, types, strict=True) for leaf in flatten_value(value, type)]
 
     def plan(self, sizes: dict[str, int] | None = None) -> CompiledPlan:
-        """The compiled plan for these sizes."""
+        """The compiled plan for these sizes: from memory, from the disk cache, or made now."""
         key = () if self._fixed else tuple(sorted((sizes or {}).items()))
         found = self._plans.get(key)
         if found is not None:
             return found
         with self._lock:
             if key not in self._plans:
-                bound = bind_sizes(self._lowered, dict(key))
-                self._plans[key] = CompiledPlan(schedule(bound), run_function)
+                self._plans[key] = self._load(dict(key)) or self._make(dict(key))
                 while len(self._plans) > _MOST_FUNCTIONS:
                     self._plans.popitem(last=False)
             return self._plans[key]
+
+    @cached_property
+    def lowered(self) -> Function:
+        """The function after all passes."""
+        return run_pipeline(Module((self.function,))).functions[0]
+
+    def schedule(self, sizes: dict[str, int] | None = None) -> Plan:
+        """The plan for these sizes, as it would be compiled."""
+        return schedule(bind_sizes(self.lowered, sizes or {}))
+
+    def _make(self, sizes: dict[str, int]) -> CompiledPlan:
+        plan = self.schedule(sizes)
+        made = CompiledPlan.from_plan(plan, run_function)
+        digest = function_digest(self.function)
+        if digest is not None and all(isinstance(step, KernelStep) for step in plan.steps):
+            default_cache().store(recipe_key(digest, sizes), encode(made.recipe))
+        return made
+
+    def _load(self, sizes: dict[str, int]) -> CompiledPlan | None:
+        """The plan as an earlier process left it."""
+        digest = function_digest(self.function)
+        data = None if digest is None else default_cache().load(recipe_key(digest, sizes))
+        return None if data is None else CompiledPlan.from_recipe(decode(data), run_function)
 
     def forget_plans(self) -> None:
         """Drops the plans, with their code and memory; the next call makes them anew."""
         with self._lock:
             self._plans.clear()
+
+
+def _dense_form(type: Type) -> tuple[Any, tuple[int, ...] | None]:
+    """The dtype and shape of an argument that needs no conversion; a scalar has no shape."""
+    if isinstance(type, Tensor) and not _symbolic(type):
+        return type.element.dtype, type.shape  # type: ignore[return-value]
+    if isinstance(type, Scalar) and type.kind == "float":
+        return type.dtype, None
+    return None, ()
 
 
 def _symbolic(type: Type) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,8 +49,6 @@ class MemoryPool:
 
     def array(self, element: Scalar, shape: tuple[int, ...], size: int) -> np.ndarray[Any, Any]:
         """An array of `size` bytes, not initialised."""
-        if size < _SMALL:
-            return np.empty(shape, element.dtype)
         rounded = -(-size // 4096) * 4096
         with self._lock:
             blocks = self._free.get(rounded)
@@ -69,3 +69,10 @@ class MemoryPool:
 
 
 RESULTS = MemoryPool()
+
+
+def result_maker(element: Scalar, shape: tuple[int, ...], size: int) -> Callable[[], np.ndarray[Any, Any]]:
+    """What makes a fresh array for a result, small ones without detour."""
+    if size < _SMALL:
+        return partial(np.empty, shape, element.dtype)
+    return partial(RESULTS.array, element, shape, size)

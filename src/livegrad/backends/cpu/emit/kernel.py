@@ -21,7 +21,7 @@ from livegrad.backends.cpu.emit.values import (
     byte_size,
     llvm_type,
 )
-from livegrad.backends.cpu.vector_math import math_functions
+from livegrad.backends.cpu.math_library import MathRequest, math_declaration
 from livegrad.ir.types import Scalar, bool_, f32, i64
 from livegrad.schedule.kernel import Kernel, Port, Stage, Target
 
@@ -62,6 +62,7 @@ class KernelText:
     words: tuple[str, ...]
     sites: tuple[Site, ...]
     interruptible: bool
+    math: tuple[MathRequest, ...]  # functions of the math library that it calls
 
 
 def emit_kernel(kernel: Kernel, layout: Layout) -> KernelText:
@@ -212,7 +213,6 @@ class _Emitter:
 
     def _finish(self) -> KernelText:
         asm = self.asm
-        math = math_functions(asm.math)
         entry = ["start:"]
         if asm.uses_traces:
             entry += ["  %arena = alloca ptr, align 8", "  store ptr null, ptr %arena"]
@@ -222,18 +222,16 @@ class _Emitter:
         common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
         text = "\n".join(
             [
-                *sorted(asm.declarations | math.declarations),
-                math.definitions,
+                *sorted(asm.declarations | {math_declaration(request) for request in asm.math}),
                 traces.RUNTIME if asm.uses_traces else "",
                 "define void @kernel(i64 %begin, i64 %end, ptr noalias %args, i64 %worker) #0 {",
                 body,
                 "}",
                 f'attributes #0 = {{ {common} "stackrealign" }}',
-                f"attributes #1 = {{ {common} }}",
                 "!0 = !{}",
             ]
         )
-        return KernelText(text, tuple(self.words.names), tuple(asm.sites), asm.polls)
+        return KernelText(text, tuple(self.words.names), tuple(asm.sites), asm.polls, tuple(sorted(asm.math)))
 
     def _item(self, item: Register, carried: list[Register]) -> list[Register]:
         if self.layout.direction == "along":

@@ -171,6 +171,23 @@ def compile_kernel(
     return function
 
 
+def load_kernel(
+    key: bytes, symbol: str, *, imports: Mapping[str, int] | None = None, cache: ObjectCache | None = None
+) -> NativeFunction | None:
+    """Return the function `symbol` of an object that is in the cache under `key`, or None if none usable is."""
+    cache = default_cache() if cache is None else cache
+    cached = cache.load(key)
+    if cached is None:
+        return None
+    try:
+        function = _load_object(cached, (symbol,), imports or {})
+    except RuntimeError:
+        cache.reject(key)
+        return None
+    _count("loaded_from_disk")
+    return function
+
+
 def object_key(ir_text: str, speed: int = DEFAULT_SPEED) -> bytes:
     """Return the digest that names the object code of `ir_text` on this machine."""
     digest = hashlib.sha256(_key_prefix(speed))

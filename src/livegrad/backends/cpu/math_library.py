@@ -1,0 +1,50 @@
+"""Our math functions as machine code: each is compiled once, for its element and lanes, and called by all kernels.
+
+Kernels declare what they call; `math_imports` gives the addresses. Compiling them apart keeps kernels quick to compile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from livegrad.backends.cpu.emit.values import llvm_type
+from livegrad.backends.cpu.native.compiler import NativeFunction, compile_kernel, host_target
+from livegrad.backends.cpu.vector_math import MATH_FUNCTIONS, math_function_name, math_functions
+from livegrad.ir.types import SCALARS
+
+MathRequest = tuple[str, str, int]  # function, element, lanes
+
+_compiled: dict[MathRequest, NativeFunction] = {}
+_lock = threading.Lock()
+
+
+def math_declaration(request: MathRequest) -> str:
+    """How a kernel declares a function of the library: pure, so that calls can be shared and moved out of loops."""
+    function, element, lanes = request
+    vector = llvm_type(SCALARS[element], lanes)
+    arguments = ", ".join([vector] * MATH_FUNCTIONS[function])
+    return f"declare fastcc {vector} @{math_function_name(*request)}({arguments}) nounwind willreturn memory(none)"
+
+
+def math_imports(requests: Iterable[MathRequest]) -> dict[str, int]:
+    """The addresses of the functions, by symbol."""
+    return {math_function_name(*request): _function(request).address for request in requests}
+
+
+def _function(request: MathRequest) -> NativeFunction:
+    with _lock:
+        if request not in _compiled:
+            name = math_function_name(*request)
+            _compiled[request] = compile_kernel(_module_text(request), name)
+        return _compiled[request]
+
+
+def _module_text(request: MathRequest) -> str:
+    text = math_functions([request])
+    name = math_function_name(*request)
+    width = host_target().vector_bytes * 8
+    # The function itself is seen from outside; what it calls stays inside.
+    lines = [line.replace("define internal", "define") if f"@{name}(" in line else line for line in text.definitions.splitlines()]
+    attributes = f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" "stackrealign"'
+    return "\n".join([*sorted(text.declarations), *lines, f"attributes #1 = {{ nounwind {attributes} }}"])

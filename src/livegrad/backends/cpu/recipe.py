@@ -1,0 +1,141 @@
+"""A recipe: all that running a plan takes, as plain data, so that it can come from a file instead of the compiler.
+
+The words of every kernel's argument block are spelled out: numbers, and places in memory that are known only later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import livegrad
+from livegrad.backends.cpu.emit.assembler import Site
+from livegrad.backends.cpu.math_library import MathRequest
+from livegrad.backends.cpu.native.compiler import host_target
+from livegrad.diagnostics import TextOrigin
+from livegrad.ir.types import SCALARS, Scalar
+
+WordKind = Literal["number", "external", "cell", "arena", "scratch", "status", "interrupt"]
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of an argument block: a number, or an offset into something that has an address at run time."""
+
+    kind: WordKind
+    slot: int
+    value: int
+
+
+@dataclass(frozen=True)
+class KernelRecipe:
+    """One launch: which object code, its words, how its work is cut, and what its checks say."""
+
+    object_key: bytes
+    words: tuple[Word, ...]
+    total: int
+    grain: int
+    interruptible: bool
+    sites: tuple[Site, ...]
+    math: tuple[MathRequest, ...]
+
+
+@dataclass(frozen=True)
+class ArrayRecipe:
+    """An argument or a result: its number among the plan's buffers, element and shape."""
+
+    number: int
+    element: Scalar
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        size = self.element.dtype.itemsize
+        for extent in self.shape:
+            size *= extent
+        return size
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole plan of kernels."""
+
+    kernels: tuple[KernelRecipe, ...]
+    arguments: tuple[ArrayRecipe, ...]
+    results: tuple[ArrayRecipe, ...]
+    arena_bytes: int
+    scratch: tuple[int, ...]  # bytes for each thread, by scratch buffer
+
+
+# --- on disk ---------------------------------------------------------------------------------------------------------
+
+
+def recipe_key(digest: bytes, sizes: Mapping[str, int]) -> bytes:
+    """What names a recipe in the cache: the function, its sizes, this machine and this very compiler."""
+    target = host_target()
+    parts = [digest.hex(), json.dumps(sorted(sizes.items())), target.cpu, target.features, _compiler_stamp()]
+    return hashlib.sha256("\n".join(parts).encode()).digest()
+
+
+@lru_cache(maxsize=1)
+def _compiler_stamp() -> str:
+    """Changes with every change of livegrad's own source: a recipe of another compiler is never used."""
+    root = Path(livegrad.__file__).parent
+    seen = [livegrad.__version__]
+    for folder, _, files in sorted(os.walk(root)):
+        for name in sorted(files):
+            if name.endswith(".py"):
+                status = os.stat(os.path.join(folder, name))
+                seen.append(f"{name} {status.st_size} {status.st_mtime_ns}")
+    return hashlib.sha256("\n".join(seen).encode()).hexdigest()
+
+
+def encode(recipe: Recipe) -> bytes:
+    """The recipe as JSON."""
+    kernels = [
+        {
+            "object": kernel.object_key.hex(),
+            "words": [[word.kind, word.slot, word.value] for word in kernel.words],
+            "work": [kernel.total, kernel.grain, kernel.interruptible],
+            "sites": [[site.message, _place(site)] for site in kernel.sites],
+            "math": kernel.math,
+        }
+        for kernel in recipe.kernels
+    ]
+    arrays = [[[a.number, a.element.name, a.shape] for a in side] for side in (recipe.arguments, recipe.results)]
+    return json.dumps([kernels, *arrays, recipe.arena_bytes, recipe.scratch]).encode()
+
+
+def _place(site: Site) -> list[Any] | None:
+    place = site.origin
+    return None if place is None else [place.file, place.line, place.column, place.function]
+
+
+def decode(data: bytes) -> Recipe:
+    """The recipe from JSON."""
+    kernels, arguments, results, arena_bytes, scratch = json.loads(data)
+    return Recipe(
+        tuple(_decode_kernel(kernel) for kernel in kernels),
+        _decode_arrays(arguments),
+        _decode_arrays(results),
+        arena_bytes,
+        tuple(scratch),
+    )
+
+
+def _decode_kernel(kernel: Mapping[str, Any]) -> KernelRecipe:
+    total, grain, interruptible = kernel["work"]
+    sites = tuple(Site(message, None if place is None else TextOrigin(*place)) for message, place in kernel["sites"])
+    words = tuple(Word(*word) for word in kernel["words"])
+    math = tuple((function, element, lanes) for function, element, lanes in kernel["math"])
+    return KernelRecipe(bytes.fromhex(kernel["object"]), words, total, grain, interruptible, sites, math)
+
+
+def _decode_arrays(arrays: list[Any]) -> tuple[ArrayRecipe, ...]:
+    return tuple(ArrayRecipe(number, SCALARS[element], tuple(shape)) for number, element, shape in arrays)

@@ -1,0 +1,65 @@
+"""A digest of a function's meaning: what names compiled code in a cache that outlives the process.
+
+Two functions with one digest compute the same and report failed checks at the same places.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import Dimension, Type
+from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions
+
+
+def function_digest(function: Function) -> bytes | None:
+    """The digest, or None for a function that no other process can have: one with keyed inputs."""
+    known = function.__dict__.get("_digest")
+    if known is None:
+        digests: dict[Function, bytes | None] = {}
+        for inner in reachable_functions([function]):
+            digests[inner] = _digest(inner, digests)
+        known = function.__dict__["_digest"] = (digests[function],)
+    return known[0]
+
+
+def _digest(function: Function, inner: dict[Function, bytes | None]) -> bytes | None:
+    numbers: dict[Node, int] = {}
+    parts: list[str] = [function.name]
+    for number, node in enumerate(nodes_of(function)):
+        numbers[node] = number
+        text = [node.op.name, *[str(numbers[operand]) for operand in node.operands]]
+        if node.attributes:
+            if any(inner[function] is None for function in attribute_functions(node)):
+                return None
+            encoded = _encoded(node.attributes, inner)
+            if encoded is None:
+                return None
+            text.append(encoded)
+        if node.op.checked:
+            # A failing check names its place, so the place is part of what the code does.
+            text.append(str(node.origin and (node.origin.file, node.origin.line, node.origin.column)))
+        parts.append(" ".join(text))
+    parts.append(" ".join(map(str, function.parameter_types)))
+    parts.append(" ".join(str(numbers[result]) for result in function.results))
+    return hashlib.sha256("\n".join(parts).encode()).digest()
+
+
+def _encoded(value: Any, inner: dict[Function, bytes | None]) -> str | None:
+    """An attribute by its exact type and value; None for a key, which means nothing elsewhere."""
+    if isinstance(value, Key):
+        return None
+    if isinstance(value, Function):
+        digest = inner[value]
+        return None if digest is None else digest.hex()
+    if isinstance(value, tuple):
+        items = [_encoded(item, inner) for item in value]
+        return None if None in items else f"({','.join(map(str, items))})"
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, complex):
+        return f"{value.real.hex()}j{value.imag.hex()}"
+    if isinstance(value, Type | Dimension):
+        return str(value)
+    return repr(value)

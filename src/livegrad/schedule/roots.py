@@ -1,0 +1,180 @@
+"""Which values are stored: the roots of kernels, and how each has to be computed.
+
+A root is a value that ends up in memory, or goes from host step to host step as an object. Every other node is part of
+the expression of the roots that need it. The scheduler asks `find_roots`; `fuse` groups what it gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal
+
+from livegrad.ir.leaves import parameter_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, inner_types, shape_of
+from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, toposort
+from livegrad.ops.aggregate import make
+from livegrad.ops.control import call, component_shape, cond, for_loop, map_, switch, while_loop
+from livegrad.ops.indexing import lookup
+from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
+from livegrad.schedule.views import squeezed_axes
+
+GroupKind = Literal["fused", "scan", "place", "host", "view"]
+Roots = dict[Node, GroupKind]  # in topological order
+CONTROL = (call, cond, switch, for_loop, while_loop)
+_MOVES = ("broadcast", "permute", "slice", "flip", "reshape", "iota")
+
+
+def find_roots(function: Function, also: Iterable[Node] = ()) -> Roots:
+    """The nodes that are stored, `also` among them.
+
+    Users come before what they use: a host step stores its operands, and if no memory can hold one of them (a trace, a
+    tuple), the step that makes it is on the host too. A kernel that uses such a value computes it again inside.
+    """
+    order = nodes_of(function)
+    forced = _forced_kinds(order)
+    wanted: set[Node] = set(function.results) | set(also)
+    kinds: Roots = {}
+    for node in reversed(order):
+        if node.op is parameter_op:
+            continue
+        kind = forced[node]
+        if kind is None and node in wanted:
+            kind = "fused" if is_storable(node.type) else "host"
+        wanted.update(_stored_operands(node, kind))
+        if kind is not None:
+            kinds[node] = kind
+    return dict(reversed(kinds.items()))
+
+
+def _forced_kinds(order: Iterable[Node]) -> dict[Node, GroupKind | None]:
+    """How each node must be computed, users of objects that only the host can make among them."""
+    kinds: dict[Node, GroupKind | None] = {}
+    objects: set[Node] = set()
+    for node in order:
+        kind = "host" if any(operand in objects for operand in node.operands) else root_kind(node)
+        if not is_storable(node.type) and (kind == "host" or node.op is parameter_op):
+            objects.add(node)
+        kinds[node] = kind
+    return kinds
+
+
+def _stored_operands(node: Node, kind: GroupKind | None) -> Iterable[Node]:
+    """The operands that must lie in memory for a node to be computed."""
+    if kind in ("host", "view"):
+        return node.operands
+    if node.op is lookup:
+        return node.operands[:1]
+    if node.op is map_:
+        shared = zip(node.operands, node.attribute("lifted"), strict=True)
+        return [operand for operand, lifted in shared if not lifted and isinstance(operand.type, Tensor)]
+    if node.op in CONTROL:
+        return [operand for operand in node.operands if isinstance(operand.type, Tensor)]
+    return ()
+
+
+def roots_below(node: Node, roots: Roots | set[Node]) -> set[Node]:
+    """The roots that a node's own expression reads."""
+    return {inner for inner in toposort(node.operands, stop=roots.__contains__) if inner in roots}
+
+
+# --- how a node must be computed -------------------------------------------------------------------------------------
+
+
+def root_kind(node: Node) -> GroupKind | None:
+    """How a node must be computed if it cannot be part of another's expression; None if it can."""
+    if _uses_complex(node):
+        return "host"
+    if node.op in CONTROL:
+        return "host" if holds_tensor(node.type) or any(map(does_tensor_work, attribute_functions(node))) else None
+    mapped = map_result(node)
+    if mapped is not None:
+        return _mapped_kind(*mapped)
+    if node.op is map_:
+        return None if _is_native_map(node) else "host"
+    if not isinstance(node.type, Tensor) and holds_tensor(node.type) and node.op is not make:
+        return "host"
+    return _tensor_kind(node)
+
+
+def _tensor_kind(node: Node) -> GroupKind | None:
+    if node.op in (reduce, arg_reduce):
+        return "fused"
+    if node.op in (cumulative, recurrence):
+        return "scan"
+    if node.op.name in ("concatenate", "pad"):
+        return "place"
+    if node.op.name == "reshape" and squeezed_axes(sizes(node.operands[0]), sizes(node)) is None:
+        return "view"
+    if not isinstance(node.type, Tensor) or node.op.elementwise or node.op in (lookup, parameter_op):
+        return None
+    return None if node.op.name in _MOVES else "host"
+
+
+def _mapped_kind(node: Node, number: int) -> GroupKind | None:
+    if not _is_native_map(node):
+        return "host"
+    result = node.attribute("function").result_types[number]
+    return "fused" if node.attribute("summed")[number] or component_shape(result) else None
+
+
+def map_result(node: Node) -> tuple[Node, int] | None:
+    """The map behind a node and which of its results that node is; None for a map's results taken together."""
+    if node.op is map_:
+        return (node, 0) if len(node.attribute("function").results) == 1 else None
+    if node.op.name == "get" and node.operands[0].op is map_:
+        source = node.operands[0]
+        return (source, node.attribute("index")) if len(source.attribute("function").results) > 1 else None
+    return None
+
+
+def _is_native_map(node: Node) -> bool:
+    function: Function = node.attribute("function")
+    scalars = all(component_shape(type) is not None for type in function.result_types)
+    return scalars and not does_tensor_work(function) and not has_complex(function)
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+
+def sizes(node: Node) -> tuple[int, ...]:
+    """A node's shape, in a function whose sizes are all known."""
+    return shape_of(node.type)  # type: ignore[return-value]
+
+
+def is_storable(type: Type) -> bool:
+    """Whether an array holds a value of this type; any other goes from host step to host step as an object."""
+    return isinstance(type, Scalar | Vector | Matrix | Tensor)
+
+
+def holds_tensor(type: Type) -> bool:
+    return any(isinstance(inner, Tensor) for inner in inner_types(type))
+
+
+def _holds_complex(type: Type) -> bool:
+    return any(isinstance(inner, Scalar) and inner.kind == "complex" for inner in inner_types(type))
+
+
+def _uses_complex(node: Node) -> bool:
+    """Whether complex numbers are among what a node takes, gives or works with: NumPy computes those."""
+    if node.op is parameter_op:
+        return False
+    return any(_holds_complex(value.type) for value in (node, *node.operands)) or any(
+        map(has_complex, attribute_functions(node))
+    )
+
+
+@lru_cache(maxsize=4096)
+def has_complex(function: Function) -> bool:
+    return any(_holds_complex(node.type) for inner in reachable_functions([function]) for node in nodes_of(inner))
+
+
+@lru_cache(maxsize=4096)
+def does_tensor_work(function: Function) -> bool:
+    """Whether a function uses tensors in any other way than reading them by index."""
+    return any(
+        node.op is map_ or (isinstance(node.type, Tensor) and node.op is not parameter_op)
+        for inner in reachable_functions([function])
+        for node in nodes_of(inner)
+    )
