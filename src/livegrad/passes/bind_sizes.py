@@ -28,7 +28,8 @@ def has_symbols(type: Type) -> bool:
 
 def bind_sizes(function: Function, sizes: Mapping[str, int]) -> Function:
     """The function for these sizes; itself when it has no symbolic ones."""
-    if not sizes:
+    # A closed function can only have the symbolic sizes of its parameters.
+    if not sizes or not any(map(has_symbols, function.parameter_types)):
         return function
     parameters = tuple(parameter(index, bind_type(type, sizes)) for index, type in enumerate(function.parameter_types))
     done: dict[Node, Node] = dict(zip(function.parameters, parameters, strict=True))

@@ -12,6 +12,7 @@ from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
 from livegrad.schedule.allocate import allocate
 from livegrad.schedule.fuse import Group, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import NewBuffer, build_steps, can_hold
+from livegrad.schedule.maps import prepare_maps
 from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step
 from livegrad.schedule.roots import Roots, find_roots, is_storable
 from livegrad.schedule.signature import flatten_signature
@@ -22,7 +23,7 @@ _ROUNDS = 4
 
 def schedule(function: Function) -> Plan:
     """The plan of a function: its parameters and results, taken apart into scalars and tensors, are its buffers."""
-    return _Scheduler(flatten_signature(function)).plan()
+    return _Scheduler(prepare_maps(flatten_signature(function))).plan()
 
 
 @dataclass

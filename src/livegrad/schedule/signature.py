@@ -25,7 +25,7 @@ def flatten_signature(function: Function) -> Function:
     inputs: list[Node] = []
     given = {parameter: _assembled(parameter.type, inputs) for parameter in function.parameters}
     results = rewrite(function.results, _take_from_made, given)
-    return make_function(function.name, inputs, [leaf for result in results for leaf in _leaves(result)])
+    return make_function(function.name, inputs, [leaf for result in results for leaf in leaves_of(result)])
 
 
 def _take_from_made(node: Node) -> Node | None:
@@ -41,12 +41,13 @@ def _assembled(type: Type, inputs: list[Node]) -> Node:
     return make(*[_assembled(own, inputs) for own in components(type)], type=type)
 
 
-def _leaves(value: Node) -> Iterator[Node]:
+def leaves_of(value: Node) -> Iterator[Node]:
+    """A value's leaves, in order."""
     if not isinstance(value.type, _APART):
         yield value
         return
     for index in range(len(components(value.type))):
-        yield from _leaves(member(value, index))
+        yield from leaves_of(member(value, index))
 
 
 def leaf_types(type: Type) -> list[Type]:

@@ -46,6 +46,7 @@ class CpuFunction:
         self._lock = threading.RLock()
         self._fixed = not any(_symbolic(type) for type in self._leaves)
         self._expected = [_dense_form(type) for type in self._leaves]
+        self._fixed_plan: CompiledPlan | None = None  # the only plan, when no size is symbolic
 
     def __call__(self, *arguments: Any) -> Any:
         leaves = self._flat(arguments) if self._apart else arguments
@@ -53,7 +54,7 @@ class CpuFunction:
             raise UsageError(
                 f"`{self.function.name}` takes {len(self.function.parameters)} arguments", found=str(len(arguments))
             )
-        plan = self._plans.get(()) if self._fixed else None
+        plan = self._fixed_plan
         if plan is None or not self._are_dense(leaves):
             sizes: dict[str, int] = {}
             leaves = [_accept(leaf, type, sizes) for leaf, type in zip(leaves, self._leaves, strict=True)]
@@ -92,6 +93,8 @@ class CpuFunction:
                 self._plans[key] = self._load(dict(key)) or self._make(dict(key))
                 while len(self._plans) > _MOST_FUNCTIONS:
                     self._plans.popitem(last=False)
+            if self._fixed:
+                self._fixed_plan = self._plans[key]
             return self._plans[key]
 
     @cached_property
@@ -121,6 +124,7 @@ class CpuFunction:
         """Drops the plans, with their code and memory; the next call makes them anew."""
         with self._lock:
             self._plans.clear()
+            self._fixed_plan = None
 
 
 def _dense_form(type: Type) -> tuple[Any, tuple[int, ...] | None]:

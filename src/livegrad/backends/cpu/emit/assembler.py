@@ -111,8 +111,8 @@ class Assembler:
 
     def alike(self, *registers: Register) -> list[Register]:
         """The registers all uniform, or all with one value for each lane."""
-        lanes = max(register.lanes for register in registers)
-        return [self.widen(register, lanes) for register in registers]
+        lanes = max([register.lanes for register in registers])
+        return [register if register.lanes == lanes else self.widen(register, lanes) for register in registers]
 
     def apply(self, instruction: str, type: Scalar, *operands: Register) -> Register:
         """`instruction` on operands of one type; `type` is the result's."""

@@ -26,8 +26,9 @@ EmitNode = Callable[[Assembler, Node, list[Value]], Value]
 
 def native_form(function: Function) -> Function:
     """The function in ops that this backend has code for, nested functions included."""
-    expanded = expand_ops(function, _needs_expansion)
-    return Function(function.name, function.parameters, expanded.results)
+    if not any(map(_needs_expansion, nodes_of(function))):
+        return function
+    return expand_ops(function, _needs_expansion)
 
 
 def _needs_expansion(node: Node) -> bool:
@@ -183,7 +184,4 @@ _HANDLERS: dict[Op, EmitNode] = {
 @lru_cache(maxsize=4096)
 def has_divergence(function: Function) -> bool:
     """Whether lanes must be masked: some op checks its operands or holds functions of its own."""
-    for node in nodes_of(function):
-        if node.op.checked or any(True for _ in attribute_functions(node)):
-            return True
-    return False
+    return any(node.op.checked or any(True for _ in attribute_functions(node)) for node in nodes_of(function))

@@ -38,10 +38,10 @@ def _instruction(asm: Assembler, node: Node, operands: list[Register], rule: str
         return asm.select(*operands)
     operands = asm.alike(*operands)
     first = operands[0]
-    ones = asm.widen(Register("true" if first.type.kind == "bool" else "-1", first.type, 1, literal=True), first.lanes)
-    text = rule.format(
-        *(operand.text for operand in operands), T=llvm_type(first.type, first.lanes), F=FLOAT_FLAGS, ones=ones.text
-    )
+    if "{ones}" in rule:
+        one = Register("true" if first.type.kind == "bool" else "-1", first.type, 1, literal=True)
+        rule = rule.replace("{ones}", asm.widen(one, first.lanes).text)
+    text = rule.format(*[operand.text for operand in operands], T=llvm_type(first.type, first.lanes), F=FLOAT_FLAGS)
     if first.uniform:
         text = text.replace("zeroinitializer", "0")
     return asm.make(text, _result_scalar(node), first.lanes)

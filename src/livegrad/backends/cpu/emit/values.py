@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Union
 
 import numpy as np
@@ -27,6 +28,7 @@ def byte_size(type: Scalar) -> int:
     return 1 if type.kind == "bool" else type.bits // 8
 
 
+@lru_cache(maxsize=256)
 def llvm_type(type: Scalar, lanes: int) -> str:
     element = llvm_element(type)
     return element if lanes == 1 else f"<{lanes} x {element}>"
