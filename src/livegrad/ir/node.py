@@ -25,7 +25,7 @@ _MOST_ORIGINS = 8
 
 
 class Key:
-    """The identity of a leaf whose value is given from outside: a live parameter, a buffer, an open function's input."""
+    """The identity of a leaf whose value is given from outside: a live parameter, a buffer, an open input."""
 
     __slots__ = ("__weakref__", "name")
 

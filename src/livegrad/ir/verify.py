@@ -95,7 +95,7 @@ def _ordered(function: Function) -> list[Node]:
         if not isinstance(result, Node):
             raise VerifyError(f"function `{function.name}` returns what is not a node", found=repr(result))
     try:
-        return nodes_of(function)
+        return list(nodes_of(function))
     except (AttributeError, TypeError) as error:  # something among the operands has no operands of its own
         raise VerifyError(f"function `{function.name}` has an operand that is not a node", found=str(error)) from None
 

@@ -215,7 +215,7 @@ def _set_at_jvp(y: Node, dx: Node | None, di: None, dv: Node | None) -> Node | N
 
 
 def _set_at_transpose(y: Node, ct: Node, x: bool, i: bool, v: bool) -> tuple[Node | None, ...]:
-    target, index, value = y.operands
+    _, index, value = y.operands
     kept = set_at(ct, index, zero(value.type)) if x else None
     return kept, None, get_at(ct, index) if v else None
 

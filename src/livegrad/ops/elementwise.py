@@ -504,7 +504,8 @@ def _cast_jvp(y: Node, dx: Node | None) -> Node | None:
 def _cast_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
     (x,) = y.operands
     source, target = scalar_of(x.type), scalar_of(y.type)
-    assert source is not None and target is not None
+    assert source is not None
+    assert target is not None
     if target.kind == "complex" and source.kind != "complex":
         ct = real(ct)
     return (ct if ct.type is x.type else cast(ct, type=source),)

@@ -1,4 +1,4 @@
-"""Ops that move elements of tensors without changing them: broadcast, reshape, permute, slice, pad, flip, concatenate."""
+"""Ops that move elements of tensors without changing them: broadcast, reshape, permute, slice, pad, flip, join."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _scalars(value: Node) -> list[Node]:
 
 def can_hold(root: Node, group: Group, stored: Mapping[Node, Buffer]) -> bool:
     """Whether the group can compute the root with what it has at its points."""
-    shape, axes = space_of(root)
+    _, axes = space_of(root)
     trial = Group("fused", group.shape, group.axes if group.axes is not None else axes, [*group.roots, root])
     try:
         builder = KernelBuilder(trial, stored)
@@ -228,7 +228,8 @@ class StepBuilder:
         index = row_index(self.group) if row_level else point_index(self.group)
         strides = [0] * self.rank
         for item, stride in zip(index, buffer.strides, strict=False):  # components have strides of their own
-            assert isinstance(item, Affine) and item.axis is not None
+            assert isinstance(item, Affine)
+            assert item.axis is not None
             strides[item.axis] = stride
         for component, value in enumerate(work.values):
             port = Port(buffer.element, stage.level)

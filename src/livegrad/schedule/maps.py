@@ -28,7 +28,8 @@ def _prepared(node: Node) -> Node | None:
         return node.operands[0].operands[node.attribute("index")]
     if node.op is not map_:
         return None
-    return _taken_apart(node) or _in_scalars(node)
+    apart = _taken_apart(node)
+    return _in_scalars(node) if apart is None else apart
 
 
 def _taken_apart(node: Node) -> Node | None:
@@ -40,8 +41,9 @@ def _taken_apart(node: Node) -> Node | None:
     operands = [leaf for operand in node.operands for leaf in leaves_of(operand)]
     lifted = _repeated(node.attribute("lifted"), function.parameter_types)
     summed = _repeated(node.attribute("summed"), function.result_types)
-    value = map_(*operands, function=flat, lifted=lifted, summed=summed)
-    value = _in_scalars(value) or value
+    leafwise = map_(*operands, function=flat, lifted=lifted, summed=summed)
+    prepared = _in_scalars(leafwise)
+    value = leafwise if prepared is None else prepared
     leaves = [value] if len(summed) == 1 else [member(value, index) for index in range(len(summed))]
     number = len(function.results)
     own = (node.type,) if number == 1 else components(node.type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, Union
+from typing import Literal
 
 from livegrad.diagnostics import Place
 from livegrad.ir.node import Function
@@ -55,7 +55,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class View:
-    """A buffer seen from a kernel's dimensions: where it starts and what a step along each of them moves, in elements."""
+    """A buffer seen from a kernel's dimensions: where it starts, and what a step along each moves, in elements."""
 
     buffer: Buffer
     offset: int
@@ -96,7 +96,7 @@ class ObjectSlot:
         return f"o{self.number}:{self.name}"
 
 
-Slot = Union[Buffer, ObjectSlot]
+Slot = Buffer | ObjectSlot
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class HostStep:
         return (self.result.base,) if isinstance(self.result, Buffer) else ()
 
 
-Step = Union[KernelStep, HostStep]
+Step = KernelStep | HostStep
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import shape_of
@@ -18,7 +17,7 @@ class Affine:
     step: int
 
 
-Index = Union[Affine, Node]  # a Node is an i64 that is computed at each point
+Index = Affine | Node  # a Node is an i64 that is computed at each point
 
 FIXED_ZERO = Affine(None, 0, 0)
 

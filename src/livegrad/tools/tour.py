@@ -37,7 +37,7 @@ def scene(point: lg.Node, radius: lg.Node) -> lg.Node:
     return smooth_union(smooth_union(ball, ring, 0.35), floor, 0.1)
 
 
-# --- one function, its derivative, its value ---------------------------------------------------------------------------
+# --- one function, its derivative, its value --------------------------------------------------------------------------
 
 
 def show_a_function() -> None:
@@ -55,7 +55,7 @@ def show_a_function() -> None:
     print(f"(difference quotient {(moved[0] - moved[1]) / (2 * step):+.4f})")
 
 
-# --- a picture: loops that end at a different trip in every lane --------------------------------------------------------
+# --- a picture: loops that end at a different trip in every lane ------------------------------------------------------
 
 
 def shade(u: lg.Node, v: lg.Node, radius: lg.Node) -> tuple[lg.Node, ...]:
@@ -97,7 +97,9 @@ def show_a_picture(out: Path, width: int = 640, height: int = 400) -> None:
     pixel = lg.trace(shade, lg.f32, lg.f32, lg.f32)
     render = lg.compile(lg.map_over(pixel, lifted=(True, True, False)))
     v, u = np.meshgrid(
-        np.linspace(0.75, -0.75, height, dtype=np.float32), np.linspace(-1.2, 1.2, width, dtype=np.float32), indexing="ij"
+        np.linspace(0.75, -0.75, height, dtype=np.float32),
+        np.linspace(-1.2, 1.2, width, dtype=np.float32),
+        indexing="ij",
     )
     started = time.perf_counter()
     render(u.ravel(), v.ravel(), 0.6)
@@ -109,7 +111,7 @@ def show_a_picture(out: Path, width: int = 640, height: int = 400) -> None:
     print(f"sphere tracing {width}x{height}: first call {first * 1e3:.0f} ms, then {again * 1e3:.1f} ms a frame")
 
 
-# --- fusion: a whole row in one kernel ---------------------------------------------------------------------------------
+# --- fusion: a whole row in one kernel --------------------------------------------------------------------------------
 
 
 def show_a_plan() -> None:
@@ -128,7 +130,7 @@ def show_a_plan() -> None:
     print(f"largest difference to the reference: {difference:.1e}")
 
 
-# --- fitting: gradients of a sum over points, with respect to what the points share -------------------------------------
+# --- fitting: gradients of a sum over points, with respect to what the points share -----------------------------------
 
 
 def rounded_box(point: lg.Node, size: lg.Node, roundness: lg.Node) -> lg.Node:
@@ -152,7 +154,9 @@ def show_a_fit(out: Path, steps: int = 400) -> None:
     parameters = np.array([0.4, 0.9, 0.6, 0.05])
     losses = _descend(lambda p: gradient(points, targets, p[:3], p[3]), parameters, steps)
     write_png(out / "loss.png", line_chart(losses))
-    print(f"fitted size {np.round(parameters[:3], 3).tolist()}, roundness {parameters[3]:.3f} (true: 0.8, 0.5, 1.1; 0.2)")
+    print(
+        f"fitted size {np.round(parameters[:3], 3).tolist()}, roundness {parameters[3]:.3f} (true: 0.8, 0.5, 1.1; 0.2)"
+    )
     print(f"loss {losses[0]:.2e} to {losses[-1]:.2e} in {steps} steps")
 
 

@@ -51,8 +51,8 @@ def bind(step: KernelStep, vector_bytes: int) -> Bound:
         "along" if kernel.along else "across",
         len(domain),
         len(inner),
-        tuple(tuple(map(_kind, own)) for own in reads),
-        tuple(tuple(map(_kind, own)) for own in outputs),
+        _kinds(reads),
+        _kinds(outputs),
         vector_bytes,
     )
     block, total, grain = _items(step, domain, inner, lanes)
@@ -61,6 +61,10 @@ def bind(step: KernelStep, vector_bytes: int) -> Bound:
 
 def _tuples(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(row) for row in rows)
+
+
+def _kinds(rows: Sequence[Sequence[int]]) -> tuple[tuple[StrideKind, ...], ...]:
+    return tuple(tuple(_kind(stride) for stride in row) for row in rows)
 
 
 def _kind(stride: int) -> StrideKind:

@@ -152,7 +152,7 @@ def _slot_key(slot: Slot) -> int | ObjectSlot:
     return slot.number if isinstance(slot, Buffer) else slot
 
 
-def _address_of(array: np.ndarray[Any, Any]) -> int:
+def _address_of(array: np.ndarray[Any, Any], /) -> int:
     """The address of an array; replaces itself by the quickest way there is, once the runtime is up."""
     global _address_of
     _address_of = invoker().array_address

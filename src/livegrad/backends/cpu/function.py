@@ -72,9 +72,7 @@ class CpuFunction:
             if shape is None:
                 if not isinstance(leaf, float | int):
                     return False
-            elif type(leaf) is not np.ndarray or leaf.dtype is not dtype or leaf.shape != shape:
-                return False
-            elif not leaf.flags.c_contiguous:
+            elif type(leaf) is not np.ndarray or leaf.dtype is not dtype or leaf.shape != shape or not leaf.flags.carray:
                 return False
         return True
 
@@ -148,8 +146,8 @@ def _accept(argument: Any, type: Type, sizes: dict[str, int]) -> Any:
         raise UsageError("an argument of the wrong shape", expected=str(type), found=f"shape {np.shape(argument)}")
     if isinstance(type, Trace):
         return argument
-    element = type.element if isinstance(type, Tensor | Vector | Matrix) else None
-    assert element is not None
+    assert isinstance(type, Tensor | Vector | Matrix)
+    element = type.element
     array = argument if isinstance(argument, np.ndarray) else np.asarray(argument, element.dtype)
     if isinstance(type, Tensor):
         if array.dtype != element.dtype:
@@ -161,7 +159,7 @@ def _accept(argument: Any, type: Type, sizes: dict[str, int]) -> Any:
         array = array.astype(element.dtype, copy=False)
         if array.shape != shape:
             raise UsageError("an argument of the wrong shape", expected=str(type), found=f"shape {array.shape}")
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    return np.require(array, requirements=["C", "A"])
 
 
 _functions: OrderedDict[Function, CpuFunction] = OrderedDict()

@@ -54,7 +54,9 @@ def compiled(kernel: Kernel, layout: Layout) -> CompiledKernel:
             _kernels.move_to_end(key)
             return found
     text = emit_kernel(kernel, layout)
-    made = CompiledKernel(text, object_key(text.text), compile_kernel(text.text, "kernel", imports=math_imports(text.math)))
+    made = CompiledKernel(
+        text, object_key(text.text), compile_kernel(text.text, "kernel", imports=math_imports(text.math))
+    )
     with _lock:
         _kernels[key] = made
         _keep_loaded(made.key, made.native)

@@ -45,6 +45,9 @@ def _module_text(request: MathRequest) -> str:
     name = math_function_name(*request)
     width = host_target().vector_bytes * 8
     # The function itself is seen from outside; what it calls stays inside.
-    lines = [line.replace("define internal", "define") if f"@{name}(" in line else line for line in text.definitions.splitlines()]
+    lines = [
+        line.replace("define internal", "define") if f"@{name}(" in line else line
+        for line in text.definitions.splitlines()
+    ]
     attributes = f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" "stackrealign"'
     return "\n".join([*sorted(text.declarations), *lines, f"attributes #1 = {{ nounwind {attributes} }}"])

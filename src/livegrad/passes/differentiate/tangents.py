@@ -6,14 +6,12 @@ by member. `materialize` makes a node of any of them.
 
 from __future__ import annotations
 
-from typing import Union
-
 from livegrad.ir.node import Node
 from livegrad.ir.types import Struct, Tuple, Type, components, differential_of, is_differentiable
 from livegrad.ops.aggregate import differential_index, make, member
 from livegrad.ops.rules import add_values, zero
 
-Tangent = Union[Node, None, tuple["Tangent", ...]]
+Tangent = Node | None | tuple["Tangent", ...]
 
 
 def materialize(tangent: Tangent, primal: Type) -> Node:

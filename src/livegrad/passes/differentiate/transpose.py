@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from livegrad.diagnostics import DifferentiationError
 from livegrad.ir.function import inline
@@ -15,7 +16,7 @@ from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch
 from livegrad.ops.rules import add_values
-from livegrad.passes.differentiate.propagate import missing_rule, spread
+from livegrad.passes.differentiate.propagate import missing_rule, spread, union
 from livegrad.passes.differentiate.tangents import (
     Tangent,
     add,
@@ -26,6 +27,7 @@ from livegrad.passes.differentiate.tangents import (
 )
 
 Cotangents = dict[Node, Tangent]
+Item = TypeVar("Item")
 TransposeControl = Callable[[Node, Tangent, tuple[bool, ...]], list[Tangent]]
 
 
@@ -112,7 +114,7 @@ def _result_cotangents(function: Function, cotangent: Tangent) -> list[Tangent]:
     return [tangent_member(cotangent, function.result_type, index) for index in range(number)]
 
 
-def _select(items: Sequence[Node], flags: Sequence[bool], on: bool) -> list[Node]:
+def _select(items: Sequence[Item], flags: Sequence[bool], on: bool) -> list[Item]:
     return [item for item, flag in zip(items, flags, strict=True) if flag is on]
 
 
@@ -179,45 +181,55 @@ def _switch(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Ta
 
 
 def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
-    """The same trips in the other direction; cotangents of captured tangents add up along the way."""
+    """The same trips in the other direction; cotangents of captured tangents add up along the way.
+
+    A carried value that never gets a cotangent is left out: zero times what it overflowed to would be NaN.
+    """
     trips, *operands = node.operands
     body, carried = node.attribute("body"), node.attribute("carried")
-    captures, captured = operands[carried:], linear[1 + carried :]
-    start = [materialize(tangent_member(cotangent, node.type, index), operands[index].type) for index in range(carried)]
-    inputs = _select(captures, captured, True)
-    totals = [materialize(None, node.type) for node in inputs]
-    others = _select(captures, captured, False)
+    state, captures = operands[:carried], operands[carried:]
+    initial, captured = linear[1 : 1 + carried], linear[1 + carried :]
+    inside = (False, *[True] * carried, *captured)
+    parts = [tangent_member(cotangent, node.type, index) for index in range(carried)]
+    active = _reached_by_cotangents(body, inside, tuple(not is_zero(part) for part in parts))
+    turned, flags = transpose_function(body, inside, active)
+    start = [materialize(part, own.type) for part, own, on in zip(parts, state, active, strict=True) if on]
+    totals = [materialize(None, own.type) for own in _select(_select(captures, captured, True), flags[carried:], True)]
     loop = for_loop(
         trips,
         *start,
         *totals,
-        *others,
-        body=_transposed_body(body, carried, captured),
-        carried=carried + len(inputs),
+        *_select(captures, captured, False),
+        body=_transposed_body(turned, active, flags),
+        carried=len(start) + len(totals),
         reverse=not node.attribute("reverse"),
     )
-    nodes: list[Tangent] = [get(loop, index=index) for index in range(carried + len(inputs))]
-    first = [part if flag else None for part, flag in zip(nodes[:carried], linear[1 : 1 + carried], strict=True)]
-    return [None, *first, *spread(nodes[carried:], captured)]
+    nodes = [get(loop, index=index) for index in range(len(start) + len(totals))]
+    first = spread(nodes[: len(start)], active)
+    gained = spread(nodes[len(start) :], flags[carried:])
+    return [None, *(p if on else None for p, on in zip(first, initial, strict=True)), *spread(gained, captured)]
 
 
-def _transposed_body(body: Function, carried: int, captured: tuple[bool, ...]) -> Function:
-    linear = (False, *[True] * carried, *captured)
-    turned, flags = transpose_function(body, linear, (True,) * carried)
-    state, captures = body.parameters[1 : 1 + carried], body.parameters[1 + carried :]
-    inputs, others = _select(captures, captured, True), _select(captures, captured, False)
-    index_type = body.parameters[0].type
-    fresh = parameters_of([index_type, *(n.type for n in (*state, *inputs, *others))])
-    index, rest = fresh[0], fresh[1:]
-    cotangents, totals = rest[:carried], rest[carried : carried + len(inputs)]
-    results = inline(turned, [index, *rest[carried + len(inputs) :], *cotangents])
-    parts = spread(results, flags)
-    moved = [materialize(part, n.type) for part, n in zip(parts[:carried], state, strict=True)]
-    grown = [
-        total if not isinstance(part, Node) else add_values(total, part)
-        for total, part in zip(totals, parts[carried:], strict=True)
-    ]
-    return Function(turned.name, fresh, (*moved, *grown))
+def _reached_by_cotangents(body: Function, linear: tuple[bool, ...], given: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Which carried values have a cotangent at some trip: grown from the last trip until it stays."""
+    while True:
+        _, flags = transpose_function(body, linear, given)
+        grown = union(given, flags[: len(given)])
+        if grown == given:
+            return given
+        given = grown
+
+
+def _transposed_body(turned: Function, active: tuple[bool, ...], flags: tuple[bool, ...]) -> Function:
+    """(index, active cotangents, totals, captures) → active cotangents a trip earlier, totals with this trip's share."""
+    number, kept = sum(active), sum(flags[: len(active)])
+    own, cotangents, shares = turned.parameters[:-number], turned.parameters[-number:], turned.results[kept:]
+    fresh = parameters_of([node.type for node in (own[0], *cotangents, *shares, *own[1:])])
+    state, totals = fresh[1 : 1 + number], fresh[1 + number : 1 + number + len(shares)]
+    results = inline(turned, [fresh[0], *fresh[1 + number + len(shares) :], *state])
+    earlier = _select(spread(results[:kept], flags[: len(active)]), active, True)
+    moved = [materialize(part, node.type) for part, node in zip(earlier, state, strict=True)]
+    return Function(turned.name, fresh, (*moved, *map(add_values, totals, results[kept:])))
 
 
 def _map(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from livegrad.backends.cpu.emit import traces
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.uniformity import carried_variation, varying_results, while_variation
-from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, llvm_type, registers_of
+from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, literal_text, llvm_type, registers_of
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i64
 from livegrad.ir.walk import attribute_functions, nodes_of
@@ -34,7 +34,8 @@ def select_value(asm: Assembler, condition: Register, then: Value, otherwise: Va
         return asm.select(condition, then, otherwise)
     if isinstance(then, TraceReference) and isinstance(otherwise, TraceReference):
         return TraceReference(asm.select(asm.any_lane(condition), then.header, otherwise.header), then.element)
-    assert isinstance(then, tuple) and isinstance(otherwise, tuple)
+    assert isinstance(then, tuple)
+    assert isinstance(otherwise, tuple)
     return tuple(select_value(asm, condition, a, b) for a, b in zip(then, otherwise, strict=True))
 
 
@@ -123,11 +124,7 @@ def _phi_or_nothing(asm: Assembler, register: Register, came_from: str, skipped:
 
 
 def _zero_text(register: Register) -> str:
-    return (
-        {"bool": "false", "float": "0.0"}.get(register.type.kind, "0")
-        if register.type.bits != 16 or register.type.kind != "float"
-        else "0xH0000"
-    )
+    return literal_text(0, register.type)
 
 
 def emit_switch(asm: Assembler, node: Node, operands: list[Value], emit: EmitFunction) -> Value:

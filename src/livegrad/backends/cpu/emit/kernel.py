@@ -6,7 +6,7 @@ a row, or a block of the last domain dimension. See `Layout` for what decides th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -379,7 +379,7 @@ class _Emitter:
 
     def _lane_loop(self, stage: Stage, indices: list[Register], state: list[Register]) -> list[Register]:
         """The last inner dimension by groups of lanes: several at once while they are full, then one by one."""
-        asm, lanes = self.asm, self.layout.lanes
+        lanes = self.layout.lanes
         depth = len(self.inner) - 1
         start, stop = self._inner_range(depth)
         unroll = _UNROLL if branch_cost(stage.body) < _UNROLL_BELOW and not self.masked and lanes > 1 else 1
@@ -458,11 +458,16 @@ class _Emitter:
         return self.masked or (folds and self.layout.direction == "along")
 
     def _folded(
-        self, target: Target, value: Register, indices: list[Register], mask: Register | None, supply: object
+        self,
+        target: Target,
+        value: Register,
+        indices: list[Register],
+        mask: Register | None,
+        supply: Iterator[Register],
     ) -> list[Register]:
         asm = self.asm
         kind = target.reduce or ""
-        held = [next(supply) for _ in range(2 if kind.startswith("arg") else 1)]  # type: ignore[call-overload]
+        held = [next(supply) for _ in range(2 if kind.startswith("arg") else 1)]
         type = held[0].type
         value = asm.widen(value if value.type is type else asm.convert("fpext", value, type), asm.lanes)
         fresh: tuple[Register, ...] = (value,)
@@ -486,8 +491,10 @@ class _Emitter:
     def _scan_stage(self, stage: Stage) -> None:
         """Lanes across only: each lane folds along its own row, storing as it goes."""
         asm, scan = self.asm, stage.scan
-        assert scan is not None and isinstance(stage.body.results[0].type, Scalar)
-        start = asm.widen(asm.constant(scan.initial, stage.body.results[0].type), asm.lanes)
+        type = stage.body.results[0].type
+        assert scan is not None
+        assert isinstance(type, Scalar)
+        start = asm.widen(asm.constant(scan.initial, type), asm.lanes)
 
         def body(indices: list[Register], state: list[Register]) -> list[Register]:
             with asm.under(self.row_mask):

@@ -45,7 +45,8 @@ def load_vector(asm: Assembler, pointer: str, type: Scalar, mask: Register | Non
         return from_memory(asm, asm.make(text, held, asm.lanes), type)
     suffix = intrinsic_suffix(held, asm.lanes)
     asm.declarations.add(f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, <{asm.lanes} x i1>, {vector})")
-    text = f"call {vector} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, {mask.typed}, {vector} zeroinitializer)"
+    arguments = f"ptr align {align} {pointer}, {mask.typed}, {vector} zeroinitializer"
+    text = f"call {vector} @llvm.masked.load.{suffix}.p0({arguments})"
     return from_memory(asm, asm.make(text, held, asm.lanes), type)
 
 
@@ -70,10 +71,9 @@ def gather(asm: Assembler, pointer: str, type: Scalar, offsets: Register, mask: 
         f"(<{asm.lanes} x ptr>, <{asm.lanes} x i1>, {vector})"
     )
     active = mask or asm.widen(asm.constant(True, bool_), asm.lanes)
-    text = (
-        f"call {vector} @llvm.masked.gather.{suffix}.v{asm.lanes}p0(<{asm.lanes} x ptr> align {byte_size(type)} {pointers}, "
-        f"{active.typed}, {vector} zeroinitializer)"
-    )
+    places = f"<{asm.lanes} x ptr> align {byte_size(type)} {pointers}"
+    arguments = f"{places}, {active.typed}, {vector} zeroinitializer"
+    text = f"call {vector} @llvm.masked.gather.{suffix}.v{asm.lanes}p0({arguments})"
     return from_memory(asm, asm.make(text, held, asm.lanes), type)
 
 

@@ -214,7 +214,8 @@ def _sum(asm: Assembler, type: Type, first: Value, second: Value) -> Value:
         return asm.apply("fadd contract" if first.type.kind == "float" else "add", first.type, first, second)
     if isinstance(first, TraceReference) and isinstance(second, TraceReference):
         return _merged(asm, first, second)
-    assert isinstance(first, tuple) and isinstance(second, tuple)
+    assert isinstance(first, tuple)
+    assert isinstance(second, tuple)
     return tuple(_sum(asm, t, a, b) for t, a, b in zip(components(type), first, second, strict=True))
 
 

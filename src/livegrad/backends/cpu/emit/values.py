@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class TraceReference:
     element: Type
 
 
-Value = Union[Register, TensorReference, TraceReference, tuple["Value", ...]]
+Value: TypeAlias = "Register | TensorReference | TraceReference | tuple[Value, ...]"
 
 
 def registers_of(value: Value) -> list[Register]:
