@@ -12,7 +12,8 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import SCALARS, Array, Scalar, Tensor, Trace, Tuple, Type, Vector, bool_, f32, f64, i32, i64
 from livegrad.ops.aggregate import get, get_at, make_tuple, set_, set_at
 from livegrad.ops.control import call, check, make_cond, make_for_loop, make_map, make_switch, make_while_loop, map_
-from livegrad.ops.elementwise import cast, select
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
 from livegrad.ops.transcendental import exp, sin, sqrt

@@ -16,7 +16,8 @@ from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor, bool_, i64
 from livegrad.ops.control import make_for_loop, make_map
-from livegrad.ops.elementwise import abs, cast, max, maximum, min, minimum, select
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import abs, max, maximum, min, minimum, select
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, concatenate, flip, pad, permute, reshape, slice_

@@ -8,14 +8,16 @@ import pytest
 from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Dimension, Tensor, Vector, c128, f64, i64
+from livegrad.ir.types import Dimension, Tensor, Vector, c128, f32, f64, i64
+from livegrad.ops.aggregate import get
 from livegrad.ops.control import make_for_loop, make_map
 from livegrad.ops.elementwise import abs, clamp, detach, fmod, max, maximum, min, minimum, mod, select
 from livegrad.ops.indexing import lookup
-from livegrad.ops.movement import slice_
+from livegrad.ops.movement import broadcast, slice_
 from livegrad.ops.reduction import cumulative, recurrence, reduce
-from livegrad.ops.transcendental import pow, sqrt
-from livegrad.ops.vector import length
+from livegrad.ops.rules import zero
+from livegrad.ops.transcendental import atan2, exp, expm1, hypot, log, pow, sqrt
+from livegrad.ops.vector import dot, length
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
 from tests.differentiate.checks import check_orders, results_of
@@ -82,8 +84,73 @@ def test_a_select_takes_no_nan_from_the_choice_that_it_leaves() -> None:
     assert gradient(function, 4.0) == (0.25,)
 
 
+def test_an_infinite_slope_of_the_choice_that_a_select_leaves_is_not_taken() -> None:
+    """Reverse mode multiplies that slope by a cotangent of zero, and must not give NaN."""
+    root = trace(lambda x: select(x > 0.0, sqrt(x), zero(f64)), f64)
+    assert gradient(root, 0.0) == (0.0,)
+    twice = trace(lambda x: select(x > 0.0, zero(f64), log(x * x) * 2.0 + sqrt(x * x)), f64)
+    assert gradient(twice, 2.0) == (0.0,)
+    deep = trace(lambda x: select(x > 1.0, exp(log(sqrt(x)) * 3.0) + sqrt(x), x), f64)
+    assert gradient(deep, 0.0) == (1.0,)
+
+
+def test_an_infinite_slope_is_not_taken_in_tensors_and_vectors() -> None:
+    x = np.array([0.0, 4.0])
+    tensor = trace(lambda a: select(a > broadcast(zero(f64), shape=(2,), axes=()), sqrt(a), a), Tensor(f64, (2,)))
+    np.testing.assert_array_equal(evaluate(vjp(tensor), x, np.ones(2)), [1.0, 0.25])
+
+    def near(v: Node) -> Node:
+        return select(get(v, index=0) > 0.0, sqrt(dot(v, v)), get(v, index=1))
+
+    np.testing.assert_array_equal(evaluate(vjp(trace(near, Vector(f64, 2))), np.zeros(2), 1.0), [0.0, 1.0])
+
+
 def test_detach_has_no_derivative() -> None:
     assert gradient(trace(lambda x: detach(x) * x, f64), 3.0) == (3.0,)
+
+
+# --- where formulas lose their digits --------------------------------------------------------------------------------
+
+
+def test_the_slope_of_a_hypotenuse_at_zero_is_zero() -> None:
+    assert gradient(trace(hypot, f64, f64), 0.0, 0.0) == (0.0, 0.0)
+    assert gradient(trace(hypot, f64, f64), 3.0, -4.0) == (0.6, -0.8)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-19, 1.0, 1e19, 1e30])
+def test_the_slope_of_an_angle_holds_at_every_scale(scale: float) -> None:
+    by_y, by_x = evaluate(vjp(trace(atan2, f32, f32)), np.float32(3 * scale), np.float32(-4 * scale), np.float32(1))
+    np.testing.assert_allclose([by_y, by_x], [-4 / 25 / scale, -3 / 25 / scale], rtol=1e-6)
+
+
+@pytest.mark.parametrize("x", [-700.0, -40.0, -1.0, 0.0, 1e-20, 3.0])
+def test_the_slope_of_expm1_has_all_its_digits(x: float) -> None:
+    assert gradient(trace(expm1, f64), x) == pytest.approx((float(np.exp(x)),), rel=1e-15)
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_carried_value_that_overflows_unread_takes_no_part() -> None:
+    def squares(n: Node, x: Node) -> Node:
+        return make_for_loop(n, lambda i, a, c: (a * 0.5, c * c), x, x)[0]
+
+    assert evaluate(vjp(trace(squares, i64, f64)), 20, 10.0, 1.0)[1] == 0.5**20
+
+
+def test_a_captured_value_that_only_an_unread_one_uses_takes_no_part() -> None:
+    def squares(n: Node, x: Node, y: Node) -> Node:
+        return make_for_loop(n, lambda i, a, c: (a * x, c * c * y), x, y)[0]
+
+    _, by_x, by_y = evaluate(vjp(trace(squares, i64, f64, f64)), 12, 2.0, 10.0, 1.0)
+    assert (by_x, by_y) == (13 * 2.0**12, 0.0)
+
+
+def test_a_cotangent_that_arrives_some_trips_later_is_carried() -> None:
+    def shifted(n: Node, x: Node) -> Node:
+        return make_for_loop(n, lambda i, a, b, c: (b, c, c * x), x, x * 2.0, x * 3.0)[0]
+
+    check_orders(trace(shifted, i64, f64), (4, 1.3), order=2)
 
 
 # --- powers and remainders -------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor, Tuple, f64, i64
 from livegrad.ops.control import make_cond, make_for_loop, make_map
-from livegrad.ops.elementwise import cast, detach
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import detach
 from livegrad.ops.rules import same
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp

@@ -16,7 +16,7 @@ from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, parameter
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.types import Struct, Tensor, Tuple, Type, Vector, bool_, components, f32, f64, i64
-from livegrad.ops import aggregate, control, elementwise, indexing, movement, reduction
+from livegrad.ops import aggregate, control, conversion, elementwise, indexing, movement, reduction
 
 PAIR, VECTOR, RECORD = Tuple((f32, i64)), Vector(f32, 2), Struct("Record", (("flag", bool_), ("weight", f32)))
 ROW, GRID = Tensor(f32, (3,)), Tensor(f32, (2, 3))
@@ -109,7 +109,7 @@ def checked(b: Builder) -> None:
     if kind == 0:
         b.add(elementwise.floor_div(number, b.one_of(i64)))
     elif kind == 1:
-        b.add(elementwise.cast(b.one_of(f32), type=i64))
+        b.add(conversion.cast(b.one_of(f32), type=i64))
     elif kind == 2:
         b.add(aggregate.get_at(b.one_of(VECTOR), number))
     else:
@@ -117,9 +117,9 @@ def checked(b: Builder) -> None:
 
 
 def casts(b: Builder) -> None:
-    wide = elementwise.cast(b.one_of(f32), type=f64)
-    b.add(elementwise.cast(wide, type=f32), elementwise.cast(b.one_of(i64), type=f32))
-    b.add(elementwise.cast(elementwise.cast(b.one_of(bool_), type=i64), type=bool_))
+    wide = conversion.cast(b.one_of(f32), type=f64)
+    b.add(conversion.cast(wide, type=f32), conversion.cast(b.one_of(i64), type=f32))
+    b.add(conversion.cast(conversion.cast(b.one_of(bool_), type=i64), type=bool_))
 
 
 def take_apart(b: Builder) -> None:

@@ -21,8 +21,9 @@ from livegrad.ops.control import (
     make_switch,
     make_while_loop,
 )
+from livegrad.ops.conversion import cast
 from livegrad.ops.differential import fwd_diff
-from livegrad.ops.elementwise import cast, floor_div
+from livegrad.ops.elementwise import floor_div
 from livegrad.ops.transcendental import exp, sin
 from livegrad.passes.optimize_outputs import optimize_outputs
 

@@ -17,7 +17,8 @@ from livegrad.ir.types import Scalar, Tensor, Trace, Type, Vector, bool_, f16, f
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get, get_at, make_tuple, splat
 from livegrad.ops.control import check, make_cond, make_for_loop, make_switch, make_while_loop
-from livegrad.ops.elementwise import cast, floor_div, neg, select
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import floor_div, neg, select
 from livegrad.ops.movement import broadcast
 from livegrad.ops.rules import filled
 from livegrad.ops.trace import trace_get, trace_new, trace_set

@@ -42,7 +42,6 @@ class Op:
     expand: Callable[[Node], Node] | None = None
     code: str | None = None
     llvm: dict[str, str] | None = None
-    complex_parts: Callable[..., tuple[Node, Node] | Node] | None = None
     cost: float = 1.0
     elementwise: bool = False
     checked: bool = False

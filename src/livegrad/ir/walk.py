@@ -102,6 +102,16 @@ def attribute_functions(node: Node) -> Iterator[Function]:
             pending.extend(reversed(value))
 
 
+def functions_in(function: Function) -> tuple[Function, ...]:
+    """The functions that a function's own nodes have for attributes; worked out once."""
+    found = function.__dict__.get("_functions")
+    if found is None:
+        holders = [node for node in nodes_of(function) if node.attributes]
+        found = tuple(dict.fromkeys(inner for node in holders for inner in attribute_functions(node)))
+        function.__dict__["_functions"] = found
+    return found
+
+
 def reachable_functions(roots: Iterable[Function]) -> list[Function]:
     """The functions and all that they use, users last."""
     order: list[Function] = []
@@ -116,6 +126,5 @@ def reachable_functions(roots: Iterable[Function]) -> list[Function]:
             continue
         seen.add(function)
         pending.append((function, True))
-        for node in nodes_of(function):
-            pending.extend((inner, False) for inner in attribute_functions(node) if inner not in seen)
+        pending.extend((inner, False) for inner in functions_in(function) if inner not in seen)
     return order

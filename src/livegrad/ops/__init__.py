@@ -19,6 +19,7 @@ from livegrad.ops.control import (
     switch,
     while_loop,
 )
+from livegrad.ops.conversion import cast, conj, imag, make_complex, real
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.elementwise import (
     abs,
@@ -27,10 +28,8 @@ from livegrad.ops.elementwise import (
     bit_not,
     bit_or,
     bit_xor,
-    cast,
     ceil,
     clamp,
-    conj,
     copysign,
     detach,
     div,
@@ -41,13 +40,11 @@ from livegrad.ops.elementwise import (
     fract,
     greater,
     greater_equal,
-    imag,
     is_finite,
     is_infinite,
     is_nan,
     less,
     less_equal,
-    make_complex,
     max,
     maximum,
     min,
@@ -56,7 +53,6 @@ from livegrad.ops.elementwise import (
     mul,
     neg,
     not_equal,
-    real,
     round,
     select,
     shift_left,

@@ -14,7 +14,8 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Type, f64, scalar_of, u32, u64, with_scalar
-from livegrad.ops.elementwise import cast, shift_left, shift_right
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import shift_left, shift_right
 from livegrad.ops.rules import zero_tangent
 from livegrad.ops.transcendental import cos, log, sqrt
 

@@ -10,7 +10,8 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Size, Tensor, Type, i64, shape_of
-from livegrad.ops.elementwise import cast, equal, select
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import equal, select
 from livegrad.ops.movement import broadcast, pad, require_tensor, slice_
 from livegrad.ops.rules import NUMBERS, REALS, filled, zero, zero_tangent
 

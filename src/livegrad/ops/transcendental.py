@@ -54,7 +54,7 @@ rsqrt = _unary(
 cbrt = _unary("cbrt", np.cbrt, lambda y, x: 1.0 / (3.0 * y * y))
 exp = _unary("exp", np.exp, lambda y, x: y, kinds=INEXACT)
 exp2 = _unary("exp2", np.exp2, lambda y, x: y * math.log(2.0))
-expm1 = _unary("expm1", np.expm1, lambda y, x: y + 1.0)
+expm1 = _unary("expm1", np.expm1, lambda y, x: exp(x))  # not y + 1, which has no digits left far below zero
 log = _unary("log", np.log, lambda y, x: 1.0 / x, kinds=INEXACT)
 log2 = _unary("log2", np.log2, lambda y, x: 1.0 / (x * math.log(2.0)))
 log10 = _unary("log10", np.log10, lambda y, x: 1.0 / (x * math.log(10.0)))
@@ -103,11 +103,20 @@ def _pow_by_exponent(y: Node, x: Node, exponent: Node) -> Node:
     return select(at_zero, zero(x.type), y * log(select(at_zero, _one(x), x)))
 
 
+def _over_length(part: Node, length: Node) -> Node:
+    """part / length, and 0 where both are 0: the slope of a length at its kink."""
+    at_zero = equal(length, 0.0)
+    return select(at_zero, zero(part.type), part / select(at_zero, _one(part), length))
+
+
+def _over_square(part: Node, other: Node) -> Node:
+    """part / (part² + other²), by the length, whose square may be out of range where this is not."""
+    length = hypot(part, other)
+    return part / length / length
+
+
 atan2 = _binary(
-    "atan2",
-    np.arctan2,
-    (lambda r, y, x: x / (x * x + y * y), lambda r, y, x: -(y / (x * x + y * y))),
-    cost=20.0,
+    "atan2", np.arctan2, (lambda r, y, x: _over_square(x, y), lambda r, y, x: -_over_square(y, x)), cost=20.0
 )
-hypot = _binary("hypot", np.hypot, (lambda r, x, y: x / r, lambda r, x, y: y / r), cost=10.0)
+hypot = _binary("hypot", np.hypot, (lambda r, x, y: _over_length(x, r), lambda r, x, y: _over_length(y, r)), cost=10.0)
 pow = _binary("pow", np.power, (_pow_by_base, _pow_by_exponent), cost=25.0)

@@ -15,7 +15,8 @@ from livegrad.ir.types import Scalar, components, scalar_of
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, get_at, make_tuple, set_at
 from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
-from livegrad.ops.elementwise import cast, floor_div, mod
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import floor_div, mod
 from livegrad.passes.functions import rearranged
 
 # Operands that no function takes: a predicate, a selector, a number of trips.

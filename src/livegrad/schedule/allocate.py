@@ -6,12 +6,6 @@ from collections.abc import Sequence
 
 from livegrad.schedule.plan import Buffer, Step
 
-_ALIGNMENT = 64
-
-
-def _rounded(size: int) -> int:
-    return -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-
 
 def live_ranges(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:
     """For each buffer the first step that touches it and the last."""
@@ -32,7 +26,7 @@ def allocate(steps: Sequence[Step], buffers: Sequence[Buffer]) -> tuple[dict[Buf
     offsets: dict[Buffer, int] = {}
     for buffer in sorted(ranges, key=lambda b: (-b.bytes, b.number)):
         first, last = ranges[buffer]
-        size = _rounded(buffer.bytes)
+        size = buffer.reserved_bytes
         offset = 0
         for other, end, begin, final in sorted(placed):
             if final < first or last < begin:

@@ -18,7 +18,7 @@ from livegrad.ir.types import Array, Scalar, Struct, Tensor, Tuple, Type, compon
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import component_shape, map_
-from livegrad.ops.elementwise import cast
+from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
 from livegrad.schedule.kernel import Source
 from livegrad.schedule.plan import Buffer

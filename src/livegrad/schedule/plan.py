@@ -14,6 +14,7 @@ from livegrad.ir.types import Scalar
 from livegrad.schedule.kernel import Kernel
 
 Lifetime = Literal["external", "graph", "region"]
+ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class Buffer:
     @property
     def bytes(self) -> int:
         return self.size * self.element.dtype.itemsize
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What the buffer takes of an arena: whole cache lines, and never none."""
+        return -(-max(self.bytes, 1) // ALIGNMENT) * ALIGNMENT
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -140,7 +146,8 @@ class Plan:
 
     @property
     def naive_bytes(self) -> int:
-        return sum(buffer.bytes for buffer in self.places)
+        """What the arena would take if no two buffers shared memory."""
+        return sum(buffer.reserved_bytes for buffer in self.places)
 
     @property
     def bytes_moved(self) -> int:
@@ -153,8 +160,9 @@ class Plan:
             f"peak {self.arena_bytes} bytes of {self.naive_bytes} without reuse"
         ]
         for number, step in enumerate(self.steps):
-            reads = ", ".join(map(str, dict.fromkeys(step.inputs)))
-            writes = ", ".join(map(str, step.results))
+            host = isinstance(step, HostStep)
+            reads = ", ".join(map(str, dict.fromkeys(step.operands if host else step.inputs)))
+            writes = str(step.result) if host else ", ".join(map(str, step.results))
             lines.append(f"  {number}: {_describe(step)}({reads}) -> {writes}")
         return "\n".join(lines)
 

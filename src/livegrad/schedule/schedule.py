@@ -17,13 +17,16 @@ from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan,
 from livegrad.schedule.roots import Roots, find_roots, is_storable
 from livegrad.schedule.signature import flatten_signature
 from livegrad.schedule.special import build_copy, build_placements, build_scan
+from livegrad.schedule.verify import verify_plan
 
 _ROUNDS = 4
 
 
 def schedule(function: Function) -> Plan:
     """The plan of a function: its parameters and results, taken apart into scalars and tensors, are its buffers."""
-    return _Scheduler(prepare_maps(flatten_signature(function))).plan()
+    plan = _Scheduler(prepare_maps(flatten_signature(function))).plan()
+    verify_plan(plan)
+    return plan
 
 
 @dataclass

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from livegrad.backends.cpu.emit.control import branch_cost
-from livegrad.backends.cpu.emit.kernel import Layout, StrideKind
+from livegrad.backends.cpu.emit.frame import Layout, StrideKind
 from livegrad.backends.cpu.emit.values import byte_size
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, inner_types

@@ -16,6 +16,7 @@ from livegrad.backends.cpu.native.pool import interrupt_flag_address, threads
 from livegrad.backends.cpu.recipe import KernelRecipe, Recipe
 from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import KernelCheckError
+from livegrad.ir.node import Node
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 
 _CLEAN = -1
@@ -192,6 +193,11 @@ class _HostCall:
         node = step.function.results[0]
         given = [values[s] if isinstance(s, ObjectSlot) else owner.array_of(s, values) for s in step.operands]
         operands = [given[operand.attribute("index")] for operand in node.operands]
+        with np.errstate(all="ignore"):
+            self._compute(node, operands, values)
+
+    def _compute(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
+        step, owner = self._step, self._owner
         if isinstance(step.result, ObjectSlot):
             # An object outlives the arena's present contents.
             values[step.result] = apply_node(node, [_own_copy(value) for value in operands], owner.run_nested)

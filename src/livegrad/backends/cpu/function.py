@@ -72,7 +72,9 @@ class CpuFunction:
             if shape is None:
                 if not isinstance(leaf, float | int):
                     return False
-            elif type(leaf) is not np.ndarray or leaf.dtype is not dtype or leaf.shape != shape or not leaf.flags.carray:
+            elif (
+                type(leaf) is not np.ndarray or leaf.dtype is not dtype or leaf.shape != shape or not leaf.flags.carray
+            ):
                 return False
         return True
 

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from livegrad.backends.cpu.bind import Bound, bind
-from livegrad.backends.cpu.emit.kernel import KernelText, Layout, emit_kernel
+from livegrad.backends.cpu.emit.frame import Layout
+from livegrad.backends.cpu.emit.kernel import KernelText, emit_kernel
 from livegrad.backends.cpu.math_library import MathRequest, math_imports
 from livegrad.backends.cpu.native.compiler import (
     NativeFunction,

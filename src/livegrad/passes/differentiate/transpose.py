@@ -16,6 +16,7 @@ from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch
 from livegrad.ops.rules import add_values
+from livegrad.passes.differentiate.guards import add_guarded, can_stay_outside, guard_of
 from livegrad.passes.differentiate.propagate import missing_rule, spread, union
 from livegrad.passes.differentiate.tangents import (
     Tangent,
@@ -58,10 +59,13 @@ def transpose_graph(
 def _accumulate(found: Cotangents, node: Node, parts: Sequence[Tangent], flags: Sequence[bool]) -> None:
     for operand, part, flag in zip(node.operands, parts, flags, strict=True):
         if flag and not is_zero(part):
-            found[operand] = add(found.get(operand), part, operand.type)
+            found[operand] = add_guarded(found.get(operand), part, operand.type)
 
 
 def _transpose_node(name: str, node: Node, cotangent: Tangent, flags: tuple[bool, ...]) -> Sequence[Tangent]:
+    guard = guard_of(cotangent)
+    if guard is not None and can_stay_outside(guard, node, flags):
+        return [guard.around(part) for part in _transpose_node(name, node, guard.value, flags)]
     if node.op is get:
         own = components(node.operands[0].type)
         return [tuple(cotangent if index == node.attribute("index") else None for index in range(len(own)))]
@@ -221,7 +225,7 @@ def _reached_by_cotangents(body: Function, linear: tuple[bool, ...], given: tupl
 
 
 def _transposed_body(turned: Function, active: tuple[bool, ...], flags: tuple[bool, ...]) -> Function:
-    """(index, active cotangents, totals, captures) → active cotangents a trip earlier, totals with this trip's share."""
+    """(index, active cotangents, totals, captures) → active cotangents a trip earlier, totals with this trip's."""
     number, kept = sum(active), sum(flags[: len(active)])
     own, cotangents, shares = turned.parameters[:-number], turned.parameters[-number:], turned.results[kept:]
     fresh = parameters_of([node.type for node in (own[0], *cotangents, *shares, *own[1:])])

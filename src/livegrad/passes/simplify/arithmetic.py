@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
+from livegrad import ops
 from livegrad.ir.node import Node
 from livegrad.ir.types import bool_, scalar_of
-from livegrad.ops import elementwise as ops
 from livegrad.ops.rules import BITS, INTEGERS, REALS, filled
 from livegrad.passes.simplify.folding import is_uniform, kind_of, uniform_value
 

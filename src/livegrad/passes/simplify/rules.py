@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 
+from livegrad import ops
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ops import aggregate, indexing, movement, reduction, trace
 from livegrad.ops import control as control_ops
-from livegrad.ops import elementwise as ops
 from livegrad.passes.simplify import arithmetic, control, structure
 from livegrad.passes.simplify.folding import fold_constants
 

@@ -14,7 +14,7 @@ from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, bool_, components, scalar_of
-from livegrad.ir.walk import attribute_functions, nodes_of
+from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.ops.aggregate import get, get_at, make, set_at
 from livegrad.ops.control import check, cond, for_loop, switch, while_loop
 from livegrad.ops.indexing import lookup
@@ -184,4 +184,4 @@ _HANDLERS: dict[Op, EmitNode] = {
 @lru_cache(maxsize=4096)
 def has_divergence(function: Function) -> bool:
     """Whether lanes must be masked: some op checks its operands or holds functions of its own."""
-    return any(node.op.checked or any(True for _ in attribute_functions(node)) for node in nodes_of(function))
+    return bool(functions_in(function)) or any(node.op.checked for node in nodes_of(function))

@@ -15,7 +15,7 @@ from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, b
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Trace, Type, components, i64
-from livegrad.ir.walk import attribute_functions, nodes_of, toposort
+from livegrad.ir.walk import functions_in, nodes_of, toposort
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.trace import trace_add, trace_set, trace_sum
 
@@ -81,10 +81,8 @@ def _ordered(results: Sequence[Node], before: dict[Node, list[Node]]) -> list[No
 @lru_cache(maxsize=4096)
 def mentions_traces(function: Function) -> bool:
     """Whether a function, or one inside it, remembers anything."""
-    return any(
-        isinstance(node.type, Trace) or any(map(mentions_traces, attribute_functions(node)))
-        for node in nodes_of(function)
-    )
+    own = any(isinstance(node.type, Trace) for node in nodes_of(function))
+    return own or any(map(mentions_traces, functions_in(function)))
 
 
 # --- layout ----------------------------------------------------------------------------------------------------------
@@ -249,170 +247,3 @@ def _merged(asm: Assembler, into: TraceReference, other: TraceReference) -> Trac
     asm.lines[place] = f"  {index.text} = phi i64 [ 0, %{before} ], [ {following}, %{last} ]"
     asm.begin(done)
     return into
-
-
-# A trace is a header {slots, capacity}; its memory comes from an arena of chunks {next, size, used} that is emptied for
-# each group of lanes and freed when the kernel returns. An empty header reads as zeros.
-RUNTIME = """
-declare ptr @malloc(i64)
-declare void @free(ptr)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define internal ptr @lg_arena_take(ptr %arena, i64 %bytes) noinline nounwind {
-entry:
-  %chunk = load ptr, ptr %arena
-  %none = icmp eq ptr %chunk, null
-  br i1 %none, label %grow, label %look
-look:
-  %size.at = getelementptr i64, ptr %chunk, i64 1
-  %used.at = getelementptr i64, ptr %chunk, i64 2
-  %size = load i64, ptr %size.at
-  %used = load i64, ptr %used.at
-  %end = add i64 %used, %bytes
-  %fits = icmp ule i64 %end, %size
-  br i1 %fits, label %take, label %grow
-grow:
-  %last = phi i64 [ 32768, %entry ], [ %size, %look ]
-  %twice = shl i64 %last, 1
-  %small = icmp ult i64 %twice, %bytes
-  %wanted = select i1 %small, i64 %bytes, i64 %twice
-  %whole = add i64 %wanted, 128
-  %fresh = call ptr @malloc(i64 %whole)
-  store ptr %chunk, ptr %fresh
-  %fresh.size = getelementptr i64, ptr %fresh, i64 1
-  store i64 %wanted, ptr %fresh.size
-  %fresh.used = getelementptr i64, ptr %fresh, i64 2
-  store i64 0, ptr %fresh.used
-  store ptr %fresh, ptr %arena
-  br label %take
-take:
-  %from = phi ptr [ %chunk, %look ], [ %fresh, %grow ]
-  %start = phi i64 [ %used, %look ], [ 0, %grow ]
-  %after = add i64 %start, %bytes
-  %from.used = getelementptr i64, ptr %from, i64 2
-  store i64 %after, ptr %from.used
-  %base = ptrtoint ptr %from to i64
-  %past = add i64 %base, 127
-  %aligned = and i64 %past, -64
-  %at = add i64 %aligned, %start
-  %memory = inttoptr i64 %at to ptr
-  call void @llvm.memset.p0.i64(ptr %memory, i8 0, i64 %bytes, i1 false)
-  ret ptr %memory
-}
-
-define internal void @lg_arena_empty(ptr %arena) noinline nounwind {
-entry:
-  %chunk = load ptr, ptr %arena
-  %none = icmp eq ptr %chunk, null
-  br i1 %none, label %done, label %keep
-keep:
-  %used.at = getelementptr i64, ptr %chunk, i64 2
-  store i64 0, ptr %used.at
-  %older = load ptr, ptr %chunk
-  store ptr null, ptr %chunk
-  br label %loop
-loop:
-  %old = phi ptr [ %older, %keep ], [ %next, %drop ]
-  %end = icmp eq ptr %old, null
-  br i1 %end, label %done, label %drop
-drop:
-  %next = load ptr, ptr %old
-  call void @free(ptr %old)
-  br label %loop
-done:
-  ret void
-}
-
-define internal void @lg_arena_free(ptr %arena) noinline nounwind {
-  call void @lg_arena_empty(ptr %arena)
-  %chunk = load ptr, ptr %arena
-  call void @free(ptr %chunk)
-  store ptr null, ptr %arena
-  ret void
-}
-
-define internal i64 @lg_trace_new(ptr %arena) noinline nounwind {
-  %header = call ptr @lg_arena_take(ptr %arena, i64 64)
-  %word = ptrtoint ptr %header to i64
-  ret i64 %word
-}
-
-define internal i64 @lg_trace_ensure(ptr %arena, i64 %word) noinline nounwind {
-entry:
-  %none = icmp eq i64 %word, 0
-  br i1 %none, label %make, label %keep
-make:
-  %fresh = call i64 @lg_trace_new(ptr %arena)
-  ret i64 %fresh
-keep:
-  ret i64 %word
-}
-
-define internal i64 @lg_trace_copy(ptr %arena, i64 %word, i64 %bytes) noinline nounwind {
-entry:
-  %copy = call i64 @lg_trace_new(ptr %arena)
-  %capacity = call i64 @lg_trace_capacity(i64 %word)
-  %empty = icmp eq i64 %capacity, 0
-  br i1 %empty, label %done, label %fill
-fill:
-  %size = mul i64 %capacity, %bytes
-  %fresh = call ptr @lg_arena_take(ptr %arena, i64 %size)
-  %source = inttoptr i64 %word to ptr
-  %old = load ptr, ptr %source
-  call void @llvm.memcpy.p0.p0.i64(ptr %fresh, ptr %old, i64 %size, i1 false)
-  %header = inttoptr i64 %copy to ptr
-  store ptr %fresh, ptr %header
-  %capacity.at = getelementptr i64, ptr %header, i64 1
-  store i64 %capacity, ptr %capacity.at
-  br label %done
-done:
-  ret i64 %copy
-}
-
-define internal i64 @lg_trace_capacity(i64 %word) noinline nounwind {
-entry:
-  %none = icmp eq i64 %word, 0
-  br i1 %none, label %empty, label %read
-empty:
-  ret i64 0
-read:
-  %header = inttoptr i64 %word to ptr
-  %capacity.at = getelementptr i64, ptr %header, i64 1
-  %capacity = load i64, ptr %capacity.at
-  ret i64 %capacity
-}
-
-define internal ptr @lg_trace_slot(ptr %arena, i64 %word, i64 %index, i64 %bytes) noinline nounwind {
-entry:
-  %none = icmp eq i64 %word, 0
-  br i1 %none, label %nothing, label %look
-nothing:
-  %zeros = call ptr @lg_arena_take(ptr %arena, i64 %bytes)
-  ret ptr %zeros
-look:
-  %header = inttoptr i64 %word to ptr
-  %capacity.at = getelementptr i64, ptr %header, i64 1
-  %capacity = load i64, ptr %capacity.at
-  %fits = icmp slt i64 %index, %capacity
-  br i1 %fits, label %found, label %grow
-grow:
-  %twice = shl i64 %capacity, 1
-  %least = add i64 %index, 8
-  %small = icmp slt i64 %twice, %least
-  %slots = select i1 %small, i64 %least, i64 %twice
-  %size = mul i64 %slots, %bytes
-  %fresh = call ptr @lg_arena_take(ptr %arena, i64 %size)
-  %old = load ptr, ptr %header
-  %held = mul i64 %capacity, %bytes
-  call void @llvm.memcpy.p0.p0.i64(ptr %fresh, ptr %old, i64 %held, i1 false)
-  store ptr %fresh, ptr %header
-  store i64 %slots, ptr %capacity.at
-  br label %found
-found:
-  %data = load ptr, ptr %header
-  %offset = mul i64 %index, %bytes
-  %slot = getelementptr i8, ptr %data, i64 %offset
-  ret ptr %slot
-}
-"""

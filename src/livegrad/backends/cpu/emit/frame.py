@@ -1,0 +1,186 @@
+"""The frame of a kernel in LLVM text: its arguments, counted loops, and where in the domain the text being written is.
+
+`accesses.py`, `stages.py` and `kernel.py` each add a layer to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from livegrad.backends.cpu.emit import memory
+from livegrad.backends.cpu.emit.assembler import Assembler
+from livegrad.backends.cpu.emit.body import has_divergence
+from livegrad.backends.cpu.emit.values import Register, TensorReference, Value, llvm_type
+from livegrad.ir.types import Scalar, bool_, i64
+from livegrad.schedule.kernel import Kernel, Port
+
+StrideKind = Literal["zero", "one", "any"]
+Tail = tuple[Register, Register]  # the position of lane 0, and where the lanes' dimension ends
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the code depends on besides the kernel: lanes, where they run, ranks after merging, kinds of strides."""
+
+    lanes: int
+    direction: Literal["across", "along"]
+    domain_rank: int
+    inner_rank: int
+    reads: tuple[tuple[StrideKind, ...], ...]
+    outputs: tuple[tuple[StrideKind, ...], ...]
+    vector_bytes: int
+
+
+@dataclass
+class Words:
+    """Hands out the words of the argument block; `names` records what each holds, for whoever fills it in."""
+
+    names: list[str] = field(default_factory=list)
+
+    def take(self, name: str) -> int:
+        self.names.append(name)
+        return len(self.names) - 1
+
+
+class Frame:
+    """One kernel being written, for one layout."""
+
+    def __init__(self, kernel: Kernel, layout: Layout) -> None:
+        self.kernel, self.layout = kernel, layout
+        self.asm = Assembler(layout.lanes)
+        self.words = Words()
+        self.rows: list[Value | None] = [None] * len(kernel.rows)
+        self.masked = any(has_divergence(stage.body) for stage in kernel.stages)
+        self.domain_index: list[Register] = []
+        self.inner_index: list[Register] = []
+
+    # --- the argument block ---
+
+    def word(self, name: str, type: str = "i64") -> str:
+        """A word of the argument block, loaded before the loops."""
+        index = self.words.take(name)
+        asm = self.asm
+        place, loaded = asm.name("p"), asm.name("w")
+        asm.entry.append(f"  {place} = getelementptr i64, ptr %args, i64 {index}")
+        asm.entry.append(f"  {loaded} = load {type}, ptr {place}, align 8, !invariant.load !0")
+        return loaded
+
+    def number(self, name: str) -> Register:
+        return Register(self.word(name), i64, 1)
+
+    def uniform(self, name: str, type: Scalar) -> Register:
+        """A scalar argument, by the address of its value, and spread over the lanes once if it is needed so."""
+        pointer = self.word(name, "ptr")
+        held, lines = self.asm.entry, self.asm.lines
+        self.asm.lines = held
+        value = memory.load_uniform(self.asm, pointer, type)
+        self.asm.lines = lines
+        return value
+
+    def load_arguments(self) -> None:
+        kernel, layout = self.kernel, self.layout
+        self.status = self.word("status", "ptr")
+        self.interrupt = self.word("interrupt", "ptr")
+        self.extents = [self.number(f"domain{d}") for d in range(layout.domain_rank)]
+        self.inner = [self.number(f"inner{d}") for d in range(layout.inner_rank)]
+        self.block_size = self.number("block")
+        self.read_bases, self.read_strides = self._ports("read", kernel.reads, layout.reads)
+        self.output_bases, self.output_strides = self._ports("output", kernel.outputs, layout.outputs)
+        self.wholes = [self._whole(index) for index in range(len(kernel.wholes))]
+        self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.uniforms)]
+
+    def _ports(
+        self, role: str, ports: tuple[Port, ...], kinds: tuple[tuple[StrideKind, ...], ...]
+    ) -> tuple[list[str], list[list[Register]]]:
+        bases = [self.word(f"{role}{k}", "ptr") for k in range(len(ports))]
+        strides = [
+            [self._stride(f"{role}{k}.stride{d}", kind) for d, kind in enumerate(own)] for k, own in enumerate(kinds)
+        ]
+        return bases, strides
+
+    def _stride(self, name: str, kind: StrideKind) -> Register:
+        if kind == "any":
+            return self.number(name)
+        return self.asm.constant(1 if kind == "one" else 0, i64)
+
+    def _whole(self, index: int) -> TensorReference:
+        whole = self.kernel.wholes[index]
+        pointer = self.word(f"whole{index}", "ptr")
+        extents = tuple(self.number(f"whole{index}.extent{d}") for d in range(whole.rank))
+        strides = tuple(self.number(f"whole{index}.stride{d}") for d in range(whole.rank))
+        return TensorReference(pointer, whole.element, extents, strides)
+
+    # --- loops ---
+
+    def counted(
+        self,
+        start: Register,
+        stop: Register,
+        step: int,
+        carried: list[Register],
+        body: Callable[[Register, list[Register]], list[Register]],
+        downward: bool = False,
+    ) -> list[Register]:
+        """for (i = start; i < stop; i += step) carried = body(i, carried); gives the last carried registers."""
+        asm = self.asm
+        head, inside, done = (asm.label(hint) for hint in ("head", "inside", "after"))
+        before = asm.block
+        asm.jump(head)
+        asm.begin(head)
+        place = len(asm.lines)
+        index = Register(asm.name("i"), i64, 1)
+        phis = [Register(asm.name("c"), register.type, register.lanes) for register in carried]
+        asm.lines.extend([""] * (1 + len(phis)))
+        asm.branch(asm.apply("icmp slt", bool_, index, stop), inside, done)
+        asm.begin(inside)
+        position = index
+        if downward:
+            position = asm.apply(
+                "sub", i64, asm.apply("sub", i64, asm.apply("add", i64, start, stop), index), asm.constant(1, i64)
+            )
+        finals = body(position, phis)
+        following = asm.apply("add", i64, index, asm.constant(step, i64))
+        last = asm.block
+        asm.jump(head)
+        for offset, (phi, first, final) in enumerate(
+            zip([index, *phis], [start, *carried], [following, *finals], strict=True)
+        ):
+            vector = llvm_type(phi.type, phi.lanes)
+            asm.lines[place + offset] = (
+                f"  {phi.text} = phi {vector} [ {first.text}, %{before} ], [ {final.text}, %{last} ]"
+            )
+        asm.begin(done)
+        return phis
+
+    def offset_of(self, strides: list[Register], indices: list[Register], start: Register | None) -> Register:
+        """The element offset of a point: a sum of index times stride, without the terms that are known to be zero."""
+        total = start
+        for stride, index in zip(strides, indices, strict=True):
+            if stride.text == "0":
+                continue
+            term = index if stride.text == "1" else self.asm.apply("mul", i64, index, stride)
+            total = term if total is None else self.asm.apply("add", i64, total, term)
+        return self.asm.constant(0, i64) if total is None else total
+
+    def decode(self, linear: Register, extents: list[Register]) -> list[Register]:
+        """The indices of a point from its number in row-major order."""
+        indices: list[Register] = []
+        for extent in reversed(extents[1:]):
+            indices.append(self.asm.apply("urem", i64, linear, extent))
+            linear = self.asm.apply("udiv", i64, linear, extent)
+        if extents:
+            indices.append(linear)
+        return indices[::-1]
+
+    def _lane_mask(self, tail: Tail) -> Register:
+        """The lanes that stand for elements below the end."""
+        asm = self.asm
+        position, stop = tail
+        left = asm.widen(asm.apply("sub", i64, stop, position), asm.lanes)
+        return asm.apply("icmp slt", bool_, self._lane_numbers(), left)
+
+    def _lane_numbers(self) -> Register:
+        lanes = ", ".join(f"i64 {lane}" for lane in range(self.asm.lanes))
+        return Register(f"<{lanes}>", i64, self.asm.lanes, literal=True)

@@ -1,0 +1,228 @@
+"""The stages of a kernel: once a row, at each inner point with folds, or as a running fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from livegrad.backends.cpu.emit import reduce
+from livegrad.backends.cpu.emit.accesses import Accesses
+from livegrad.backends.cpu.emit.body import emit_function
+from livegrad.backends.cpu.emit.control import branch_cost
+from livegrad.backends.cpu.emit.frame import Tail
+from livegrad.backends.cpu.emit.values import Register
+from livegrad.ir.types import Scalar, f32, i64
+from livegrad.schedule.kernel import Stage, Target
+
+# Short bodies are written several times in a row, with folds of their own, to keep the processor's pipelines full.
+_UNROLL = 4
+_UNROLL_BELOW = 60.0
+
+
+class Stages(Accesses):
+    """How each kind of stage runs at the frame's row."""
+
+    tail: Tail | None
+    row_mask: Register | None
+
+    def _row_stage(self, stage: Stage) -> None:
+        across = self.layout.direction == "across"
+        tail = self.tail if across else None
+        arguments = self._arguments(stage, [], tail, across)
+        results = emit_function(self.asm, stage.body, arguments)
+        stores = []
+        for target, value in zip(stage.targets, results, strict=True):
+            if target.kind == "row":
+                self.rows[target.number] = value
+            else:
+                stores.append((target, value))
+        self._store(stores, [], tail, across)
+
+    def _sweep(
+        self,
+        carried: list[Register],
+        body: Callable[[list[Register], list[Register]], list[Register]],
+        down: bool = False,
+    ) -> list[Register]:
+        """Nested loops over all inner dimensions but the lanes' own, carrying registers through."""
+        dimensions = self.inner if self.layout.direction == "across" else self.inner[:-1]
+
+        def level(depth: int, indices: list[Register], state: list[Register]) -> list[Register]:
+            if depth == len(dimensions):
+                return body(indices, state)
+            start, stop = self._inner_range(depth)
+            return self.counted(
+                start, stop, 1, state, lambda index, inner: level(depth + 1, [*indices, index], inner), downward=down
+            )
+
+        return level(0, [], carried)
+
+    def _inner_range(self, depth: int) -> tuple[Register, Register]:
+        asm = self.asm
+        if depth or not self.kernel.split:
+            return asm.constant(0, i64), self.inner[depth]
+        start = asm.apply("mul", i64, self.domain_index[-1], self.block_size)
+        return start, asm.intrinsic("smin", i64, asm.apply("add", i64, start, self.block_size), self.inner[0])
+
+    def _point_stage(self, stage: Stage) -> None:
+        folds = [target for target in stage.targets if target.reduce is not None]
+        start = [part for target in folds for part in self._fold_start(target)]
+        if self.layout.direction == "across":
+            ended = self._sweep(start, lambda indices, state: self._point(stage, indices, self.tail, state))
+        else:
+            ended = self._sweep(start, lambda indices, state: self._lane_loop(stage, indices, state))
+        self._end_folds(folds, ended)
+
+    def _fold_start(self, target: Target) -> list[Register]:
+        asm = self.asm
+        type = reduce.accumulator_type(target.reduce or "", self._fold_type(target))
+        return [asm.widen(register, asm.lanes) for register in reduce.initial(asm, target.reduce or "", type)]
+
+    def _fold_type(self, target: Target) -> Scalar:
+        for stage in self.kernel.stages:
+            for own, result in zip(stage.targets, stage.body.results, strict=True):
+                if own is target and isinstance(result.type, Scalar):
+                    return result.type
+        raise AssertionError("a fold has a scalar result")
+
+    def _end_folds(self, folds: list[Target], registers: list[Register]) -> None:
+        supply = iter(registers)
+        for target in folds:
+            kind = target.reduce or ""
+            value = tuple(next(supply) for _ in range(2 if kind.startswith("arg") else 1))
+            if self.layout.direction == "along":
+                value = reduce.across_lanes(self.asm, kind, value)
+            wanted = self.kernel.rows[target.number]
+            self.rows[target.number] = self._narrowed(value[-1], wanted)
+
+    def _narrowed(self, value: Register, wanted: Scalar) -> Register:
+        if value.type is f32 and wanted.bits == 16:
+            return self.asm.convert("fptrunc", value, wanted)
+        return value
+
+    def _lane_loop(self, stage: Stage, indices: list[Register], state: list[Register]) -> list[Register]:
+        """The last inner dimension by groups of lanes: several at once while they are full, then one by one."""
+        lanes = self.layout.lanes
+        depth = len(self.inner) - 1
+        start, stop = self._inner_range(depth)
+        unroll = _UNROLL if branch_cost(stage.body) < _UNROLL_BELOW and not self.masked and lanes > 1 else 1
+        if unroll > 1:
+            start, state = self._full_groups(stage, indices, start, stop, unroll, state)
+
+        def group(position: Register, inner: list[Register]) -> list[Register]:
+            return self._point(stage, [*indices, position], (position, stop), inner)
+
+        return self.counted(start, stop, lanes, state, group)
+
+    def _full_groups(
+        self, stage: Stage, indices: list[Register], start: Register, stop: Register, unroll: int, state: list[Register]
+    ) -> tuple[Register, list[Register]]:
+        asm, lanes = self.asm, self.layout.lanes
+        step = lanes * unroll
+        count = asm.apply("sub", i64, stop, start)
+        whole = asm.apply("and", i64, count, asm.constant(-step, i64))
+        end = asm.apply("add", i64, start, whole)
+
+        def body(position: Register, carried: list[Register]) -> list[Register]:
+            groups = []
+            for k in range(unroll):
+                at = position if not k else asm.apply("add", i64, position, asm.constant(k * lanes, i64))
+                own = carried[k * len(state) : (k + 1) * len(state)]
+                groups += self._point(stage, [*indices, at], None, own)
+            return groups
+
+        fresh = [part for t in stage.targets if t.reduce is not None for part in self._fold_start(t)]
+        ended = self.counted(start, end, step, [*state, *(fresh * (unroll - 1))], body)
+        folds = [target for target in stage.targets if target.reduce is not None]
+        return end, self._fold_groups(folds, ended, unroll)
+
+    def _fold_groups(self, folds: list[Target], registers: list[Register], unroll: int) -> list[Register]:
+        size = len(registers) // unroll
+        groups = [registers[k * size : (k + 1) * size] for k in range(unroll)]
+        while len(groups) > 1:
+            pairs = zip(groups[::2], groups[1::2], strict=True)
+            groups = [self._fold_pair(folds, first, second) for first, second in pairs]
+        return groups[0]
+
+    def _fold_pair(self, folds: list[Target], first: list[Register], second: list[Register]) -> list[Register]:
+        result: list[Register] = []
+        position = 0
+        for target in folds:
+            width = 2 if (target.reduce or "").startswith("arg") else 1
+            a, b = (tuple(side[position : position + width]) for side in (first, second))
+            result.extend(reduce.combine(self.asm, target.reduce or "", a, b))
+            position += width
+        return result
+
+    def _point(self, stage: Stage, indices: list[Register], tail: Tail | None, state: list[Register]) -> list[Register]:
+        """The body at one inner point of each lane; `tail` says where the lanes end, None that they are all there."""
+        asm = self.asm
+        along = self.layout.direction == "along"
+        mask = self._lane_mask(tail) if tail is not None and asm.lanes > 1 and self._needs_mask(stage) else None
+        with asm.under(mask if self.masked else None):
+            arguments = self._arguments(stage, indices, tail, True)
+            results = emit_function(asm, stage.body, arguments)
+        following: list[Register] = []
+        stores = []
+        supply = iter(state)
+        for target, value in zip(stage.targets, results, strict=True):
+            if target.kind == "output":
+                stores.append((target, value))
+                continue
+            assert isinstance(value, Register)
+            following += self._folded(target, value, indices, mask if along else None, supply)
+        self._store(stores, indices, tail, True)
+        return following
+
+    def _needs_mask(self, stage: Stage) -> bool:
+        folds = any(target.reduce is not None for target in stage.targets)
+        return self.masked or (folds and self.layout.direction == "along")
+
+    def _folded(
+        self,
+        target: Target,
+        value: Register,
+        indices: list[Register],
+        mask: Register | None,
+        supply: Iterator[Register],
+    ) -> list[Register]:
+        asm = self.asm
+        kind = target.reduce or ""
+        held = [next(supply) for _ in range(2 if kind.startswith("arg") else 1)]
+        type = held[0].type
+        value = asm.widen(value if value.type is type else asm.convert("fpext", value, type), asm.lanes)
+        fresh: tuple[Register, ...] = (value,)
+        if kind.startswith("arg"):
+            fresh = (value, self._linear_index(indices))
+        combined = reduce.combine(asm, kind, tuple(held), fresh)
+        if mask is None:
+            return list(combined)
+        return [asm.select(mask, new, old) for new, old in zip(combined, held, strict=True)]
+
+    def _linear_index(self, indices: list[Register]) -> Register:
+        """The position among the inner points, lane by lane."""
+        asm = self.asm
+        linear = indices[0]
+        for index, extent in zip(indices[1:], self.inner[1:], strict=True):
+            linear = asm.apply("add", i64, asm.apply("mul", i64, linear, extent), index)
+        if self.layout.direction == "along" and asm.lanes > 1:
+            return asm.apply("add", i64, asm.widen(linear, asm.lanes), self._lane_numbers())
+        return asm.widen(linear, asm.lanes)
+
+    def _scan_stage(self, stage: Stage) -> None:
+        """Lanes across only: each lane folds along its own row, storing as it goes."""
+        asm, scan = self.asm, stage.scan
+        type = stage.body.results[0].type
+        assert scan is not None
+        assert isinstance(type, Scalar)
+        start = asm.widen(asm.constant(scan.initial, type), asm.lanes)
+
+        def body(indices: list[Register], state: list[Register]) -> list[Register]:
+            with asm.under(self.row_mask):
+                arguments = [state[0], *self._arguments(stage, indices, self.tail, True)]
+                result = emit_function(asm, stage.body, arguments)[0]
+            assert isinstance(result, Register)
+            result = asm.widen(result, asm.lanes)
+            self._store([(stage.targets[0], state[0] if scan.exclusive else result)], indices, self.tail, True)
+            return [result]
+
+        self._sweep([start], body, down=scan.reverse)

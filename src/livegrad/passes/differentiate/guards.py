@@ -1,0 +1,68 @@
+"""Cotangents that a `select` has made zero: the choice is kept outside of what the cotangent is multiplied by.
+
+Where a select does not take an operand, the operand's cotangent is zero, but its partial derivatives may be infinite,
+and the product of both is NaN. A linear op of `select(p, ct, 0)` is `select(p, the op of ct, 0)`: transposition uses
+the latter, so that reverse mode gives zero wherever forward mode does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livegrad.ir.node import Node
+from livegrad.ir.types import Tensor, Type, bool_, scalar_of
+from livegrad.ops.aggregate import get
+from livegrad.ops.elementwise import select
+from livegrad.ops.rules import zero
+from livegrad.passes.differentiate.tangents import Tangent, add
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`value` where the condition is `when`, zero elsewhere."""
+
+    condition: Node
+    when: bool
+    value: Node
+
+    def around(self, tangent: Tangent) -> Tangent:
+        """Another value under the same guard."""
+        if tangent is None:
+            return None
+        if isinstance(tangent, tuple):
+            return tuple(map(self.around, tangent))
+        nothing = zero(tangent.type)
+        return select(self.condition, tangent, nothing) if self.when else select(self.condition, nothing, tangent)
+
+
+def guard_of(tangent: Tangent) -> Guard | None:
+    """The guard of a cotangent, when it has one."""
+    if not isinstance(tangent, Node) or tangent.op is not select:
+        return None
+    condition, then, otherwise = tangent.operands
+    if otherwise is zero(tangent.type):
+        return Guard(condition, True, then)
+    return Guard(condition, False, otherwise) if then is zero(tangent.type) else None
+
+
+def can_stay_outside(guard: Guard, node: Node, flags: tuple[bool, ...]) -> bool:
+    """Whether the guard can be put around what the op gives, not only around what it takes."""
+    if node.op is get:
+        return True
+    if node.op.transpose is None:
+        return False  # control flow: what it does not run gives nothing anyway
+    linear = [operand.type for operand, flag in zip(node.operands, flags, strict=True) if flag]
+    if any(scalar_of(type) is None for type in linear):
+        return False
+    if node.op.elementwise:
+        return True
+    # One choice for the whole value: it may change shape on the way. Whole tensors stay as they are, to be fused.
+    return guard.condition.type is bool_ and not any(isinstance(type, Tensor) for type in (node.type, *linear))
+
+
+def add_guarded(first: Tangent, second: Tangent, primal: Type) -> Tangent:
+    """The sum of two cotangents, under their guard if it is the same."""
+    one, other = guard_of(first), guard_of(second)
+    if one is None or other is None or (one.condition, one.when) != (other.condition, other.when):
+        return add(first, second, primal)
+    return one.around(add(one.value, other.value, primal))

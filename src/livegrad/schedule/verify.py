@@ -1,0 +1,119 @@
+"""Checks of a plan: nothing is read before it is written, no two living buffers share bytes, no view leaves its buffer.
+
+The scheduler calls `verify_plan` on every plan that it makes; it takes time in proportion to the plan's size.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect, insort
+from collections.abc import Iterable
+
+from livegrad.diagnostics import VerifyError
+from livegrad.schedule.allocate import live_ranges
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, Slot, Step, View
+
+
+def verify_plan(plan: Plan) -> None:
+    """Raises `VerifyError` where the plan could not run as it stands."""
+    _verify_order(plan)
+    _verify_views(plan)
+    _verify_sharing(plan)
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def _verify_order(plan: Plan) -> None:
+    written = {_owner(slot) for slot in plan.arguments}
+    for number, step in enumerate(plan.steps):
+        results = {_owner(slot) for slot in _results(step)}
+        for slot in _inputs(step):
+            if _owner(slot) not in written:
+                raise VerifyError(f"step {number} of plan `{plan.name}` reads {slot} before it is written")
+        both = results.intersection(map(_owner, _inputs(step)))
+        if both:
+            raise VerifyError(f"step {number} of plan `{plan.name}` reads and writes {min(map(str, both))}")
+        written |= results
+    for slot in plan.results:
+        if _owner(slot) not in written:
+            raise VerifyError(f"plan `{plan.name}` never writes its result {slot}")
+
+
+def _owner(slot: Slot) -> Slot:
+    return slot.base if isinstance(slot, Buffer) else slot
+
+
+def _inputs(step: Step) -> Iterable[Slot]:
+    """What a step reads of what others wrote; scratch is its own."""
+    if isinstance(step, HostStep):
+        return step.operands
+    return [buffer for buffer in step.inputs if buffer.lifetime != "region"]
+
+
+def _results(step: Step) -> Iterable[Slot]:
+    if isinstance(step, HostStep):
+        return (step.result,)
+    return [buffer for buffer in step.results if buffer.lifetime != "region"]
+
+
+# --- views -----------------------------------------------------------------------------------------------------------
+
+
+def _verify_views(plan: Plan) -> None:
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, KernelStep):
+            extents = (*step.domain, *step.inner)
+            for view in (*step.reads, *step.outputs):
+                if not _is_inside(view, extents):
+                    raise VerifyError(f"step {number} of plan `{plan.name}` leaves {view.buffer}", found=str(view))
+            for view in step.uniforms:
+                if not 0 <= view.offset < view.buffer.size:
+                    raise VerifyError(f"step {number} of plan `{plan.name}` leaves {view.buffer}", found=str(view))
+
+
+def _is_inside(view: View, extents: tuple[int, ...]) -> bool:
+    if len(view.strides) != len(extents):
+        return False
+    if 0 in extents:
+        return True
+    moves = [stride * (extent - 1) for stride, extent in zip(view.strides, extents, strict=True)]
+    first = view.offset + sum(move for move in moves if move < 0)
+    last = view.offset + sum(move for move in moves if move > 0)
+    return first >= 0 and last < view.buffer.size
+
+
+# --- shared bytes ----------------------------------------------------------------------------------------------------
+
+
+def _verify_sharing(plan: Plan) -> None:
+    """Walks the steps with the set of living buffers, in the order of their places: only neighbours can overlap."""
+    inside = [buffer for buffer in plan.buffers if buffer.lifetime == "graph"]
+    ranges = live_ranges(plan.steps, inside)
+    begins: dict[int, list[Buffer]] = {}
+    ends: dict[int, list[Buffer]] = {}
+    for buffer, (first, last) in ranges.items():
+        begins.setdefault(first, []).append(buffer)
+        ends.setdefault(last, []).append(buffer)
+    living: list[tuple[int, int, Buffer]] = []
+    for number in range(len(plan.steps)):
+        for buffer in begins.get(number, ()):
+            _place(plan, living, buffer)
+        for buffer in ends.get(number, ()):
+            living.remove(_spot(plan, buffer))
+
+
+def _spot(plan: Plan, buffer: Buffer) -> tuple[int, int, Buffer]:
+    if buffer not in plan.places:
+        raise VerifyError(f"plan `{plan.name}` has no place for {buffer}")
+    return plan.places[buffer], buffer.number, buffer
+
+
+def _place(plan: Plan, living: list[tuple[int, int, Buffer]], buffer: Buffer) -> None:
+    spot = _spot(plan, buffer)
+    if spot[0] + buffer.bytes > plan.arena_bytes:
+        raise VerifyError(f"plan `{plan.name}` puts {buffer} outside of its {plan.arena_bytes} bytes")
+    at = bisect(living, spot)
+    for offset, _, other in (*living[max(at - 1, 0) : at], *living[at : at + 1]):
+        if offset < spot[0] + buffer.bytes and spot[0] < offset + other.bytes:
+            raise VerifyError(f"plan `{plan.name}` has {other} and {buffer} in the same bytes at the same time")
+    insort(living, spot)

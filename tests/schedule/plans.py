@@ -1,0 +1,52 @@
+"""What the tests of the scheduler share: plans of traced functions, and rows of common work."""
+
+from collections.abc import Callable
+from typing import Any
+
+from livegrad.ir.function import trace
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.types import Tensor, Type, shape_of
+from livegrad.ops.movement import broadcast
+from livegrad.ops.reduction import reduce
+from livegrad.ops.transcendental import exp, log, sqrt
+from livegrad.passes.pipeline import run_pipeline
+from livegrad.schedule.plan import HostStep, Plan
+from livegrad.schedule.schedule import schedule
+
+
+def plan_of(callable: Callable[..., Any] | Function, *types: Type) -> Plan:
+    """The plan of a function after all passes."""
+    function = callable if isinstance(callable, Function) else trace(callable, *types)
+    return schedule(run_pipeline(Module((function,))).functions[0])
+
+
+def host_ops(plan: Plan) -> list[str]:
+    return [step.op.name for step in plan.steps if isinstance(step, HostStep)]
+
+
+def along(value: Node, like: Node, axis: int) -> Node:
+    """A reduced tensor spread again along the axis it lost."""
+    shape = shape_of(like.type)
+    kept = tuple(place for place in range(len(shape)) if place != axis)
+    return broadcast(value, shape=shape, axes=kept)
+
+
+def total(x: Node, axis: int, kind: str = "sum") -> Node:
+    return reduce(x, kind=kind, axes=(axis,))
+
+
+def softmax(x: Node, axis: int) -> Node:
+    powers = exp(x - along(total(x, axis, "max"), x, axis))
+    return powers / along(total(powers, axis), x, axis)
+
+
+def layer_norm(x: Node, axis: int) -> Node:
+    assert isinstance(x.type, Tensor)
+    share = 1.0 / int(x.type.shape[axis])  # type: ignore[arg-type]
+    centred = x - along(total(x, axis) * share, x, axis)
+    return centred / along(sqrt(total(centred * centred, axis) * share + 1e-5), x, axis)
+
+
+def logsumexp(x: Node, axis: int) -> Node:
+    most = total(x, axis, "max")
+    return log(total(exp(x - along(most, x, axis)), axis)) + most
