@@ -49,6 +49,8 @@ class Group:
 
     @property
     def split(self) -> bool:
+        if any(root.op is arg_reduce for root in self.roots):
+            return False  # partial results of chunks would have to keep values beside their indices
         return bool(self.axes) and prod(self.domain) < FEW_ROWS and prod(self.inner) >= LONG_ROW
 
     def depends_on(self, other: Group) -> bool:

@@ -9,145 +9,18 @@ from math import prod
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
-from livegrad.ir.types import Scalar, Tensor, f16, f32, scalar_of
+from livegrad.ir.types import Scalar, f16, f32
 from livegrad.ir.walk import substitute, toposort
-from livegrad.ops.aggregate import members_of
-from livegrad.ops.control import component_shape
-from livegrad.ops.reduction import arg_reduce, reduce
-from livegrad.schedule.expression import Expressions, NotAligned
-from livegrad.schedule.fuse import Group, is_reducing, space_of
+from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Kernel, Level, Port, Source, Stage, Target, Whole
 from livegrad.schedule.plan import Buffer, KernelStep, View
-from livegrad.schedule.roots import map_result, roots_below
-from livegrad.schedule.views import Affine, Index
+from livegrad.schedule.views import Affine
+from livegrad.schedule.work import KernelBuilder, Work, is_row_level, point_index, row_index
 
 CHUNK = 1 << 14  # elements that one thread folds before partial results are combined; fixed, so results are too
 SCRATCH_BYTES = 1 << 18
 SCRATCH_COST = 8.0
 NewBuffer = Callable[..., Buffer]  # (name, element, shape, lifetime)
-
-
-def dimension_of(group: Group) -> dict[int, int]:
-    """The kernel dimension of each axis of the group's shape: kept axes first, then the reduced ones."""
-    return {axis: place for place, axis in enumerate((*group.kept_axes, *(group.axes or ())))}
-
-
-def point_index(group: Group) -> tuple[Index, ...]:
-    """The index of the group's own point into a tensor of its whole shape."""
-    places = dimension_of(group)
-    return tuple(Affine(places[axis], 0, 1) for axis in range(len(group.shape)))
-
-
-def row_index(group: Group) -> tuple[Index, ...]:
-    return tuple(Affine(place, 0, 1) for place in range(len(group.domain)))
-
-
-def is_row_level(root: Node, group: Group) -> bool:
-    """Whether a root of a reducing group is computed once a row."""
-    return (
-        bool(group.axes) and not is_reducing(root) and space_of(root)[0] == group.domain and group.domain != group.shape
-    )
-
-
-@dataclass
-class Work:
-    """What a root contributes: scalars to be stored or folded at each point (or row)."""
-
-    root: Node
-    values: list[Node]
-    reduce: str | None
-
-
-@dataclass
-class KernelBuilder:
-    """Builds the stages of one group. The trial of a root (`can_hold`) uses the same code as the final build."""
-
-    group: Group
-    stored: Mapping[Node, Buffer]
-    expressions: Expressions = field(init=False)
-    rows: list[Scalar] = field(default_factory=list)
-    row_slots: dict[Node, list[int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        outside = {node: buffer for node, buffer in self.stored.items() if node not in self.group.roots}
-        self.expressions = Expressions(outside, len(self.group.domain) + len(self.group.inner))
-
-    def phases(self) -> dict[Node, int]:
-        """In which sweep each root is computed: after every fold that it reads."""
-        members = set(self.group.roots)
-        phases: dict[Node, int] = {}
-        for root in self.group.roots:
-            phase = 0
-            for below in self._members_below(root, members):
-                row = is_reducing(below) or is_row_level(below, self.group)
-                later = row and not is_row_level(root, self.group)
-                phase = max(phase, phases[below] + (1 if later else 0))
-            phases[root] = phase
-        return phases
-
-    def _members_below(self, root: Node, members: set[Node]) -> set[Node]:
-        return roots_below(root, members | set(self.expressions.stored)) & members
-
-    def work_of(self, root: Node) -> Work:
-        """The scalar expressions of a root at the group's point."""
-        group, expressions = self.group, self.expressions
-        index = row_index(group) if is_row_level(root, group) else point_index(group)
-        if root.op in (reduce, arg_reduce):
-            return Work(root, [expressions.element(root.operands[0], index)], root.attribute("kind"))
-        mapped = map_result(root)
-        if mapped is not None:
-            source, number = mapped
-            shape = component_shape(source.attribute("function").result_types[number])
-            if shape or source.attribute("summed")[number]:
-                value = expressions.map_results(source, index)[number]
-                values = members_of(value) if shape else [value]
-                return Work(root, values, "sum" if source.attribute("summed")[number] else None)
-        if not isinstance(root.type, Tensor):
-            return Work(root, _scalars(expressions.scalar(root)), None)
-        return Work(root, [expressions.element(root, index)], None)
-
-    def keep(self, work: Work) -> None:
-        """Makes a root's values available to the rest of the row."""
-        slots = []
-        for value in work.values:
-            slots.append(len(self.rows))
-            self.rows.append(_row_type(work, value))
-        self.row_slots[work.root] = slots
-        if isinstance(work.root.type, Tensor):
-            self.expressions.rows[work.root] = (row_index(self.group), slots[0])
-        else:
-            self.expressions.keep_scalar(work.root, slots, [self.rows[slot] for slot in slots])
-
-
-def _row_type(work: Work, value: Node) -> Scalar:
-    if work.reduce in ("argmax", "argmin"):
-        scalar = scalar_of(work.root.type)
-    else:
-        scalar = scalar_of(value.type)
-    assert scalar is not None
-    return scalar
-
-
-def _scalars(value: Node) -> list[Node]:
-    return [value] if isinstance(value.type, Scalar) else members_of(value)
-
-
-def can_hold(root: Node, group: Group, stored: Mapping[Node, Buffer]) -> bool:
-    """Whether the group can compute the root with what it has at its points."""
-    _, axes = space_of(root)
-    trial = Group("fused", group.shape, group.axes if group.axes is not None else axes, [*group.roots, root])
-    try:
-        builder = KernelBuilder(trial, stored)
-        for member in trial.roots:
-            work = builder.work_of(member)
-            if is_reducing(member) or is_row_level(member, trial):
-                builder.keep(work)
-    except NotAligned:
-        return False
-    return True
-
-
-# --- the kernel ------------------------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -55,6 +55,9 @@ class Buffer:
             step *= extent
         return tuple(reversed(strides))
 
+    def __hash__(self) -> int:
+        return self.number  # one plan's buffers have numbers of their own; views of one share its number
+
     def __str__(self) -> str:
         return f"b{self.number}:{self.name}"
 
@@ -151,8 +154,9 @@ class Plan:
 
     @property
     def bytes_moved(self) -> int:
-        """What the steps read and write if each touches each of its buffers once."""
-        return sum(b.bytes for step in self.steps for b in (*dict.fromkeys(step.inputs), *step.results))
+        """What the steps read and write if each touches each of its buffers once; scratch stays in the cache."""
+        touched = [b for step in self.steps for b in (*dict.fromkeys(step.inputs), *step.results)]
+        return sum(buffer.bytes for buffer in touched if buffer.lifetime != "region")
 
     def __str__(self) -> str:
         lines = [
@@ -160,11 +164,24 @@ class Plan:
             f"peak {self.arena_bytes} bytes of {self.naive_bytes} without reuse"
         ]
         for number, step in enumerate(self.steps):
-            host = isinstance(step, HostStep)
-            reads = ", ".join(map(str, dict.fromkeys(step.operands if host else step.inputs)))
-            writes = str(step.result) if host else ", ".join(map(str, step.results))
+            reads, writes = ", ".join(map(str, reads_of(step))), ", ".join(map(str, writes_of(step)))
             lines.append(f"  {number}: {_describe(step)}({reads}) -> {writes}")
         return "\n".join(lines)
+
+
+def reads_of(step: Step) -> tuple[Slot, ...]:
+    """What a step reads of what others wrote: buffers and objects, not its own scratch."""
+    slots = step.operands if isinstance(step, HostStep) else step.inputs
+    return tuple(slot for slot in dict.fromkeys(slots) if not _is_scratch(slot))
+
+
+def writes_of(step: Step) -> tuple[Slot, ...]:
+    """What a step writes for others to read."""
+    return (step.result,) if isinstance(step, HostStep) else tuple(b for b in step.results if not _is_scratch(b))
+
+
+def _is_scratch(slot: Slot) -> bool:
+    return isinstance(slot, Buffer) and slot.lifetime == "region"
 
 
 def _describe(step: Step) -> str:

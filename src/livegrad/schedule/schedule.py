@@ -11,13 +11,14 @@ from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
 from livegrad.schedule.allocate import allocate
 from livegrad.schedule.fuse import Group, group_roots, read_outside, shared_between
-from livegrad.schedule.kernels import NewBuffer, build_steps, can_hold
+from livegrad.schedule.kernels import NewBuffer, build_steps
 from livegrad.schedule.maps import prepare_maps
 from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step
 from livegrad.schedule.roots import Roots, find_roots, is_storable
 from livegrad.schedule.signature import flatten_signature
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.verify import verify_plan
+from livegrad.schedule.work import can_hold
 
 _ROUNDS = 4
 

@@ -11,9 +11,10 @@ from livegrad.ops.elementwise import maximum, minimum
 from livegrad.ops.reduction import cumulative
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Port, Scan, Stage
-from livegrad.schedule.kernels import KernelBuilder, NewBuffer, OpenStage, StepBuilder, Work, point_index
+from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
 from livegrad.schedule.plan import Buffer, KernelStep, View
 from livegrad.schedule.roots import sizes
+from livegrad.schedule.work import KernelBuilder, Work, point_index
 
 
 def build_scan(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> KernelStep:

@@ -6,11 +6,10 @@ The scheduler calls `verify_plan` on every plan that it makes; it takes time in 
 from __future__ import annotations
 
 from bisect import bisect, insort
-from collections.abc import Iterable
 
 from livegrad.diagnostics import VerifyError
 from livegrad.schedule.allocate import live_ranges
-from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, Slot, Step, View
+from livegrad.schedule.plan import Buffer, KernelStep, Plan, Slot, View, reads_of, writes_of
 
 
 def verify_plan(plan: Plan) -> None:
@@ -26,11 +25,11 @@ def verify_plan(plan: Plan) -> None:
 def _verify_order(plan: Plan) -> None:
     written = {_owner(slot) for slot in plan.arguments}
     for number, step in enumerate(plan.steps):
-        results = {_owner(slot) for slot in _results(step)}
-        for slot in _inputs(step):
+        results = {_owner(slot) for slot in writes_of(step)}
+        for slot in reads_of(step):
             if _owner(slot) not in written:
                 raise VerifyError(f"step {number} of plan `{plan.name}` reads {slot} before it is written")
-        both = results.intersection(map(_owner, _inputs(step)))
+        both = results.intersection(map(_owner, reads_of(step)))
         if both:
             raise VerifyError(f"step {number} of plan `{plan.name}` reads and writes {min(map(str, both))}")
         written |= results
@@ -41,19 +40,6 @@ def _verify_order(plan: Plan) -> None:
 
 def _owner(slot: Slot) -> Slot:
     return slot.base if isinstance(slot, Buffer) else slot
-
-
-def _inputs(step: Step) -> Iterable[Slot]:
-    """What a step reads of what others wrote; scratch is its own."""
-    if isinstance(step, HostStep):
-        return step.operands
-    return [buffer for buffer in step.inputs if buffer.lifetime != "region"]
-
-
-def _results(step: Step) -> Iterable[Slot]:
-    if isinstance(step, HostStep):
-        return (step.result,)
-    return [buffer for buffer in step.results if buffer.lifetime != "region"]
 
 
 # --- views -----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from livegrad.schedule.plan import KernelStep
 # An item of work should take some tens of microseconds: long enough to hide handing it out, short enough to share.
 _ITEM_COST = 4_000_000.0
 _LEAST_BLOCK, _MOST_BLOCK = 1024, 1 << 16
+_LARGE_KERNEL = 1000  # nodes
 
 
 @dataclass(frozen=True)
@@ -105,18 +106,19 @@ def _remove(sizes: list[int], strides: list[list[int]], offset: int, position: i
 def lane_count(kernel: Kernel, vector_bytes: int) -> int:
     """Some registers' worth of the widest number in the kernel: enough independent work to hide latencies.
 
-    Measured on a 316-op function with 59 calls of math functions: 36, 48 and 64 Mpoints/s with one, two and four
-    registers; without such calls two are best, for four spill.
+    Measured: a 316-op function with 59 calls of math functions runs at 36, 48 and 64 Mpoints/s with one, two and four
+    registers; a 310-op one without at 214 and 248 with one and two, and four spill; at 3,010 ops one is as fast as two
+    (everything spills) and compiles in less than half the time.
     """
     widest = max((byte_size(scalar) for scalar in _scalars(kernel)), default=4)
-    registers = 4 if _is_mostly_math(kernel) else 2
-    return max(4, min(64, registers * vector_bytes // widest))
+    return max(4, min(64, _registers(kernel) * vector_bytes // widest))
 
 
-def _is_mostly_math(kernel: Kernel) -> bool:
+def _registers(kernel: Kernel) -> int:
     every = [node for function in _functions(kernel) for node in nodes_of(function)]
     math = sum(node.op.cost for node in every if (node.op.llvm or {}).get("float", "").startswith("math:"))
-    return math > 0.5 * sum(node.op.cost for node in every)
+    mostly_math = math > 0.5 * sum(node.op.cost for node in every)
+    return (2 if mostly_math else 1) if len(every) > _LARGE_KERNEL else (4 if mostly_math else 2)
 
 
 def _functions(kernel: Kernel) -> list[Function]:

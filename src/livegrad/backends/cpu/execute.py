@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.kernels import ALIGNMENT, loaded, make_recipe
 from livegrad.backends.cpu.memory_pool import aligned_memory, result_maker
 from livegrad.backends.cpu.native.compiler import NativeFunction
@@ -35,6 +36,7 @@ class CompiledPlan:
         self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
         self._natives = list(natives)
         self._lock = threading.Lock()
+        renew_lock_after_fork(self, "_lock")
         self._arena = aligned_memory(recipe.arena_bytes)
         self._cells = {a.number: np.zeros((), a.element.dtype) for a in recipe.arguments if a.shape == ()}
         self._slots = plan.arguments if plan is not None else recipe.arguments
@@ -172,9 +174,13 @@ class _KernelCall:
         self._invoke = invoker().invoke_interruptible if kernel.interruptible else invoker().invoke
 
     def run(self, values: Mapping[Any, Any]) -> None:
-        interrupted = self._invoke(*self._arguments)
-        if self._interruptible and interrupted:
-            raise KeyboardInterrupt
+        try:
+            interrupted = self._invoke(*self._arguments)
+            if self._interruptible and interrupted:
+                raise KeyboardInterrupt
+        except BaseException:
+            self.status[()] = _CLEAN  # a check that failed before the interrupt is no business of the next run
+            raise
         if self._sites and self.status != _CLEAN:
             word = int(self.status)
             self.status[()] = _CLEAN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.backends.cpu.execute import CompiledPlan
+from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
 from livegrad.backends.reference import bind_sizes as learn_sizes
@@ -44,6 +46,7 @@ class CpuFunction:
         self._plain = not any(leaf_types(type) != [type] for type in function.result_types)
         self._plans: OrderedDict[tuple[tuple[str, int], ...], CompiledPlan] = OrderedDict()
         self._lock = threading.RLock()
+        renew_lock_after_fork(self, "_lock", threading.RLock)
         self._fixed = not any(_symbolic(type) for type in self._leaves)
         self._expected = [_dense_form(type) for type in self._leaves]
         self._fixed_plan: CompiledPlan | None = None  # the only plan, when no size is symbolic
@@ -166,6 +169,7 @@ def _accept(argument: Any, type: Type, sizes: dict[str, int]) -> Any:
 
 _functions: OrderedDict[Function, CpuFunction] = OrderedDict()
 _functions_lock = threading.Lock()
+renew_lock_after_fork(sys.modules[__name__], "_functions_lock")
 
 
 def compile_function(function: Function) -> CpuFunction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from livegrad.backends.cpu.bind import Bound, bind
 from livegrad.backends.cpu.emit.frame import Layout
 from livegrad.backends.cpu.emit.kernel import KernelText, emit_kernel
+from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.math_library import MathRequest, math_imports
 from livegrad.backends.cpu.native.compiler import (
     NativeFunction,
@@ -43,6 +45,7 @@ class CompiledKernel:
 _kernels: OrderedDict[tuple[Any, ...], CompiledKernel] = OrderedDict()
 _loaded: OrderedDict[bytes, NativeFunction] = OrderedDict()
 _lock = threading.Lock()
+renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 
 def compiled(kernel: Kernel, layout: Layout) -> CompiledKernel:

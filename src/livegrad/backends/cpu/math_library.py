@@ -5,10 +5,12 @@ Kernels declare what they call; `math_imports` gives the addresses. Compiling th
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable
 
 from livegrad.backends.cpu.emit.values import llvm_type
+from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.native.compiler import NativeFunction, compile_kernel, host_target
 from livegrad.backends.cpu.vector_math import MATH_FUNCTIONS, math_function_name, math_functions
 from livegrad.ir.types import SCALARS
@@ -17,6 +19,7 @@ MathRequest = tuple[str, str, int]  # function, element, lanes
 
 _compiled: dict[MathRequest, NativeFunction] = {}
 _lock = threading.Lock()
+renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 
 def math_declaration(request: MathRequest) -> str:

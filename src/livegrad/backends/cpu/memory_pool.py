@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.ir.types import Scalar
 
 _SMALL = 1 << 18  # below this the allocator of the C library keeps memory itself
@@ -46,6 +47,7 @@ class MemoryPool:
         self._most_kept = most_kept
         # Re-entrant: a garbage collection inside the pool may drop an array of the pool.
         self._lock = threading.RLock()
+        renew_lock_after_fork(self, "_lock", threading.RLock)
 
     def array(self, element: Scalar, shape: tuple[int, ...], size: int) -> np.ndarray[Any, Any]:
         """An array of `size` bytes, not initialised."""

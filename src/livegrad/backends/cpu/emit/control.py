@@ -9,6 +9,7 @@ from livegrad.backends.cpu.emit import traces
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.uniformity import carried_variation, varying_results, while_variation
 from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, literal_text, llvm_type, registers_of
+from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i64
 from livegrad.ir.walk import attribute_functions, nodes_of
@@ -17,6 +18,8 @@ EmitFunction = Callable[[Assembler, Function, Sequence[Value]], list[Value]]
 
 # Branches cheaper than this are computed for all lanes: a jump costs about as much.
 _CHEAP_BRANCH = 40.0
+# A loop of a known number of trips that takes less work than this ends soon enough without looking for Ctrl-C.
+_SHORT_LOOP = 10_000.0
 
 
 def _register(value: Value) -> Register:
@@ -66,6 +69,22 @@ def branch_cost(function: Function) -> float:
         total += node.op.cost + sum(map(branch_cost, inner))
         if node.op.name in ("for_loop", "while_loop") or node.op.name.startswith("trace"):
             total += 1000.0
+    return total
+
+
+def loop_work(node: Node, trips: int) -> float:
+    """A rough cost of a `for_loop` of so many trips in additions, loops inside it by their own trips."""
+    return trips * _work(node.attribute("body"))
+
+
+@lru_cache(maxsize=4096)
+def _work(function: Function) -> float:
+    total = 0.0
+    for node in nodes_of(function):
+        if node.op.name == "for_loop" and node.operands[0].op is constant_op:
+            total += loop_work(node, node.operands[0].attribute("value"))
+        else:
+            total += node.op.cost + sum(map(_work, attribute_functions(node)))
     return total
 
 
@@ -204,7 +223,7 @@ def emit_for_loop(asm: Assembler, node: Node, operands: list[Value], emit: EmitF
     most = trips if trips.uniform else _most_trips(asm, trips)
     loop = _Loop(asm, start)
     again = asm.apply("icmp slt", bool_, loop.count, most)
-    again = _poll(asm, again) if not trips.literal else again
+    again = _poll(asm, again) if not trips.literal or loop_work(node, int(trips.text)) > _SHORT_LOOP else again
     asm.branch(again, loop.body, loop.done)
     asm.begin(loop.body)
     index = loop.count

@@ -97,7 +97,7 @@ class _Emitter(Stages):
 
         def group(position: Register, carried: list[Register]) -> list[Register]:
             self.domain_index = [*outer, position]
-            element = asm.apply("add", i64, asm.apply("mul", i64, line, length), position)
+            element = position if not outer else asm.apply("add", i64, asm.apply("mul", i64, line, length), position)
             self._row(element, (position, stop))
             return []
 

@@ -158,9 +158,13 @@ class Stages(Accesses):
         asm = self.asm
         along = self.layout.direction == "along"
         mask = self._lane_mask(tail) if tail is not None and asm.lanes > 1 and self._needs_mask(stage) else None
+        row = asm.element_index
+        if along and self.masked:
+            asm.element_index = self._operand_element(indices)
         with asm.under(mask if self.masked else None):
             arguments = self._arguments(stage, indices, tail, True)
             results = emit_function(asm, stage.body, arguments)
+        asm.element_index = row
         following: list[Register] = []
         stores = []
         supply = iter(state)
@@ -172,6 +176,16 @@ class Stages(Accesses):
             following += self._folded(target, value, indices, mask if along else None, supply)
         self._store(stores, indices, tail, True)
         return following
+
+    def _operand_element(self, indices: list[Register]) -> Register:
+        """The element of what is folded, counted over rows and inner points: where a failed check lies."""
+        outer = 1 if self.kernel.split else 0  # the last domain dimension numbers chunks
+        rows = list(zip(self.domain_index, self.extents, strict=True))[: len(self.extents) - outer]
+        linear: Register | None = None
+        for index, extent in [*rows, *zip(indices, self.inner, strict=True)]:
+            scaled = None if linear is None else self.asm.apply("mul", i64, linear, extent)
+            linear = index if scaled is None else self.asm.apply("add", i64, scaled, index)
+        return self.asm.constant(0, i64) if linear is None else linear
 
     def _needs_mask(self, stage: Stage) -> bool:
         folds = any(target.reduce is not None for target in stage.targets)

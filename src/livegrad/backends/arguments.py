@@ -1,0 +1,195 @@
+"""Arguments from Python as values of a parameter's type. What fits is taken; anything else is refused, never changed.
+
+The rule is that of literals: truth values may stand for integers, integers for floats, floats for complex numbers, and
+a float may be rounded, but nothing is cut off, wrapped round or made infinite. Arrays for tensors have their very type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.node import Function
+from livegrad.ir.types import Array, Dimension, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, components
+
+_RANK = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
+_RANK_OF_NUMPY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+_C_CONTIGUOUS_AND_ALIGNED = 0x101  # of `flags.num`
+
+
+def is_dense(array: np.ndarray[Any, Any]) -> bool:
+    """Whether native code can use the array's memory as it is."""
+    return array.flags.num & _C_CONTIGUOUS_AND_ALIGNED == _C_CONTIGUOUS_AND_ALIGNED
+
+
+def _refuse(place: str, expected: str, found: str, help: str | None = None) -> NoReturn:
+    raise UsageError(f"{place} does not fit", where=caller_origin(), expected=expected, found=found, help=help)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def named_leaves(function: Function, arguments: Sequence[Any]) -> Iterator[tuple[Any, Type, str]]:
+    """The scalars, vectors, matrices and tensors in the arguments, each with its type and what to call it."""
+    if len(arguments) != len(function.parameters):
+        raise UsageError(
+            f"`{function.name}` takes {len(function.parameters)} arguments",
+            where=caller_origin(),
+            found=str(len(arguments)),
+        )
+    for index, (value, type) in enumerate(zip(arguments, function.parameter_types, strict=True)):
+        yield from _leaves(value, type, f"argument {index} of `{function.name}`")
+
+
+def _leaves(value: Any, type: Type, place: str) -> Iterator[tuple[Any, Type, str]]:
+    if not isinstance(type, Struct | Tuple | Array):
+        yield value, type, place
+        return
+    names = [name for name, _ in type.fields] if isinstance(type, Struct) else None
+    if names is not None and isinstance(value, Mapping):
+        if set(value) != set(names):
+            _refuse(place, f"{type} with {', '.join(names)}", f"keys {', '.join(map(str, value))}")
+        value = [value[name] for name in names]
+    parts = components(type)
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str | bytes) or len(value) != len(parts):
+        found = (
+            f"{len(value)} members" if isinstance(value, Sequence | np.ndarray) and np.ndim(value) else _shown(value)
+        )
+        _refuse(place, f"{type}, {len(parts)} members", found)
+    for index, (part, own) in enumerate(zip(value, parts, strict=True)):
+        yield from _leaves(part, own, f"member `{names[index] if names else index}` of {place}")
+
+
+# --- scalars ---------------------------------------------------------------------------------------------------------
+
+
+def scalar_range(type: Scalar) -> tuple[float, float] | tuple[int, int]:
+    """The numbers that a scalar holds without becoming infinite or wrapping round."""
+    if type.kind in ("signed", "unsigned"):
+        limits = np.iinfo(type.dtype)
+        return int(limits.min), int(limits.max)
+    most = float(np.finfo(type.dtype).max)
+    return -most, most
+
+
+def scalar_argument(argument: Any, type: Scalar, place: str) -> Any:
+    """A number that can be stored as `type`."""
+    kind = type.kind
+    if isinstance(argument, float | int) and kind in ("float", "signed", "unsigned"):
+        low, high = scalar_range(type)
+        if low <= argument <= high and (kind == "float" or not isinstance(argument, float)):
+            return argument
+    if type.kind != "float" and isinstance(argument, int) and not -(1 << 63) <= argument < 1 << 64:
+        _refuse(place, _with_range(type), _shown(argument))
+    try:
+        value = np.asarray(float(argument) if kind == "float" and isinstance(argument, int) else argument)
+    except (ValueError, TypeError, OverflowError):
+        _refuse(place, str(type), _shown(argument))
+    if value.ndim:
+        _refuse(place, str(type), f"shape {value.shape}")
+    return _converted(value, type, place, _shown(argument))[()]
+
+
+def _with_range(type: Scalar) -> str:
+    return f"{type}, from {np.iinfo(type.dtype).min} to {np.iinfo(type.dtype).max}"
+
+
+def _converted(array: np.ndarray[Any, Any], element: Scalar, place: str, found: str) -> np.ndarray[Any, Any]:
+    """The array in the element's own type, when every number in it fits."""
+    rank, wanted = _RANK_OF_NUMPY.get(array.dtype.kind), _RANK[element.kind]
+    if rank is None or rank > wanted or (wanted == 0 and rank):
+        _refuse(place, str(element), found if array.ndim == 0 else f"an array of {array.dtype}")
+    with np.errstate(all="ignore"):
+        result = array.astype(element.dtype, copy=False)
+    if wanted == 1:
+        wrong = result != array
+    elif wanted > 1:
+        wrong = np.isinf(result) & ~np.isinf(array)
+    else:
+        return result
+    if wrong.any():
+        text = f"a {element} that is not infinite" if wanted > 1 else _with_range(element)
+        _refuse(place, text, _shown(array[wrong].reshape(-1)[0].item()))
+    return result
+
+
+# --- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def array_argument(argument: Any, type: Tensor | Vector | Matrix, place: str) -> np.ndarray[Any, Any]:
+    """A dense array of the parameter's element; for vectors and matrices also of its shape."""
+    array = argument if isinstance(argument, np.ndarray) else _from_sequence(argument, type, place)
+    if isinstance(array, np.ma.MaskedArray):
+        _refuse(place, str(type), "a masked array", "give what is masked a value with .filled(value)")
+    if isinstance(type, Tensor):
+        if array.dtype != type.element.dtype:
+            help = f"convert it with .astype({type.element.dtype.name!r})"
+            _refuse(place, str(type), f"an array of {array.dtype}", help)
+    else:
+        shape = (type.size,) if isinstance(type, Vector) else (type.rows, type.columns)
+        array = _converted(array, type.element, place, _shown(argument))
+        if array.shape != shape:
+            _refuse(place, str(type), f"shape {array.shape}")
+    return array if is_dense(array) else array.copy(order="C")
+
+
+def _from_sequence(argument: Any, type: Tensor | Vector | Matrix, place: str) -> np.ndarray[Any, Any]:
+    try:
+        array = np.asarray(argument)
+    except (ValueError, TypeError, OverflowError) as error:
+        _refuse(place, str(type), _shown(argument), str(error).partition(". ")[0])
+    if not array.size:
+        return array.astype(type.element.dtype)
+    if array.dtype.kind not in _RANK_OF_NUMPY:
+        _refuse(place, str(type), _shown(argument))
+    return _converted(array, type.element, place, _shown(argument))
+
+
+# --- symbolic sizes --------------------------------------------------------------------------------------------------
+
+
+def learn_sizes(tensors: Sequence[tuple[Tensor, tuple[int, ...], str]]) -> dict[str, int]:
+    """The symbolic sizes from types beside actual shapes; every shape is then compared with what they make it."""
+    sizes: dict[str, int] = {}
+    for type, shape, place in tensors:
+        if len(shape) != type.rank:
+            _refuse(place, str(type), f"shape {shape}")
+        for size, actual in zip(type.shape, shape, strict=True):
+            if isinstance(size, Dimension) and len(size.terms) == 1 and size.terms[0][1] == 1:
+                names = size.terms[0][0]
+                if len(names) == 1:
+                    sizes.setdefault(names[0], actual)
+    for type, shape, _ in tensors:
+        for size, actual in zip(type.shape, shape, strict=True):
+            _solve(size, actual, sizes)
+    for type, shape, place in tensors:
+        _compare_shape(type, shape, sizes, place)
+    return sizes
+
+
+def _solve(size: int | Dimension, actual: int, sizes: dict[str, int]) -> None:
+    """Learns n from a size such as 2*n + 1, when n stands nowhere by itself."""
+    if not isinstance(size, Dimension) or size.symbols <= sizes.keys() or len(size.symbols) != 1:
+        return
+    terms = dict(size.terms)
+    rest = terms.pop((), 0)
+    ((names, factor),) = terms.items() if len(terms) == 1 else [((), 1)]
+    if len(names) == 1 and (actual - rest) % factor == 0 and (actual - rest) // factor >= 0:
+        sizes[names[0]] = (actual - rest) // factor
+
+
+def _compare_shape(type: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], place: str) -> None:
+    for size, actual in zip(type.shape, shape, strict=True):
+        symbols = size.symbols if isinstance(size, Dimension) else frozenset()
+        if not symbols <= sizes.keys():
+            _refuse(place, f"a {type} whose sizes are whole numbers", f"shape {shape}")
+        wanted = size.evaluate(sizes) if isinstance(size, Dimension) else size
+        if wanted != actual:
+            known = sorted({name for s in type.shape if isinstance(s, Dimension) for name in s.symbols} & sizes.keys())
+            bound = ", ".join(f"{name} = {sizes[name]}" for name in known)
+            _refuse(place, f"{type} with {bound}" if known else str(type), f"shape {shape}")
