@@ -105,6 +105,12 @@ def test_an_infinite_slope_is_not_taken_in_tensors_and_vectors() -> None:
     np.testing.assert_array_equal(evaluate(vjp(trace(near, Vector(f64, 2))), np.zeros(2), 1.0), [0.0, 1.0])
 
 
+@pytest.mark.parametrize("op", [max, maximum], ids=str)
+def test_an_infinite_slope_of_the_lesser_operand_is_not_taken(op: Any) -> None:
+    assert gradient(trace(lambda x, y: op(sqrt(x), y), f64, f64), 0.0, 1.0) == (0.0, 1.0)
+    assert gradient(trace(lambda x, y: op(y, sqrt(x)), f64, f64), 0.0, 1.0) == (0.0, 1.0)
+
+
 def test_detach_has_no_derivative() -> None:
     assert gradient(trace(lambda x: detach(x) * x, f64), 3.0) == (3.0,)
 

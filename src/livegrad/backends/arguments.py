@@ -7,6 +7,7 @@ a float may be rounded, but nothing is cut off, wrapped round or made infinite. 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -56,11 +57,11 @@ def _leaves(value: Any, type: Type, place: str) -> Iterator[tuple[Any, Type, str
             _refuse(place, f"{type} with {', '.join(names)}", f"keys {', '.join(map(str, value))}")
         value = [value[name] for name in names]
     parts = components(type)
-    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str | bytes) or len(value) != len(parts):
-        found = (
-            f"{len(value)} members" if isinstance(value, Sequence | np.ndarray) and np.ndim(value) else _shown(value)
-        )
-        _refuse(place, f"{type}, {len(parts)} members", found)
+    sized = isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    if not sized or isinstance(value, str | bytes):
+        _refuse(place, str(type), _shown(value))
+    if len(value) != len(parts):
+        _refuse(place, f"the {len(parts)} members of {type}", str(len(value)))
     for index, (part, own) in enumerate(zip(value, parts, strict=True)):
         yield from _leaves(part, own, f"member `{names[index] if names else index}` of {place}")
 
@@ -68,6 +69,7 @@ def _leaves(value: Any, type: Type, place: str) -> Iterator[tuple[Any, Type, str
 # --- scalars ---------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)
 def scalar_range(type: Scalar) -> tuple[float, float] | tuple[int, int]:
     """The numbers that a scalar holds without becoming infinite or wrapping round."""
     if type.kind in ("signed", "unsigned"):
@@ -80,6 +82,8 @@ def scalar_range(type: Scalar) -> tuple[float, float] | tuple[int, int]:
 def scalar_argument(argument: Any, type: Scalar, place: str) -> Any:
     """A number that can be stored as `type`."""
     kind = type.kind
+    if isinstance(argument, np.generic) and argument.dtype == type.dtype:
+        return argument
     if isinstance(argument, float | int) and kind in ("float", "signed", "unsigned"):
         low, high = scalar_range(type)
         if low <= argument <= high and (kind == "float" or not isinstance(argument, float)):
@@ -101,6 +105,8 @@ def _with_range(type: Scalar) -> str:
 
 def _converted(array: np.ndarray[Any, Any], element: Scalar, place: str, found: str) -> np.ndarray[Any, Any]:
     """The array in the element's own type, when every number in it fits."""
+    if array.dtype == element.dtype:
+        return array
     rank, wanted = _RANK_OF_NUMPY.get(array.dtype.kind), _RANK[element.kind]
     if rank is None or rank > wanted or (wanted == 0 and rank):
         _refuse(place, str(element), found if array.ndim == 0 else f"an array of {array.dtype}")
@@ -113,7 +119,7 @@ def _converted(array: np.ndarray[Any, Any], element: Scalar, place: str, found: 
     else:
         return result
     if wrong.any():
-        text = f"a {element} that is not infinite" if wanted > 1 else _with_range(element)
+        text = f"a finite {element}" if wanted > 1 else _with_range(element)
         _refuse(place, text, _shown(array[wrong].reshape(-1)[0].item()))
     return result
 

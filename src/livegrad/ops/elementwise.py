@@ -360,14 +360,19 @@ select = Op(
 
 
 def _extremum_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
-    """The derivative of the operand that was taken; at a tie, half of each."""
-    if da is None and db is None:
-        return None
+    """The derivative of the operand that was taken; at a tie, half of each.
+
+    A choice for each operand by itself, so that reverse mode never multiplies what was not taken by zero.
+    """
     a, b = y.operands
-    first, second = or_zero(da, y.type), or_zero(db, y.type)
+    tie = equal(a, b)
     # Asked as `min` and `max` ask: a NaN is never taken from the second operand.
-    replaced = less(b, a) if y.op in (min, minimum) else greater(b, a)
-    return select(equal(a, b), (first + second) * 0.5, select(replaced, second, first))
+    second = less(b, a) if y.op in (min, minimum) else greater(b, a)
+    share = select(tie, filled(0.5, y.type), filled(1.0, y.type))
+    return add_tangents(
+        None if da is None else select(second, zero(da.type), share * da),
+        None if db is None else select(second | tie, share * db, zero(db.type)),
+    )
 
 
 def _extremum(name: str, function: Any, relation: str, code: str, expand: Any = None) -> Op:

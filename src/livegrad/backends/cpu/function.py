@@ -11,20 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument, scalar_range
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
-from livegrad.backends.reference import bind_sizes as learn_sizes
-from livegrad.diagnostics import UsageError
 from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function, Module
-from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.pipeline import run_pipeline
 from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.schedule import schedule
-from livegrad.schedule.signature import assemble_value, flatten_value, leaf_types
+from livegrad.schedule.signature import assemble_value, leaf_types
 
 _MOST_FUNCTIONS = 512
 
@@ -49,19 +48,17 @@ class CpuFunction:
         renew_lock_after_fork(self, "_lock", threading.RLock)
         self._fixed = not any(_symbolic(type) for type in self._leaves)
         self._expected = [_dense_form(type) for type in self._leaves]
-        self._fixed_plan: CompiledPlan | None = None  # the only plan, when no size is symbolic
+        self._by_shapes: dict[tuple[Any, ...], CompiledPlan] = {}  # those of the plans for arguments used as they are
 
     def __call__(self, *arguments: Any) -> Any:
-        leaves = self._flat(arguments) if self._apart else arguments
-        if len(leaves) != len(self._leaves):
-            raise UsageError(
-                f"`{self.function.name}` takes {len(self.function.parameters)} arguments", found=str(len(arguments))
-            )
-        plan = self._fixed_plan
-        if plan is None or not self._are_dense(leaves):
-            sizes: dict[str, int] = {}
-            leaves = [_accept(leaf, type, sizes) for leaf, type in zip(leaves, self._leaves, strict=True)]
+        leaves: Sequence[Any] = arguments
+        shapes = None if self._apart else self._dense_shapes(arguments)
+        plan = None if shapes is None else self._by_shapes.get(shapes)
+        if plan is None:
+            leaves, sizes = self._accept(arguments)
             plan = self.plan(sizes)
+            if shapes is not None:
+                self._remember(shapes, plan)
         results = plan.run(leaves)
         if self._plain:
             return results[0] if self._single else tuple(results)
@@ -69,21 +66,44 @@ class CpuFunction:
         values = tuple(assemble_value(supply, type) for type in self.function.result_types)
         return values[0] if self._single else values
 
-    def _are_dense(self, leaves: Sequence[Any]) -> bool:
-        """Whether all arguments can be used as they are; looks at nothing twice, for it is on every call's way."""
-        for leaf, (dtype, shape) in zip(leaves, self._expected, strict=True):
-            if shape is None:
-                if not isinstance(leaf, float | int):
-                    return False
-            elif (
-                type(leaf) is not np.ndarray or leaf.dtype is not dtype or leaf.shape != shape or not leaf.flags.carray
-            ):
-                return False
-        return True
+    def _dense_shapes(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The shapes of symbolic size when all arguments can be used as they are, else None.
 
-    def _flat(self, arguments: Sequence[Any]) -> list[Any]:
-        types = self.function.parameter_types
-        return [leaf for value, type in zip(arguments, types, strict=True) for leaf in flatten_value(value, type)]
+        Looks at nothing twice, for it is on every call's way.
+        """
+        if len(leaves) != len(self._expected):
+            return None
+        shapes = []
+        for leaf, (dtype, shape, number, low, high) in zip(leaves, self._expected, strict=True):
+            if number is not None:
+                if type(leaf) is not number or not low <= leaf <= high:
+                    return None
+            elif type(leaf) is not np.ndarray or leaf.dtype is not dtype or not leaf.flags.carray:
+                return None
+            elif shape is None:
+                shapes.append(leaf.shape)
+            elif leaf.shape != shape:
+                return None
+        return tuple(shapes)
+
+    def _remember(self, shapes: tuple[Any, ...], plan: CompiledPlan) -> None:
+        if len(self._by_shapes) >= _MOST_FUNCTIONS:
+            self._by_shapes.clear()
+        self._by_shapes[shapes] = plan
+
+    def _accept(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
+        """The arguments' leaves as kernels take them, and the sizes that they have."""
+        leaves: list[Any] = []
+        tensors: list[tuple[Tensor, tuple[int, ...], str]] = []
+        for leaf, own, place in named_leaves(self.function, arguments):
+            if isinstance(own, Scalar):
+                leaf = scalar_argument(leaf, own, place)
+            elif isinstance(own, Tensor | Vector | Matrix):
+                leaf = array_argument(leaf, own, place)
+                if isinstance(own, Tensor):
+                    tensors.append((own, leaf.shape, place))
+            leaves.append(leaf)
+        return leaves, learn_sizes(tensors)
 
     def plan(self, sizes: dict[str, int] | None = None) -> CompiledPlan:
         """The compiled plan for these sizes: from memory, from the disk cache, or made now."""
@@ -96,8 +116,6 @@ class CpuFunction:
                 self._plans[key] = self._load(dict(key)) or self._make(dict(key))
                 while len(self._plans) > _MOST_FUNCTIONS:
                     self._plans.popitem(last=False)
-            if self._fixed:
-                self._fixed_plan = self._plans[key]
             return self._plans[key]
 
     @cached_property
@@ -127,44 +145,30 @@ class CpuFunction:
         """Drops the plans, with their code and memory; the next call makes them anew."""
         with self._lock:
             self._plans.clear()
-            self._fixed_plan = None
+            self._by_shapes.clear()
 
 
-def _dense_form(type: Type) -> tuple[Any, tuple[int, ...] | None]:
-    """The dtype and shape of an argument that needs no conversion; a scalar has no shape."""
-    if isinstance(type, Tensor) and not _symbolic(type):
-        return type.element.dtype, type.shape  # type: ignore[return-value]
-    if isinstance(type, Scalar) and type.kind == "float":
-        return type.dtype, None
-    return None, ()
+# How an argument looks that needs no conversion: the dtype and shape of an array (None: of symbolic size), or the class
+# and range of a number.
+_DenseForm = tuple[Any, tuple[int, ...] | None, type | None, float, float]
+
+
+def _dense_form(type: Type) -> _DenseForm:
+    match type:
+        case Tensor(element=element, shape=shape):
+            return element.dtype, None if _symbolic(type) else shape, None, 0, 0  # type: ignore[return-value]
+        case Vector(element=element, size=size):
+            return element.dtype, (size,), None, 0, 0
+        case Matrix(element=element, rows=rows, columns=columns):
+            return element.dtype, (rows, columns), None, 0, 0
+        case Scalar(kind="float" | "signed" | "unsigned"):
+            low, high = scalar_range(type)
+            return type.dtype, None, float if type.kind == "float" else int, low, high
+    return None, (), None, 0, 0
 
 
 def _symbolic(type: Type) -> bool:
     return isinstance(type, Tensor) and not all(isinstance(size, int) for size in type.shape)
-
-
-def _accept(argument: Any, type: Type, sizes: dict[str, int]) -> Any:
-    """An argument as kernels take it: a dense array of the parameter's own type and shape."""
-    if isinstance(type, Scalar):
-        if isinstance(argument, float | int) or np.ndim(argument) == 0:
-            return argument
-        raise UsageError("an argument of the wrong shape", expected=str(type), found=f"shape {np.shape(argument)}")
-    if isinstance(type, Trace):
-        return argument
-    assert isinstance(type, Tensor | Vector | Matrix)
-    element = type.element
-    array = argument if isinstance(argument, np.ndarray) else np.asarray(argument, element.dtype)
-    if isinstance(type, Tensor):
-        if array.dtype != element.dtype:
-            raise UsageError("an argument of the wrong type", expected=str(type), found=f"an array of {array.dtype}")
-        if array.shape != type.shape:
-            learn_sizes(type.shape, array.shape, sizes, type)
-    else:
-        shape = (type.size,) if isinstance(type, Vector) else (type.rows, type.columns)
-        array = array.astype(element.dtype, copy=False)
-        if array.shape != shape:
-            raise UsageError("an argument of the wrong shape", expected=str(type), found=f"shape {array.shape}")
-    return np.require(array, requirements=["C", "A"])
 
 
 _functions: OrderedDict[Function, CpuFunction] = OrderedDict()
