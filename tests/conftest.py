@@ -1,16 +1,26 @@
 """Options, markers and fixtures for every test.
 
 `--update-ir` rewrites golden files, `--no-skips` makes a skipped test a failure, and tests marked `gpu` are
-skipped, with the reason, on a machine without a CUDA device."""
+skipped, with the reason, on a machine without a CUDA device.
 
+Compiled code is cached in a directory of the session, which the workers of pytest-xdist share: tests never touch the
+user's own cache."""
+
+import atexit
 import ctypes
 import functools
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the directory
+    os.environ["LIVEGRAD_CACHE_DIR"] = tempfile.mkdtemp(prefix="livegrad-tests-")
+    atexit.register(shutil.rmtree, os.environ["LIVEGRAD_CACHE_DIR"], ignore_errors=True)
 
 settings.register_profile("local", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)

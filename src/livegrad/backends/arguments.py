@@ -114,10 +114,10 @@ def _converted(array: np.ndarray[Any, Any], element: Scalar, place: str, found: 
         result = array.astype(element.dtype, copy=False)
     if wanted == 1:
         wrong = result != array
-    elif wanted > 1:
-        wrong = np.isinf(result) & ~np.isinf(array)
-    else:
+    elif wanted == 0 or np.isfinite(result).all():
         return result
+    else:
+        wrong = np.isinf(result) & ~np.isinf(array)
     if wrong.any():
         text = f"a finite {element}" if wanted > 1 else _with_range(element)
         _refuse(place, text, _shown(array[wrong].reshape(-1)[0].item()))

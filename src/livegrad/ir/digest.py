@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from livegrad.diagnostics import Place
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Dimension, Type
 from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions
@@ -19,12 +20,14 @@ def function_digest(function: Function) -> bytes | None:
     if known is None:
         digests: dict[Function, bytes | None] = {}
         for inner in reachable_functions([function]):
-            digests[inner] = _digest(inner, digests)
+            digests[inner] = _digest(inner, digests, function.places)
         known = function.__dict__["_digest"] = (digests[function],)
     return known[0]
 
 
-def _digest(function: Function, inner: dict[Function, bytes | None]) -> bytes | None:
+def _digest(
+    function: Function, inner: dict[Function, bytes | None], places: dict[Node, tuple[Place, ...]]
+) -> bytes | None:
     numbers: dict[Node, int] = {}
     parts: list[str] = [function.name]
     for number, node in enumerate(nodes_of(function)):
@@ -39,7 +42,8 @@ def _digest(function: Function, inner: dict[Function, bytes | None]) -> bytes | 
             text.append(encoded)
         if node.op.checked:
             # A failing check names its place, so the place is part of what the code does.
-            text.append(str(node.origin and (node.origin.file, node.origin.line, node.origin.column)))
+            found = places.get(node, node.origins)
+            text.append(str([(place.file, place.line, place.column) for place in found[:1]]))
         parts.append(" ".join(text))
     parts.append(" ".join(map(str, function.parameter_types)))
     parts.append(" ".join(str(numbers[result]) for result in function.results))

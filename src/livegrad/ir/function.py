@@ -9,7 +9,7 @@ from livegrad.diagnostics import UsageError, VerifyError, caller_origin
 from livegrad.ir.leaves import input_node, input_op, parameter, parameter_op
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Type
-from livegrad.ir.walk import rewrite, substitute, toposort
+from livegrad.ir.walk import attribute_functions, exchange, keep, rewrite, substitute, toposort
 
 
 def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) -> Function:
@@ -22,8 +22,14 @@ def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) ->
                 where=node.origin,
                 help="pass it as an operand and give the function a parameter for it",
             )
-    mapping = dict(zip(inputs, parameters, strict=True))
-    return Function(name, parameters, substitute(results, mapping))
+    exchanged = exchange(results, keep, dict(zip(inputs, parameters, strict=True)))
+    function = Function(name, parameters, tuple(exchanged[result] for result in results))
+    for old, new in exchanged.items():
+        if old.origins and new.op is not parameter_op:
+            function.places[new] = function.places.get(new, ()) + old.origins
+        for inner in attribute_functions(old):
+            function.places.update(inner.places)
+    return function
 
 
 def trace(callable: Callable[..., Any], *types: Type, name: str | None = None) -> Function:

@@ -173,6 +173,7 @@ def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, A
     """The one node with this op, operands and attributes; attributes come sorted by name."""
     key = (op, *map(id, operands), _attribute_key(attributes)) if attributes else (op, *map(id, operands))
     origins = _ambient.origins
+    rewriting = origins is not None
     if origins is None:
         origins = caller_origins()
     entry = _table.get(key)
@@ -180,8 +181,20 @@ def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, A
     if node is None:
         node = _insert(key, _fresh(op, operands, attributes, origins))
     if origins and node.origins is not origins:
-        add_origins(node, origins)
+        # A pass at work on a function puts that function's places before those of others that share the node.
+        add_origins(node, origins, first=rewriting)
+    if attributes and node.attributes is not attributes:
+        _refresh_places(node.attributes, attributes)
     return node
+
+
+def _refresh_places(known: Attribute, fresh: Attribute) -> None:
+    """Equal functions are one attribute; it learns the places of the one that was written last."""
+    if isinstance(known, tuple):
+        for old, new in zip(known, fresh, strict=True):
+            _refresh_places(old, new)
+    elif isinstance(known, Function) and known is not fresh:
+        known.places.update(fresh.places)
 
 
 def _fresh(op: Op, operands: tuple[Node, ...], attributes: Any, origins: tuple[Place, ...]) -> Node:
@@ -208,14 +221,13 @@ def _insert(key: tuple[Any, ...], fresh: Node) -> Node:
         return fresh
 
 
-def add_origins(node: Node, origins: tuple[Place, ...]) -> None:
-    """Records more places that a node stands for; the first eight are kept."""
+def add_origins(node: Node, origins: tuple[Place, ...], *, first: bool = False) -> None:
+    """Records more places that a node stands for, after those it has or before them; eight are kept."""
     known = node.origins
-    if known is origins or len(known) >= _MOST_ORIGINS:
+    if known is origins or (known[: len(origins)] == origins if first else len(known) >= _MOST_ORIGINS):
         return
-    new = tuple(place for place in origins if place not in known)
-    if new:
-        node.origins = (known + new)[:_MOST_ORIGINS]
+    front, back = (origins, known) if first else (known, origins)
+    node.origins = (front + tuple(place for place in back if place not in front))[:_MOST_ORIGINS]
 
 
 class originating_from:
@@ -266,6 +278,14 @@ class Function:
     name: str
     parameters: tuple[Node, ...]
     results: tuple[Node, ...]
+
+    @cached_property
+    def places(self) -> dict[Node, tuple[Place, ...]]:
+        """Where this function's nodes (and those of functions inside) were written; no part of its identity.
+
+        A node may be shared with other functions, and so tell of other places: this table tells them apart.
+        """
+        return {}
 
     @cached_property
     def _key(self) -> tuple[tuple[Node, ...], tuple[Node, ...]]:

@@ -59,6 +59,14 @@ def rewrite(
     `given` maps nodes to what stands for them from the start; the walk does not look below those.
     """
     roots = tuple(roots)
+    done = exchange(roots, rule, given)
+    return tuple(done[root] for root in roots)
+
+
+def exchange(
+    roots: Iterable[Node], rule: Callable[[Node], Node | None], given: dict[Node, Node] | None = None
+) -> dict[Node, Node]:
+    """What `rewrite` puts in place of every node."""
     done: dict[Node, Node] = {} if given is None else dict(given)
     with originating_from(()) as places:
         for node in toposort(roots, stop=done.__contains__):
@@ -71,7 +79,7 @@ def rewrite(
                 add_origins(replaced, node.origins)
                 rebuilt = replaced
             done[node] = rebuilt
-    return tuple(done[root] for root in roots)
+    return done
 
 
 def _over(node: Node, done: dict[Node, Node]) -> Node:
@@ -84,11 +92,19 @@ def _over(node: Node, done: dict[Node, Node]) -> Node:
 
 def substitute(roots: Iterable[Node], given: dict[Node, Node]) -> tuple[Node, ...]:
     """The roots with nodes exchanged."""
-    return rewrite(roots, _keep, given)
+    return rewrite(roots, keep, given)
 
 
-def _keep(node: Node) -> None:
+def keep(node: Node) -> None:
+    """The rule that changes nothing."""
     return None
+
+
+def restore_places(function: Function) -> None:
+    """Makes the nodes of a function, and of those inside it, stand for the places where this function has them."""
+    for inner in reachable_functions([function]):
+        for node, places in inner.places.items():
+            add_origins(node, places, first=True)
 
 
 def attribute_functions(node: Node) -> Iterator[Function]:

@@ -171,21 +171,23 @@ def _symbolic(type: Type) -> bool:
     return isinstance(type, Tensor) and not all(isinstance(size, int) for size in type.shape)
 
 
-_functions: OrderedDict[Function, CpuFunction] = OrderedDict()
+# Equal functions that were written at different lines are kept apart if they may have to name their line.
+_functions: OrderedDict[tuple[Any, ...], CpuFunction] = OrderedDict()
 _functions_lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_functions_lock")
 
 
 def compile_function(function: Function) -> CpuFunction:
     """The compiled form of a function, kept for as long as it is among those used last."""
+    key = (function, tuple(places for node, places in function.places.items() if node.op.checked))
     with _functions_lock:
-        found = _functions.get(function)
+        found = _functions.get(key)
         if found is None:
-            found = _functions[function] = CpuFunction(function)
+            found = _functions[key] = CpuFunction(function)
             while len(_functions) > _MOST_FUNCTIONS:
                 _functions.popitem(last=False)
         else:
-            _functions.move_to_end(function)
+            _functions.move_to_end(key)
         return found
 
 

@@ -7,7 +7,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from livegrad.backends.cpu.bind import Bound, bind
@@ -69,7 +68,6 @@ def compiled(kernel: Kernel, layout: Layout) -> CompiledKernel:
     return made
 
 
-@lru_cache(maxsize=4096)
 def _check_places(function: Function) -> tuple[Place | None, ...]:
     every = [node for inner in reachable_functions([function]) for node in nodes_of(inner)]
     return tuple(node.origin for node in every if node.op.checked)

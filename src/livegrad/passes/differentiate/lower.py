@@ -9,18 +9,21 @@ from functools import cache
 
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.walk import reachable_functions
 from livegrad.ops.aggregate import make_tuple
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.passes.differentiate.tangents import pack_results, result_nodes
-from livegrad.passes.functions import rewrite_functions
+from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.passes.optimize_outputs import optimize_outputs
 
 
 def differentiate(module: Module) -> Module:
     """The module with every derivative that it asks for written out."""
+    if not uses_any(reachable_functions(module.functions), {fwd_diff, bwd_diff}):
+        return module
     forward, backward = (cache(lambda function, derive=derive: derive(_trimmed(function))) for derive in (jvp, vjp))
 
     def lower(node: Node) -> Node | None:

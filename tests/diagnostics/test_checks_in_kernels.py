@@ -1,0 +1,399 @@
+"""Checks inside native code: what is said, at which element, and where in the user's program.
+
+Expressions hold odd constants, because a node that is equal to one of another test stands for both lines.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad import ops
+from livegrad.backends.cpu.function import CpuFunction
+
+N, M = lg.Dimension.symbol("size_of_checks"), lg.Dimension.symbol("size_of_table")
+TABLE = np.arange(10, dtype=np.float32)
+
+
+def _place(text: str) -> str:
+    """Where `text` first stands in this file, as errors write it."""
+    before = Path(__file__).read_text(encoding="utf-8").partition(text)[0]
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    return f"{Path(__file__).name}:{line}:{column}"
+
+
+def _failure(compiled: Callable[..., Any], *arguments: Any) -> str:
+    with pytest.raises(lg.KernelCheckError) as raised:
+        compiled(*arguments)
+    return str(raised.value)
+
+
+def _over(function: Callable[..., Any], *types: Any, lifted: tuple[bool, ...] | None = None) -> CpuFunction:
+    return lg.compile(lg.map_over(lg.trace(function, *types), lifted, size="size_of_checks"))
+
+
+def _look_up(table: lg.Node, index: lg.Node) -> lg.Node:
+    return ops.lookup(table, index) + 17.25
+
+
+LOOK_UP = lg.compile(lg.trace(_look_up, lg.Tensor(lg.f32, (M,)), lg.Tensor(lg.i64, (N,))))
+
+
+def _indices(*bad: int, size: int = 1000, value: int = 10) -> Any:
+    indices = np.zeros(size, np.int64)
+    indices[list(bad)] = value
+    return indices
+
+
+# --- what is said ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [10, -1, 2**40, -(2**63)])
+def test_an_index_out_of_range_names_element_and_line(wrong: int) -> None:
+    place = _place("ops.lookup(table, index) + 17.25")
+    said = _failure(LOOK_UP, TABLE, _indices(7, value=wrong, size=20))
+    assert said == f"index out of range for axis 0, at element 7 ({place})"
+
+
+def test_an_index_is_checked_along_each_axis() -> None:
+    def pick(table: lg.Node, i: lg.Node, j: lg.Node) -> lg.Node:
+        return ops.lookup(table, i, j) - 19.5
+
+    compiled = _over(pick, lg.Tensor(lg.f32, (4, 6)), lg.i32, lg.i32, lifted=(False, True, True))
+    table = np.arange(24, dtype=np.float32).reshape(4, 6)
+    rows, columns = np.array([0, 3, 2, 1], np.int32), np.array([0, 5, 6, -1], np.int32)
+    place = _place("ops.lookup(table, i, j) - 19.5")
+    assert _failure(compiled, table, rows, columns) == f"index out of range for axis 1, at element 2 ({place})"
+    assert compiled(table, rows[:2], columns[:2]).tolist() == [-19.5, 3.5]
+
+
+@pytest.mark.parametrize("element", [lg.i8, lg.i16, lg.i64, lg.u8, lg.u32], ids=str)
+def test_integer_division_by_zero_names_element_and_line(element: Any) -> None:
+    divide = _over(lambda a, b: (a + 31) // b, element, element)
+    modulo = _over(lambda a, b: (a + 37) % b, element, element)
+    ones = np.ones(100, element.dtype)
+    zero_at_41 = ones.copy()
+    zero_at_41[41:43] = 0
+    assert _failure(divide, ones, zero_at_41) == (
+        f"integer division by zero, at element 41 ({_place('(a + 31) // b')})"
+    )
+    assert _failure(modulo, ones, zero_at_41) == f"integer division by zero, at element 41 ({_place('(a + 37) % b')})"
+    assert divide(ones, ones).tolist() == [32] * 100
+
+
+def test_the_lowest_integer_divided_by_minus_one_wraps_and_raises_nothing() -> None:
+    divide = _over(lambda a, b: ((a + 5) // b, (a + 5) % b), lg.i32, lg.i32)
+    quotient, rest = divide(np.full(5, -(2**31) - 5 + 2**32, np.int64).astype(np.int32), np.full(5, -1, np.int32))
+    assert (quotient.tolist(), rest.tolist()) == ([-(2**31)] * 5, [0] * 5)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 2.0**31, -(2.0**31) - 2**9, 1e30])
+def test_a_float_that_no_integer_holds_is_refused_by_a_cast(wrong: float) -> None:
+    compiled = _over(lambda x: ops.cast(x * 1.0000001, type=lg.i32), lg.f32)
+    values = np.full(50, 3.75, np.float32)
+    assert compiled(values).tolist() == [3] * 50
+    values[33] = wrong
+    place = _place("ops.cast(x * 1.0000001, type=lg.i32)")
+    assert _failure(compiled, values) == f"a value that no i32 can hold, at element 33 ({place})"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "good", "bad"),
+    [
+        (lg.f64, lg.i64, [2.0**63 - 1024, -(2.0**63)], [2.0**63, -(2.0**63) - 2048]),
+        (lg.f64, lg.u64, [2.0**64 - 2048, -0.99], [2.0**64, -1.0]),
+        (lg.f32, lg.i8, [127.99, -128.99], [128.0, -129.0]),
+        (lg.f32, lg.u8, [255.99, -0.5], [256.0, -1.0]),
+        (lg.f16, lg.i16, [32752.0, -32768.0], [32768.0, np.inf]),
+        (lg.f64, lg.u32, [2.0**32 - 0.5], [2.0**32]),
+    ],
+    ids=str,
+)
+def test_casts_take_every_float_that_truncates_into_range_and_no_other(
+    source: Any, target: Any, good: list[float], bad: list[float]
+) -> None:
+    compiled = _over(lambda x: ops.cast(ops.copysign(x, x), type=target), source)
+    values = np.array(good, source.dtype)
+    assert compiled(values).tolist() == [int(value) for value in values.tolist()]
+    for value in bad:
+        said = _failure(compiled, np.array([value], source.dtype))
+        assert said.startswith(f"a value that no {target} can hold, at element 0 (")
+
+
+def test_an_assertion_says_its_own_message() -> None:
+    def root(x: lg.Node) -> lg.Node:
+        return ops.sqrt(ops.check(x, x > 0.3125, message="the radius is too small"))
+
+    compiled = _over(root, lg.f32)
+    values = np.ones(40, np.float32)
+    values[[13, 39]] = 0.25
+    place = _place('ops.check(x, x > 0.3125, message="the radius')
+    assert _failure(compiled, values) == f"the radius is too small, at element 13 ({place})"
+    assert _failure(compiled, np.array([np.nan], np.float32)) == f"the radius is too small, at element 0 ({place})"
+    assert compiled(values[:13]).tolist() == [1.0] * 13
+
+
+def test_a_loop_past_its_limit_says_so_and_one_that_just_ends_does_not() -> None:
+    def count_down(x: lg.Node) -> lg.Node:
+        return ops.make_while_loop(lambda v: v > 0.4375, lambda i, v: v - 1.0, x, limit=10)[0]
+
+    compiled = _over(count_down, lg.f32)
+    values = np.full(100, 10.0, np.float32)
+    assert compiled(values).tolist() == [0.0] * 100
+    values[[71, 72]] = 11.0
+    place = _place("ops.make_while_loop(lambda v: v > 0.4375")
+    assert _failure(compiled, values) == f"the loop ran past its limit of 10, at element 71 ({place})"
+    alone = lg.compile(lg.trace(count_down, lg.f32))
+    assert _failure(alone, 11.0) == f"the loop ran past its limit of 10, at element 0 ({place})"
+    assert alone(10.0) == 0.0
+
+
+@pytest.mark.parametrize("wrong", [2, -1, 2**31 - 1, -(2**31)])
+def test_a_switch_without_such_a_branch_says_so(wrong: int) -> None:
+    def choose(index: lg.Node, x: lg.Node) -> lg.Node:
+        return ops.make_switch(index, [lambda x: x + 0.0625, lambda x: -x], x)
+
+    compiled = _over(choose, lg.i32, lg.f32)
+    selectors = np.array([0, 1, wrong, wrong], np.int32)
+    place = _place("ops.make_switch(index, [lambda x: x + 0.0625")
+    said = _failure(compiled, selectors, np.ones(4, np.float32))
+    assert said == f"switch on a number that has no branch (2 branches), at element 2 ({place})"
+
+
+def test_an_index_into_an_array_value_is_checked() -> None:
+    type = lg.Array(lg.f32, 3)
+
+    def member(x: lg.Node, index: lg.Node) -> lg.Node:
+        return ops.get_at(ops.make(x, x + 0.71875, x * 2.0, type=type), index)
+
+    compiled = _over(member, lg.f32, lg.i32)
+    place = _place("ops.get_at(ops.make(x, x + 0.71875")
+    said = _failure(compiled, np.ones(5, np.float32), np.array([0, 1, 2, 3, -1], np.int32))
+    assert said == f"index out of range for 3 members, at element 3 ({place})"
+
+
+def test_the_error_carries_its_parts() -> None:
+    with pytest.raises(lg.KernelCheckError) as raised:
+        LOOK_UP(TABLE, _indices(3))
+    error = raised.value
+    assert error.code == "check"
+    assert error.what == "index out of range for axis 0, at element 3"
+    assert error.where is not None
+    assert error.where.file == __file__
+    assert error.where.function == "_look_up"
+
+
+# --- at which element ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [(0,), (999,), (500, 999), (31,), (32,), (63, 64)], ids=str)
+def test_the_lowest_failing_element_is_named(bad: tuple[int, ...]) -> None:
+    assert f"at element {bad[0]} " in _failure(LOOK_UP, TABLE, _indices(*bad))
+
+
+def test_the_lowest_element_is_named_when_threads_meet_several() -> None:
+    for _ in range(10):
+        assert "at element 150001 " in _failure(LOOK_UP, TABLE, _indices(150_001, 199_999, 170_000, size=200_003))
+
+
+def test_an_element_of_many_dimensions_is_counted_in_row_major_order() -> None:
+    compiled = lg.compile(lg.trace(_look_up, lg.Tensor(lg.f32, (M,)), lg.Tensor(lg.i64, (30, 7, 11))))
+    indices = np.zeros((30, 7, 11), np.int64)
+    indices[29, 6, 10] = indices[12, 3, 5] = -5
+    assert f"at element {(12 * 7 + 3) * 11 + 5} " in _failure(compiled, TABLE, indices)
+
+
+@pytest.mark.parametrize("shape", [(1_000_003,), (100, 300), (3, 70_001)], ids=str)
+def test_a_check_in_what_is_summed_names_the_element_that_was_to_be_added(shape: tuple[int, ...]) -> None:
+    def total(table: lg.Node, indices: lg.Node) -> lg.Node:
+        return ops.reduce(ops.lookup(table, indices) * 0.90625, kind="sum", axes=(len(shape) - 1,))
+
+    compiled = lg.compile(lg.trace(total, lg.Tensor(lg.f32, (M,)), lg.Tensor(lg.i64, shape)))
+    indices = np.ones(shape, np.int64)
+    np.testing.assert_allclose(compiled(TABLE, indices), np.full(shape[:-1], 0.90625 * shape[-1]), rtol=1e-5)
+    indices.reshape(-1)[[indices.size // 2 + 7, indices.size - 1]] = 10
+    assert f"at element {indices.size // 2 + 7} " in _failure(compiled, TABLE, indices)
+
+
+def test_a_check_in_what_is_summed_down_columns_names_the_column() -> None:
+    def total(table: lg.Node, indices: lg.Node) -> lg.Node:
+        return ops.reduce(ops.lookup(table, indices) * 0.84375, kind="sum", axes=(0,))
+
+    compiled = lg.compile(lg.trace(total, lg.Tensor(lg.f32, (M,)), lg.Tensor(lg.i64, (100, 300))))
+    indices = np.ones((100, 300), np.int64)
+    indices[[7, 90], [200, 299]] = -1
+    assert "at element 200 " in _failure(compiled, TABLE, indices)
+
+
+def test_of_two_checks_at_one_element_the_first_in_the_program_speaks() -> None:
+    def both(x: lg.Node) -> lg.Node:
+        positive = ops.check(x, x > 0.15625, message="first")
+        return ops.check(positive, positive > 1.15625, message="second")
+
+    compiled = _over(both, lg.f32)
+    assert _failure(compiled, np.array([2, 0, 0], np.float32)).startswith("first, at element 1 ")
+    assert _failure(compiled, np.array([2, 1, 0], np.float32)).startswith("second, at element 1 ")
+
+
+# --- only where it is due --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 63, 65, 100, 1025])
+def test_lanes_past_the_end_of_an_array_raise_nothing(size: int) -> None:
+    def delicate(x: lg.Node, d: lg.Node) -> tuple[lg.Node, ...]:
+        positive = ops.check(x, x > 0.21875, message="lanes past the end are zero")
+        return ops.cast(1.0 / positive, type=lg.i32), (d + 13) // d
+
+    compiled = _over(delicate, lg.f32, lg.i32)
+    first, second = compiled(np.ones(size, np.float32), np.ones(size, np.int32))
+    assert (first.tolist(), second.tolist()) == ([1] * size, [14] * size)
+
+
+@pytest.mark.parametrize("cost", ["cheap", "dear"])
+def test_a_branch_that_is_not_taken_raises_nothing(cost: str) -> None:
+    def guarded(table: lg.Node, index: lg.Node) -> lg.Node:
+        def inside(index: lg.Node) -> lg.Node:
+            value = ops.lookup(table, index) + 0.28125
+            for _ in range(0 if cost == "cheap" else 12):
+                value = ops.sin(value)
+            return value
+
+        return ops.make_cond(
+            (index >= 0) & (index < 10),
+            inside,
+            lambda i: ops.cast((i - 3) // (i - 3) + (i - 2) % (i - 3), type=lg.f32),
+            index,
+        )
+
+    compiled = _over(guarded, lg.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
+    indices = np.arange(-40, 60)
+    found = compiled(TABLE, indices)
+    outside = (indices < 0) | (indices >= 10)
+    assert found[outside].tolist() == (1 + (indices[outside] - 2) % (indices[outside] - 3)).astype(np.float32).tolist()
+    assert np.isfinite(found).all()
+
+
+def test_a_branch_of_a_switch_that_is_not_taken_raises_nothing() -> None:
+    def choose(k: lg.Node, x: lg.Node) -> lg.Node:
+        return ops.make_switch(k, [lambda x: x + 29, lambda x: (x + 91) // x, lambda x: (x + 1) % x], x)
+
+    compiled = _over(choose, lg.i32, lg.i64)
+    selectors = np.arange(90, dtype=np.int32) % 3
+    values = np.where(selectors == 0, 0, 7)
+    expected = np.where(selectors == 0, 29, np.where(selectors == 1, 14, 1))
+    assert compiled(selectors, values).tolist() == expected.tolist()
+
+
+def test_lanes_that_have_left_a_loop_raise_nothing() -> None:
+    def walk(table: lg.Node, steps: lg.Node) -> lg.Node:
+        def step(i: lg.Node, position: lg.Node, total: lg.Node) -> tuple[lg.Node, lg.Node]:
+            return position - 1, total + ops.lookup(table, position - 1) * 1.03125
+
+        start = lg.constant(0.0, lg.f32)
+        return ops.make_while_loop(lambda position, total: position > 0, step, steps, start, limit=64)[1]
+
+    compiled = _over(walk, lg.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
+    steps = np.arange(11).repeat(9)[::-1].copy()
+    np.testing.assert_allclose(compiled(TABLE, steps), [1.03125 * sum(range(k)) for k in steps.tolist()], rtol=1e-5)
+    steps[50] = 11
+    assert "index out of range for axis 0, at element 50 " in _failure(compiled, TABLE, steps)
+
+
+def test_checks_inside_nested_loops_know_their_lanes() -> None:
+    def nest(table: lg.Node, outer: lg.Node, inner: lg.Node) -> lg.Node:
+        def row(i: lg.Node, total: lg.Node) -> lg.Node:
+            def column(j: lg.Node, total: lg.Node) -> lg.Node:
+                return total + ops.lookup(table, i * 4 + j) * 1.09375
+
+            return ops.make_for_loop(inner, column, total)[0]
+
+        return ops.make_for_loop(outer, row, lg.constant(0.0, lg.f32))[0]
+
+    compiled = _over(nest, lg.Tensor(lg.f32, (M,)), lg.i64, lg.i64, lifted=(False, True, True))
+    outer, inner = np.tile([0, 1, 2, 3], 20), np.repeat([0, 2, 1, 4, 0], 16)
+    inner[(outer == 3) & (inner > 2)] = 2
+    table = np.arange(10, dtype=np.float32)
+    expected = [
+        sum(table[i * 4 + j] * 1.09375 for i in range(o) for j in range(k)) for o, k in zip(outer, inner, strict=True)
+    ]
+    np.testing.assert_allclose(compiled(table, outer, inner), expected, rtol=1e-5)
+    inner[[47, 79]], outer[[47, 79]] = 3, 3
+    assert "index out of range for axis 0, at element 47 " in _failure(compiled, table, outer, inner)
+
+
+# --- afterwards ------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_failure_the_same_function_works_and_fails_again() -> None:
+    for _ in range(3):
+        assert "at element 5 " in _failure(LOOK_UP, TABLE, _indices(5))
+        assert LOOK_UP(TABLE, _indices()).tolist() == [17.25] * 1000
+        assert "at element 6 " in _failure(LOOK_UP, TABLE, _indices(6))
+
+
+def test_a_failing_run_stops_a_plan_of_several_kernels() -> None:
+    each = lg.trace(lambda x: ops.check(x, x > -1.21875, message="too low"), lg.f32)
+
+    def checked_sums(x: lg.Node) -> tuple[lg.Node, ...]:
+        total = ops.reduce(ops.make_map(each, x), kind="sum", axes=(0,))
+        return total, x - ops.spread_back(total, (N,), (0,))
+
+    compiled = lg.compile(lg.trace(checked_sums, lg.Tensor(lg.f32, (N,))))
+    values = np.zeros(100_003, np.float32)
+    kept = compiled(values)
+    values[70_000] = -2.0
+    assert "too low, at element 70000 " in _failure(compiled, values)
+    assert not np.any(kept[1])
+    assert not np.any(compiled(np.zeros(100_003, np.float32))[1])
+
+
+def test_a_check_whose_value_is_not_needed_is_kept_in_a_loop() -> None:
+    def ignored(x: lg.Node) -> lg.Node:
+        def body(i: lg.Node, v: lg.Node) -> lg.Node:
+            return ops.check(v, x > 0.34375, message="checked at every trip") + 1.0
+
+        return ops.make_for_loop(lg.constant(3, lg.i64), body, x)[0] * 0.0
+
+    compiled = _over(ignored, lg.f32)
+    assert compiled(np.ones(3, np.float32)).tolist() == [0.0] * 3
+    assert _failure(compiled, np.zeros(3, np.float32)).startswith("checked at every trip, at element 0 (")
+
+
+def test_the_derivative_of_a_checked_function_checks_too() -> None:
+    def reciprocal(x: lg.Node) -> lg.Node:
+        return 1.0 / ops.check(x, x > 0.40625, message="division by almost nothing")
+
+    gradient = _over(lambda x, ct: ops.bwd_diff(x, ct, function=lg.trace(reciprocal, lg.f32)), lg.f32, lg.f32)
+    ones = np.ones(9, np.float32)
+    np.testing.assert_allclose(np.ravel(gradient(ones * 2, ones)), [-0.25] * 9)
+    said = _failure(gradient, np.array([1, 0.1], np.float32), ones[:2])
+    assert said == f"division by almost nothing, at element 1 ({_place('ops.check(x, x > 0.40625')})"
+
+
+def test_different_lines_with_different_expressions_report_their_own() -> None:
+    def two_lines(a: lg.Node, b: lg.Node, c: lg.Node) -> lg.Node:
+        first = (a + 43) % b
+        second = (a + 43) % c
+        return first + second
+
+    compiled = _over(two_lines, lg.i64, lg.i64, lg.i64)
+    ones, zeros = np.ones(3, np.int64), np.zeros(3, np.int64)
+    assert _place("(a + 43) % b") in _failure(compiled, ones, zeros, ones)
+    assert _place("(a + 43) % c") in _failure(compiled, ones, ones, zeros)
+
+
+@pytest.mark.xfail(reason="an interned node stands for the line where it was made first, as long as that one lives")
+def test_equal_expressions_on_different_lines_report_their_own() -> None:
+    def here(a: lg.Node, b: lg.Node) -> lg.Node:
+        return (a + 47) % b
+
+    def there(a: lg.Node, b: lg.Node) -> lg.Node:
+        return (a + 47) % (b)
+
+    ones, zeros = np.ones(3, np.int64), np.zeros(3, np.int64)
+    first, second = _over(here, lg.i64, lg.i64), _over(there, lg.i64, lg.i64)
+    assert _place("(a + 47) % b") in _failure(first, ones, zeros)
+    assert _place("(a + 47) % (b)") in _failure(second, ones, zeros)
