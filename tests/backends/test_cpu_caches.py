@@ -67,21 +67,19 @@ def test_a_second_process_compiles_nothing_and_a_changed_function_does(
     assert resized[2] == 1
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied", "foreign"])
-def test_damaged_files_are_ignored_and_rewritten(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _damaged(content: bytes, kind: int) -> bytes:
+    """The content truncated, with one bit flipped, emptied, or that of another program."""
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    return (content[:middle], flipped, b"", b"\x7fELF" + bytes(2000))[kind % 4]
+
+
+def test_damaged_files_are_ignored_and_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = _run(tmp_path, monkeypatch)
     files = _files(tmp_path)
-    for file in files:
-        content = file.read_bytes()
-        middle = len(content) // 2
-        file.write_bytes(
-            {
-                "truncated": content[:middle],
-                "flipped": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
-                "emptied": b"",
-                "foreign": b"\x7fELF" + bytes(2000),
-            }[damage]
-        )
+    assert len(files) >= 4
+    for kind, file in enumerate(files):
+        file.write_bytes(_damaged(file.read_bytes(), kind))
     after = _run(tmp_path, monkeypatch)
     assert (after[0], after[5]) == (first[0], first[5]), "all is compiled again"
     assert after[3] == len(files)
@@ -127,7 +125,9 @@ def _loaded(function: lg.Function, sizes: dict[str, int]) -> CompiledPlan:
     data = default_cache().load(recipe_key(digest, sizes))
     assert data is not None
     forget_kernels()
-    plan = CompiledPlan.from_recipe(decode(data), run_function)
+    recipe = decode(data)
+    assert recipe is not None
+    plan = CompiledPlan.from_recipe(recipe, run_function)
     assert plan is not None
     assert plan.plan is None
     return plan
@@ -216,15 +216,25 @@ def test_a_recipe_whose_code_is_gone_is_made_anew(cache: ObjectCache) -> None:
     assert compiler.stats().compiled > before
 
 
-def test_the_name_of_a_function_and_its_place_do_not_matter_but_constants_do(cache: ObjectCache) -> None:
+def test_types_and_the_bits_of_constants_are_part_of_the_key(cache: ObjectCache) -> None:
     def keys(*functions: lg.Function) -> set[bytes | None]:
         return {function_digest(function) for function in functions}
 
     zero, minus_zero = (lg.trace(lambda x, c=c: x + c, lg.f32) for c in (0.0, -0.0))
     assert len(keys(zero, minus_zero)) == 2
     assert len(keys(lg.trace(lambda x: x + 1, lg.i32), lg.trace(lambda x: x + 1, lg.i64))) == 2
-    same = [lg.trace(lambda x: x * 1.3125, lg.f32, name="one"), lg.trace(lambda x: x * 1.3125, lg.f32, name="one")]
-    assert len(keys(*same)) == 1
+    assert len(keys(*(lg.trace(lambda x: x * 1.3125, lg.f32, name="one") for _ in range(2)))) == 1
+
+
+@pytest.mark.parametrize("payload", [b"", b"not json", b"[]", b"[[{}], [], [], 0, []]", b"\xff\xfe"], ids=repr)
+def test_a_recipe_that_cannot_be_read_is_made_anew(payload: bytes, cache: ObjectCache) -> None:
+    function = lg.trace(lambda x: x * 1.5625, lg.Tensor(lg.f32, (10,)))
+    digest = function_digest(function)
+    assert digest is not None
+    key = recipe_key(digest, {})
+    cache.store(key, payload)
+    assert CpuFunction(function)(np.ones(10, np.float32)).tolist() == [1.5625] * 10
+    assert cache.load(key) not in (None, payload)
 
 
 def test_a_kernel_that_does_not_compile_leaves_nothing_behind(cache: ObjectCache) -> None:

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, dataclass_transform
 
 import numpy as np
@@ -375,11 +376,13 @@ def inner_types(type: Type) -> Iterator[Type]:
             pending.extend(components(current))
 
 
+@lru_cache(maxsize=4096)
 def is_differentiable(type: Type) -> bool:
     """Whether a value of this type can carry a derivative."""
     return any(isinstance(inner, Scalar) and inner.kind in ("float", "complex") for inner in inner_types(type))
 
 
+@lru_cache(maxsize=4096)
 def differential_of(type: Type) -> Type:
     """The type of a tangent or cotangent of a value of `type`.
 

@@ -22,6 +22,8 @@ FEW_ROWS = 64
 LONG_ROW = 1 << 16
 # A value that several kernels need is computed again in each when it costs less than this, and stored otherwise.
 CHEAP_AGAIN = 6.0
+# Roots join a group while the kernel stays below this many nodes: code should compile in about a second.
+MOST_JOINED = 4000
 
 
 @dataclass(eq=False)
@@ -34,6 +36,7 @@ class Group:
     roots: list[Node] = field(default_factory=list)
     needs: set[Group] = field(default_factory=set)
     leaves: set[Node] = field(default_factory=set)
+    size: int = 0  # nodes in the expressions of the roots
 
     @property
     def kept_axes(self) -> tuple[int, ...]:
@@ -104,7 +107,10 @@ def group_roots(roots: Roots, aligned: Aligned) -> list[Group]:
     groups: list[Group] = []
     for root, kind in roots.items():
         needs = {group_of[node] for node in roots_below(root, roots)}
-        group = _joinable(root, needs, groups, aligned) if kind == "fused" else None
+        own = toposort(root.operands, stop=roots.__contains__)
+        leaves = {n for n in own if n in roots or (n.op is parameter_op and isinstance(n.type, Tensor))}
+        joins = Joining(root, needs, leaves, len(own), aligned)
+        group = joins.group_among(groups) if kind == "fused" else None
         if group is None:
             shape, axes = space_of(root)
             group = Group(kind, shape, axes)
@@ -113,41 +119,43 @@ def group_roots(roots: Roots, aligned: Aligned) -> list[Group]:
             group.axes = space_of(root)[1]
         group.roots.append(root)
         group.needs |= needs - {group}
-        group.leaves |= _leaves_of(root, roots)
+        group.leaves |= leaves
+        group.size += len(own)
         group_of[root] = group
     return _in_order(groups)
 
 
-def _leaves_of(root: Node, roots: Roots) -> set[Node]:
-    order = toposort(root.operands, stop=roots.__contains__)
-    return {node for node in order if node in roots or (node.op is parameter_op and isinstance(node.type, Tensor))}
+@dataclass(frozen=True)
+class Joining:
+    """A root in search of a group: what it needs, the tensors it reads, the size of its expression."""
 
+    root: Node
+    needs: set[Group]
+    leaves: set[Node]
+    size: int
+    aligned: Aligned
 
-def _joinable(root: Node, needs: set[Group], groups: list[Group], aligned: Aligned) -> Group | None:
-    for group in reversed(groups):
-        if group.kind != "fused" or not _fits(root, group, needs) or not aligned(root, group):
-            continue
-        if all(other is group or not other.depends_on(group) for other in needs):
-            return group
-    return None
+    def group_among(self, groups: list[Group]) -> Group | None:
+        for group in reversed(groups):
+            if group.kind != "fused" or group.size + self.size > MOST_JOINED or not self._fits(group):
+                continue
+            ends_in_circle = any(other is not group and other.depends_on(group) for other in self.needs)
+            if not ends_in_circle and self.aligned(self.root, group):
+                return group
+        return None
 
-
-def _fits(root: Node, group: Group, needs: set[Group]) -> bool:
-    shape, axes = space_of(root)
-    depends = group in needs
-    if isinstance(root.type, Tensor | Scalar) and not is_reducing(root) and shape != group.shape:
-        # A value for each row, computed from what the row was reduced to.
-        return depends and bool(group.axes) and shape == group.domain and not group.split
-    if shape != group.shape or (axes is not None and group.axes is not None and axes != group.axes):
-        return False
-    if not depends:
-        return bool(shape) and _shares_input(root, group)
-    becomes = Group("fused", shape, group.axes if group.axes is not None else axes)
-    return not becomes.split or not any(is_reducing(member) for member in group.roots)
-
-
-def _shares_input(root: Node, group: Group) -> bool:
-    return any(node in group.leaves for node in toposort(root.operands) if isinstance(node.type, Tensor))
+    def _fits(self, group: Group) -> bool:
+        shape, axes = space_of(self.root)
+        depends = group in self.needs
+        if isinstance(self.root.type, Tensor | Scalar) and not is_reducing(self.root) and shape != group.shape:
+            # A value for each row, computed from what the row was reduced to.
+            return depends and bool(group.axes) and shape == group.domain and not group.split
+        if shape != group.shape or (axes is not None and group.axes is not None and axes != group.axes):
+            return False
+        if not depends:
+            return bool(shape) and not self.leaves.isdisjoint(group.leaves)
+        becomes = Group("fused", shape, group.axes if group.axes is not None else axes)
+        return not becomes.split or not any(is_reducing(member) for member in group.roots)
 
 
 def _in_order(groups: list[Group]) -> list[Group]:

@@ -26,6 +26,9 @@ CONTROL = (call, cond, switch, for_loop, while_loop)
 _MOVES = ("broadcast", "permute", "slice", "flip", "reshape", "iota")
 
 
+MOST_DEPTH = 2000
+
+
 def find_roots(function: Function, also: Iterable[Node] = ()) -> Roots:
     """The nodes that are stored, `also` among them.
 
@@ -46,6 +49,19 @@ def find_roots(function: Function, also: Iterable[Node] = ()) -> Roots:
         if kind is not None:
             kinds[node] = kind
     return dict(reversed(kinds.items()))
+
+
+def long_chain_cuts(function: Function) -> set[Node]:
+    """Where very deep expressions are cut: code for a chain of any length is compiled in pieces (that are alike)."""
+    depths: dict[Node, int] = {}
+    cuts: set[Node] = set()
+    for node in nodes_of(function):
+        depth = 1 + max((depths[operand] for operand in node.operands), default=0)
+        if depth > MOST_DEPTH and is_storable(node.type) and node.op is not parameter_op:
+            cuts.add(node)
+            depth = 0
+        depths[node] = depth
+    return cuts
 
 
 def _forced_kinds(order: Iterable[Node]) -> dict[Node, GroupKind | None]:
@@ -143,15 +159,18 @@ def sizes(node: Node) -> tuple[int, ...]:
     return shape_of(node.type)  # type: ignore[return-value]
 
 
+@lru_cache(maxsize=4096)
 def is_storable(type: Type) -> bool:
     """Whether an array holds a value of this type; any other goes from host step to host step as an object."""
     return isinstance(type, Scalar | Vector | Matrix | Tensor)
 
 
+@lru_cache(maxsize=4096)
 def holds_tensor(type: Type) -> bool:
     return any(isinstance(inner, Tensor) for inner in inner_types(type))
 
 
+@lru_cache(maxsize=4096)
 def _holds_complex(type: Type) -> bool:
     return any(isinstance(inner, Scalar) and inner.kind == "complex" for inner in inner_types(type))
 

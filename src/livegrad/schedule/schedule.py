@@ -14,7 +14,7 @@ from livegrad.schedule.fuse import Group, group_roots, read_outside, shared_betw
 from livegrad.schedule.kernels import NewBuffer, build_steps
 from livegrad.schedule.maps import prepare_maps
 from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step
-from livegrad.schedule.roots import Roots, find_roots, is_storable
+from livegrad.schedule.roots import Roots, find_roots, is_storable, long_chain_cuts
 from livegrad.schedule.signature import flatten_signature
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.verify import verify_plan
@@ -104,7 +104,7 @@ class _Scheduler:
 
     def _groups(self) -> tuple[list[Group], Roots]:
         """Groups of roots; a dear value that several groups need becomes a root, and they are formed anew."""
-        also: set[Node] = set()
+        also = long_chain_cuts(self.function)
         for _ in range(_ROUNDS):
             roots, groups = self._grouped(also)
             more = shared_between(groups, roots) - also

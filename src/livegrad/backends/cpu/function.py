@@ -139,7 +139,8 @@ class CpuFunction:
         """The plan as an earlier process left it."""
         digest = function_digest(self.function)
         data = None if digest is None else default_cache().load(recipe_key(digest, sizes))
-        return None if data is None else CompiledPlan.from_recipe(decode(data), run_function)
+        recipe = None if data is None else decode(data)
+        return None if recipe is None else CompiledPlan.from_recipe(recipe, run_function)
 
     def forget_plans(self) -> None:
         """Drops the plans, with their code and memory; the next call makes them anew."""

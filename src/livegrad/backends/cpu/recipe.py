@@ -117,16 +117,19 @@ def _place(site: Site) -> list[Any] | None:
     return None if place is None else [place.file, place.line, place.column, place.function]
 
 
-def decode(data: bytes) -> Recipe:
-    """The recipe from JSON."""
-    kernels, arguments, results, arena_bytes, scratch = json.loads(data)
-    return Recipe(
-        tuple(_decode_kernel(kernel) for kernel in kernels),
-        _decode_arrays(arguments),
-        _decode_arrays(results),
-        arena_bytes,
-        tuple(scratch),
-    )
+def decode(data: bytes) -> Recipe | None:
+    """The recipe from JSON; None when this is none."""
+    try:
+        kernels, arguments, results, arena_bytes, scratch = json.loads(data)
+        return Recipe(
+            tuple(_decode_kernel(kernel) for kernel in kernels),
+            _decode_arrays(arguments),
+            _decode_arrays(results),
+            arena_bytes,
+            tuple(scratch),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _decode_kernel(kernel: Mapping[str, Any]) -> KernelRecipe:
