@@ -114,8 +114,6 @@ def test_kernels_compile_for_other_machines(program: str, target: str) -> None:
 @pytest.fixture(params=[16, 32, 64], ids=lambda size: f"{size} bytes")
 def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Kernels made for vectors of another size, and none from disk, which has those of this machine's size."""
-    if request.param > host_target().vector_bytes:
-        pytest.skip(f"this processor has vectors of {host_target().vector_bytes} bytes")
     narrowed = replace(host_target(), vector_bytes=request.param)
     for module in (kernels, math_library):
         monkeypatch.setattr(module, "host_target", lambda: narrowed)
@@ -129,8 +127,9 @@ def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_vectors_of_any_size_give_the_same_values(program: str, narrow: int) -> None:
     function, _, arguments = PROGRAMS[program]
-    found = CpuFunction(function)(*arguments)
-    expected = lg.evaluate(function, *arguments)
+    run = CpuFunction(function)
+    found = run(*arguments)
+    expected = lg.evaluate(run.lowered, *arguments)  # lowered: the reference knows no derivatives
     pairs = zip(*(value if isinstance(value, tuple) else (value,) for value in (found, expected)), strict=True)
     for one, other in pairs:
         np.testing.assert_allclose(

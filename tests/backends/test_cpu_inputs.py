@@ -211,7 +211,7 @@ def test_numbers_that_do_not_fit_are_refused(type: Any, given: Any, said: str) -
         ),
         (
             lg.Tensor(lg.f32, (N,)),
-            np.ma.array(np.ones(2, np.float32), mask=[0, 1]),
+            np.ma.array(np.ones(2, np.float32), mask=[False, True]),
             "expected tensor<f32, [n]>, found a masked array; give what is masked a value with .filled(value)",
         ),
         (lg.Tensor(lg.f32, (2,)), [1e300, 2], "expected a finite f32, found 1e+300"),

@@ -120,7 +120,7 @@ def test_many_kernels_in_one_plan() -> None:
 
 def test_many_sizes_in_a_row() -> None:
     compiled = lg.compile(lg.trace(lambda x: ops.reduce(x, kind="sum", axes=(0,)), lg.Tensor(lg.i64, (N,))))
-    for size in range(0, 140):
+    for size in range(140):
         assert compiled(np.arange(size)) == size * (size - 1) // 2
 
 

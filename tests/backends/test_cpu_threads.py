@@ -116,17 +116,42 @@ def test_a_failed_check_is_raised_on_the_thread_whose_values_failed() -> None:
     _together(work)
 
 
-def test_results_stay_right_while_the_number_of_threads_changes() -> None:
-    def softmax(x: lg.Node) -> lg.Node:
-        weights = ops.exp(x - ops.spread_back(ops.reduce(x, kind="max", axes=(1,)), (40, 3000), (1,)))
-        return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), (40, 3000), (1,))
+ROWS, COLUMNS = 200, 3000
 
-    run = CpuFunction(lg.trace(softmax, lg.Tensor(lg.f32, (40, 3000))))
-    values = np.random.default_rng(0).standard_normal((40, 3000), np.float32)
+
+def _softmax(x: lg.Node) -> lg.Node:
+    weights = ops.exp(x - ops.spread_back(ops.reduce(x, kind="max", axes=(1,)), (ROWS, COLUMNS), (1,)))
+    return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), (ROWS, COLUMNS), (1,))
+
+
+def test_results_stay_right_while_the_number_of_threads_changes() -> None:
+    run = CpuFunction(lg.trace(_softmax, lg.Tensor(lg.f32, (ROWS, COLUMNS))))
+    values = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), np.float32)
     expected = run(values)
     for count in (1, 4, 2, 7, 3, 1, 8):
         set_threads(count)
         assert np.array_equal(run(values), expected)
+
+
+def test_another_thread_may_change_the_number_of_threads_during_a_run() -> None:
+    run = CpuFunction(lg.trace(_softmax, lg.Tensor(lg.f32, (ROWS, COLUMNS))))
+    values = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), np.float32)
+    expected = run(values)
+    done = threading.Event()
+
+    def work(number: int) -> None:
+        if number == 0:
+            while not done.wait(0.0005):
+                set_threads(1)
+                set_threads(8)
+            return
+        try:
+            for _ in range(40):
+                assert np.array_equal(run(values), expected)
+        finally:
+            done.set()
+
+    _together(work, count=2)
 
 
 def test_arguments_that_are_changed_after_a_call_do_not_change_its_result() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from livegrad.diagnostics import TypeRuleError, caller_origin
 from livegrad.ir.node import Key, Node
-from livegrad.ir.op import Op, _canonical
+from livegrad.ir.op import Op, exact_value
 from livegrad.ir.types import Scalar, Type
 
 _PYTHON_TYPES = {"bool": bool, "signed": int, "unsigned": int, "float": float, "complex": complex}
@@ -62,7 +62,7 @@ def constant(value: Any, type: Scalar) -> Node:
             found=str(type),
             help="spread it with splat or broadcast",
         )
-    return constant_op(value=_canonical(value, type), type=type)
+    return constant_op(value=exact_value(value, type), type=type)
 
 
 def parameter(index: int, type: Type) -> Node:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from livegrad.diagnostics import LivegradError, Place, TypeRuleError, UsageError, caller_origin
 from livegrad.ir.node import Attribute, Node, make_node
 from livegrad.ir.types import Scalar, Tensor, Type, scalar_of
@@ -98,7 +100,7 @@ class Op:
                 found=found,
                 help=error.help,
             ) from None
-        except TypeError as error:
+        except (TypeError, AttributeError) as error:
             raise TypeRuleError(
                 f"`{self.name}` cannot take {len(operands)} operands with attributes {dict(attributes)}",
                 where=origins[0] if origins else None,
@@ -116,8 +118,7 @@ def literal(value: Any, like: Type | None, op: Op) -> Node:
             found=repr(value),
             help="make a constant with constant(value, type)",
         )
-    _check_exact(value, scalar, op)
-    node = Op.named("constant")(value=_canonical(value, scalar), type=scalar)
+    node = Op.named("constant")(value=exact_value(value, scalar, op.name), type=scalar)
     if like is scalar:
         return node
     if isinstance(like, Tensor):
@@ -125,32 +126,49 @@ def literal(value: Any, like: Type | None, op: Op) -> Node:
     return Op.named("splat")(node, type=like)
 
 
-def _check_exact(value: Any, scalar: Scalar, op: Op) -> None:
-    order = ("bool", "unsigned", "signed", "float", "complex")
-    needed = {bool: "bool", int: "unsigned" if value is True or _is_natural(value) else "signed"}.get(
-        type(value), "float" if isinstance(value, float) else "complex"
-    )
-    if order.index(needed) > order.index(scalar.kind) or (scalar.kind == "bool" and needed != "bool"):
-        raise TypeRuleError(
-            f"`{op.name}` cannot make {value!r} a {scalar}",
-            where=caller_origin(),
-            help=f"cast the operand, or write a literal that a {scalar} can hold",
-        )
+_KINDS = ("bool", "unsigned", "signed", "float", "complex")
+_PYTHON_TYPES = {"bool": bool, "signed": int, "unsigned": int, "float": float, "complex": complex}
 
 
-def _is_natural(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0
-
-
-def _canonical(value: Any, scalar: Scalar) -> Any:
-    """The value as the scalar type holds it: the attribute's Python type follows the scalar's kind."""
-    kind = {"bool": bool, "signed": int, "unsigned": int, "float": float, "complex": complex}[scalar.kind]
-    number = kind(value)
+def exact_value(value: Any, scalar: Scalar, user: str = "constant") -> bool | int | float | complex:
+    """A number as the scalar type holds it: rounded to its precision, but never wrapped, truncated or overflowed."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(number, bool | int | float | complex) or _KINDS.index(_kind_of(number)) > _KINDS.index(
+        scalar.kind
+    ):
+        raise _unfit(value, scalar, user)
+    if scalar.kind == "bool" or isinstance(number, bool):
+        if scalar.kind == "bool" and not isinstance(number, bool):
+            raise _unfit(value, scalar, user)
+        return _PYTHON_TYPES[scalar.kind](number)
     if scalar.kind in ("signed", "unsigned"):
-        low, high = (-(1 << (scalar.bits - 1)), (1 << (scalar.bits - 1)) - 1)
-        if scalar.kind == "unsigned":
-            low, high = 0, (1 << scalar.bits) - 1
-        if not low <= number <= high:
-            raise TypeRuleError(f"{number} does not fit {scalar}", where=caller_origin(), expected=f"{low} to {high}")
-        return number
-    return kind(scalar.dtype.type(number)) if scalar.bits != 1 else number
+        return _integer_in_range(int(number.real), scalar)
+    with np.errstate(over="ignore"):
+        held = _PYTHON_TYPES[scalar.kind](scalar.dtype.type(number))
+    if np.isfinite(number) and not np.isfinite(held):
+        raise _unfit(value, scalar, user)
+    return held
+
+
+def _kind_of(number: bool | int | float | complex) -> str:
+    if isinstance(number, bool):
+        return "bool"
+    if isinstance(number, int):
+        return "unsigned" if number >= 0 else "signed"
+    return "float" if isinstance(number, float) else "complex"
+
+
+def _integer_in_range(number: int, scalar: Scalar) -> int:
+    low = -(1 << (scalar.bits - 1)) if scalar.kind == "signed" else 0
+    high = (1 << (scalar.bits - 1 if scalar.kind == "signed" else scalar.bits)) - 1
+    if not low <= number <= high:
+        raise TypeRuleError(f"{number} does not fit {scalar}", where=caller_origin(), expected=f"{low} to {high}")
+    return number
+
+
+def _unfit(value: Any, scalar: Scalar, user: str) -> TypeRuleError:
+    return TypeRuleError(
+        f"`{user}` cannot make {value!r} a {scalar}",
+        where=caller_origin(),
+        help=f"cast the operand, or write a literal that a {scalar} can hold",
+    )

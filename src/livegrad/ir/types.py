@@ -103,12 +103,25 @@ def scalar_of_dtype(dtype: Any) -> Scalar:
     return found
 
 
+_MOST_MEMBERS = 1 << 16
+
+
+def _require_size(type: Type, *sizes: int) -> None:
+    """Vectors, matrices and arrays live in registers: they are whole numbers of members, and not too many."""
+    if any(size.__class__ is not int or size < 0 for size in sizes) or int(np.prod(sizes)) > _MOST_MEMBERS:
+        expected = f"whole numbers, of {_MOST_MEMBERS} members at most"
+        raise UsageError("not a size", expected=expected, found=str(type), help="use a tensor for many elements")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Vector(Type):
     """A short vector; arithmetic works on each component."""
 
     element: Scalar
     size: int
+
+    def __post_init__(self) -> None:
+        _require_size(self, self.size)
 
     def __str__(self) -> str:
         return f"vec<{self.element}, {self.size}>"
@@ -122,6 +135,9 @@ class Matrix(Type):
     rows: int
     columns: int
 
+    def __post_init__(self) -> None:
+        _require_size(self, self.rows, self.columns)
+
     def __str__(self) -> str:
         return f"mat<{self.element}, {self.rows}, {self.columns}>"
 
@@ -132,6 +148,9 @@ class Array(Type):
 
     element: Type
     size: int
+
+    def __post_init__(self) -> None:
+        _require_size(self, self.size)
 
     def __str__(self) -> str:
         return f"array<{self.element}, {self.size}>"

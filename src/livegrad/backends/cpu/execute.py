@@ -13,7 +13,8 @@ from livegrad.backends.cpu.kernels import ALIGNMENT, loaded, make_recipe
 from livegrad.backends.cpu.memory_pool import aligned_memory, result_maker
 from livegrad.backends.cpu.native.compiler import NativeFunction
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
-from livegrad.backends.cpu.native.pool import interrupt_flag_address, threads
+from livegrad.backends.cpu.native.pool import interrupt_flag_address
+from livegrad.backends.cpu.native.pool_ir import MAX_THREADS
 from livegrad.backends.cpu.recipe import KernelRecipe, Recipe
 from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import KernelCheckError
@@ -61,8 +62,9 @@ class CompiledPlan:
     # --- preparation ---
 
     def _bind(self) -> None:
-        self._threads = threads()
-        self._scratch = [aligned_memory((size + ALIGNMENT) * self._threads) for size in self.recipe.scratch]
+        # Room for all threads that there can be: their number may change at any moment, also during a run. Only pages
+        # that are written to take memory.
+        self._scratch = [aligned_memory((size + ALIGNMENT) * MAX_THREADS) for size in self.recipe.scratch]
         self._patches: dict[int, list[Patch]] = {}
         pairs = zip(self.recipe.kernels, self._natives, strict=True)
         kernels = iter([self._kernel_call(kernel, native) for kernel, native in pairs])
@@ -106,8 +108,6 @@ class CompiledPlan:
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The results' leaves from the arguments' leaves. Arrays are dense and of the right type and shape."""
         with self._lock:
-            if threads() != self._threads:
-                self._bind()
             for position, cell in self._to_set:
                 cell[()] = arguments[position]
             results = [make() for make in self._makers]

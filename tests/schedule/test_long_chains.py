@@ -1,0 +1,32 @@
+"""Expressions of any depth: cut into pieces that are alike, so their code is compiled once."""
+
+import numpy as np
+
+import livegrad as lg
+from livegrad.backends.cpu.native.compiler import stats
+from livegrad.schedule.plan import KernelStep
+from livegrad.schedule.roots import MOST_DEPTH
+
+LENGTH = 10 * MOST_DEPTH
+
+
+def chain(x: lg.Node, y: lg.Node) -> lg.Node:
+    for _ in range(LENGTH):
+        x = x + y
+    return x
+
+
+def test_a_long_chain_runs_in_pieces_that_share_one_kernel() -> None:
+    row = lg.Tensor(lg.f64, (5,))
+    compiled = lg.compile(lg.trace(chain, row, row))
+    steps = [step for step in compiled.schedule().steps if isinstance(step, KernelStep)]
+    assert len(steps) >= LENGTH // MOST_DEPTH
+    assert len({step.kernel for step in steps}) <= 3
+    np.testing.assert_array_equal(compiled(np.zeros(5), np.ones(5)), np.full(5, float(LENGTH)))
+
+
+def test_a_long_chain_of_scalars_runs_too() -> None:
+    before = stats().compiled + stats().loaded_from_disk
+    compiled = lg.compile(lg.trace(chain, lg.f32, lg.f32))
+    assert compiled(0.5, 1.0) == LENGTH + 0.5
+    assert stats().compiled + stats().loaded_from_disk - before <= 3
