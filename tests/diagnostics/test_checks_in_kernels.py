@@ -151,6 +151,19 @@ def test_a_loop_past_its_limit_says_so_and_one_that_just_ends_does_not() -> None
     assert alone(10.0) == 0.0
 
 
+def test_a_loop_that_is_the_same_for_all_lanes_names_the_first_lane_that_runs_it() -> None:
+    def sometimes(x: lg.Node) -> lg.Node:
+        def count_up(x: lg.Node) -> lg.Node:
+            one = lg.constant(1, lg.i64)
+            return x + ops.cast(ops.make_while_loop(lambda v: v > 0, lambda i, v: v + 53, one, limit=5)[0], type=lg.f32)
+
+        return ops.make_cond(x > 0.46875, count_up, lambda x: x, x)
+
+    compiled = _over(sometimes, lg.f32)
+    assert "limit of 5, at element 2 " in _failure(compiled, np.array([-1, -1, 1, 1], np.float32))
+    assert compiled(np.full(5, -1, np.float32)).tolist() == [-1.0] * 5
+
+
 @pytest.mark.parametrize("wrong", [2, -1, 2**31 - 1, -(2**31)])
 def test_a_switch_without_such_a_branch_says_so(wrong: int) -> None:
     def choose(index: lg.Node, x: lg.Node) -> lg.Node:

@@ -291,6 +291,5 @@ def _within_limit(
     asm: Assembler, node: Node, active: Register, again: Register, count: Register, limit: int
 ) -> Register:
     spent = asm.apply("icmp sge", bool_, count, asm.constant(limit, i64))
-    with asm.under(None):
-        asm.report(asm.apply("and", bool_, active, spent), f"the loop ran past its limit of {limit}", node.origin)
+    asm.report(asm.apply("and", bool_, active, spent), f"the loop ran past its limit of {limit}", node.origin)
     return asm.apply("and", bool_, again, asm.apply("xor", bool_, spent, asm.constant(True, bool_)))
