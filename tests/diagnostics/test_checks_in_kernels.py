@@ -398,7 +398,6 @@ def test_different_lines_with_different_expressions_report_their_own() -> None:
     assert _place("(a + 43) % c") in _failure(compiled, ones, ones, zeros)
 
 
-@pytest.mark.xfail(reason="an interned node stands for the line where it was made first, as long as that one lives")
 def test_equal_expressions_on_different_lines_report_their_own() -> None:
     def here(a: lg.Node, b: lg.Node) -> lg.Node:
         return (a + 47) % b

@@ -6,6 +6,7 @@ part in its identity.
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 import weakref
@@ -107,8 +108,14 @@ class Node:
     def __floordiv__(self, other: Any) -> Node:
         return self._binary("floor_div", other)
 
+    def __rfloordiv__(self, other: Any) -> Node:
+        return self._binary("floor_div", other, True)
+
     def __mod__(self, other: Any) -> Node:
         return self._binary("mod", other)
+
+    def __rmod__(self, other: Any) -> Node:
+        return self._binary("mod", other, True)
 
     def __pow__(self, other: Any) -> Node:
         return self._binary("pow", other)
@@ -124,6 +131,9 @@ class Node:
 
     def __xor__(self, other: Any) -> Node:
         return self._binary("bit_xor", other)
+
+    # `&`, `|` and `^` give the same whichever side the literal stands on.
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
     def __lt__(self, other: Any) -> Node:
         return self._binary("less", other)
@@ -156,6 +166,16 @@ class _Entry(weakref.ref[Node]):
 
 _table: dict[tuple[Any, ...], _Entry] = {}
 _table_lock = threading.RLock()  # a collection inside may run code that makes nodes
+
+
+def _renew_lock() -> None:
+    global _table_lock
+    _table_lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    # Another thread of the parent may have held it; that thread is not in the child.
+    os.register_at_fork(after_in_child=_renew_lock)
 # Callbacks run at any moment, also while the lock is held: they only append here, and `make_node` clears up.
 _dead: deque[_Entry] = deque()
 

@@ -317,7 +317,9 @@ def map_over(function: Function, lifted: Sequence[bool] | None = None, *, size: 
     value = make_map(function, *given)
     number = len(function.results)
     results = (value,) if number == 1 else tuple(Op.named("get")(value, index=index) for index in range(number))
-    return Function(function.name, given, results)
+    made = Function(function.name, given, results)
+    made.places.update(function.places)
+    return made
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------

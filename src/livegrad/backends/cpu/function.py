@@ -26,6 +26,7 @@ from livegrad.schedule.schedule import schedule
 from livegrad.schedule.signature import assemble_value, leaf_types
 
 _MOST_FUNCTIONS = 512
+_MOST_PLANS = 32  # of one function: each has memory of its own
 
 
 class CpuFunction:
@@ -114,7 +115,7 @@ class CpuFunction:
         with self._lock:
             if key not in self._plans:
                 self._plans[key] = self._load(dict(key)) or self._make(dict(key))
-                while len(self._plans) > _MOST_FUNCTIONS:
+                while len(self._plans) > _MOST_PLANS:
                     self._plans.popitem(last=False)
             return self._plans[key]
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument
 from livegrad.diagnostics import KernelCheckError, LivegradError, UsageError
 from livegrad.ir.leaves import input_op, parameter_op
-from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.node import Function, Key, Module, Node
 from livegrad.ir.types import (
     Array,
     Dimension,
@@ -29,9 +30,13 @@ from livegrad.ir.types import (
     Vector,
     components,
 )
-from livegrad.ir.walk import nodes_of
+from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import check, map_
+from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.trace import add_plain, trace_get, zero_value
+from livegrad.passes.differentiate.lower import differentiate
+from livegrad.passes.functions import uses_any
+from livegrad.schedule.signature import assemble_value
 
 _FAILURES = (ZeroDivisionError, IndexError, OverflowError)
 
@@ -44,14 +49,32 @@ def evaluate(function: Function, *arguments: Any, inputs: Mapping[Key, Any] | No
     >>> float(evaluate(trace(lambda x: x * x + 1.0, f32), 3.0))
     10.0
     """
-    if len(arguments) != len(function.parameters):
-        raise UsageError(f"`{function.name}` takes {len(function.parameters)} arguments", found=str(len(arguments)))
-    sizes: dict[str, int] = {}
-    values = [
-        as_value(argument, type, sizes) for argument, type in zip(arguments, function.parameter_types, strict=True)
-    ]
+    if uses_any(reachable_functions([function]), {fwd_diff, bwd_diff}):
+        function = differentiate(Module((function,))).functions[0]
+    values, sizes = _accepted(function, arguments)
     with np.errstate(all="ignore"):
         return _run(function, inputs or {}, sizes, *values)
+
+
+def _accepted(function: Function, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
+    """The arguments as this backend holds them, and the symbolic sizes that they have."""
+    leaves: list[Any] = []
+    tensors: list[tuple[Tensor, tuple[int, ...], str]] = []
+    for argument, type, place in named_leaves(function, arguments):
+        leaves.append(_as_leaf(argument, type, place))
+        if isinstance(type, Tensor):
+            tensors.append((type, leaves[-1].shape, place))
+    supply = iter(leaves)
+    return [assemble_value(supply, type) for type in function.parameter_types], learn_sizes(tensors)
+
+
+def _as_leaf(argument: Any, type: Type, place: str) -> Any:
+    if isinstance(type, Scalar):
+        return type.dtype.type(scalar_argument(argument, type, place))
+    if isinstance(type, Tensor | Vector | Matrix):
+        return array_argument(argument, type, place)
+    assert isinstance(type, Trace)
+    return {int(key): _as_leaf(value, type.element, place) for key, value in argument.items()}
 
 
 def _run(function: Function, inputs: Mapping[Key, Any], sizes: Mapping[str, int], *arguments: Any) -> Any:
@@ -60,7 +83,7 @@ def _run(function: Function, inputs: Mapping[Key, Any], sizes: Mapping[str, int]
         if node.op is parameter_op:
             values[node] = arguments[node.attribute("index")]
         elif node.op is input_op:
-            values[node] = as_value(inputs[node.attribute("key")], node.type, dict(sizes))
+            values[node] = _as_leaf(inputs[node.attribute("key")], node.type, f"input {node.attribute('key')}")
         else:
             values[node] = _apply(node, [values[operand] for operand in node.operands], inputs, sizes)
     results = tuple(values[result] for result in function.results)
@@ -131,55 +154,6 @@ def _concrete(type: Type, sizes: Mapping[str, int]) -> Type:
         case Struct(name=name, fields=fields):
             return Struct(name, tuple((field, _concrete(member, sizes)) for field, member in fields))
     return type
-
-
-def as_value(argument: Any, type: Type, sizes: dict[str, int]) -> Any:
-    """An argument as this backend holds values of `type`; symbolic sizes are bound or compared with what they are."""
-    match type:
-        case Scalar():
-            if np.ndim(argument) != 0:
-                raise UsageError(
-                    "an argument of the wrong shape", expected=str(type), found=f"shape {np.shape(argument)}"
-                )
-            return type.dtype.type(argument)
-        case Vector(element=element, size=size):
-            return _shaped(argument, element, (size,), type)
-        case Matrix(element=element, rows=rows, columns=columns):
-            return _shaped(argument, element, (rows, columns), type)
-        case Tensor(element=element, shape=shape):
-            array = argument if isinstance(argument, np.ndarray) else np.asarray(argument, element.dtype)
-            if array.dtype != element.dtype:
-                found = f"an array of {array.dtype}"
-                raise UsageError("an argument of the wrong type", expected=str(type), found=found)
-            bind_sizes(shape, array.shape, sizes, type)
-            return array
-        case Struct() | Tuple() | Array():
-            members = argument.values() if isinstance(argument, Mapping) else argument
-            return tuple(as_value(m, t, sizes) for m, t in zip(members, components(type), strict=True))
-        case Trace(element=element):
-            return {int(key): as_value(value, element, sizes) for key, value in argument.items()}
-    raise UsageError(f"no argument can be a {type}")
-
-
-def _shaped(argument: Any, element: Scalar, shape: tuple[int, ...], type: Type) -> Any:
-    array = np.asarray(argument, element.dtype)
-    if array.shape != shape:
-        raise UsageError("an argument of the wrong shape", expected=str(type), found=f"shape {array.shape}")
-    return array
-
-
-def bind_sizes(shape: Sequence[Any], found: tuple[int, ...], sizes: dict[str, int], type: Type) -> None:
-    """Learns the symbolic sizes of a tensor type from an actual shape, or refuses it."""
-    if len(shape) != len(found):
-        raise UsageError("an argument of the wrong shape", expected=str(type), found=f"shape {found}")
-    for size, actual in zip(shape, found, strict=True):
-        if isinstance(size, Dimension) and size == Dimension.symbol(next(iter(size.symbols))):
-            (name,) = size.symbols
-            size = sizes.setdefault(name, actual)
-        elif isinstance(size, Dimension):
-            size = size.evaluate(sizes) if size.symbols <= sizes.keys() else actual
-        if size != actual:
-            raise UsageError("an argument of the wrong shape", expected=str(type), found=f"shape {found}")
 
 
 # --- map -------------------------------------------------------------------------------------------------------------
