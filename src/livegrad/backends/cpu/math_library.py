@@ -17,7 +17,8 @@ from livegrad.ir.types import SCALARS
 
 MathRequest = tuple[str, str, int]  # function, element, lanes
 
-_compiled: dict[MathRequest, NativeFunction] = {}
+# By vector width too: it decides in which registers vectors are passed, so caller and callee must have the same.
+_compiled: dict[tuple[MathRequest, int], NativeFunction] = {}
 _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
@@ -36,17 +37,16 @@ def math_imports(requests: Iterable[MathRequest]) -> dict[str, int]:
 
 
 def _function(request: MathRequest) -> NativeFunction:
+    key = (request, host_target().vector_bytes * 8)
     with _lock:
-        if request not in _compiled:
-            name = math_function_name(*request)
-            _compiled[request] = compile_kernel(_module_text(request), name)
-        return _compiled[request]
+        if key not in _compiled:
+            _compiled[key] = compile_kernel(_module_text(*key), math_function_name(*request))
+        return _compiled[key]
 
 
-def _module_text(request: MathRequest) -> str:
+def _module_text(request: MathRequest, width: int) -> str:
     text = math_functions([request])
     name = math_function_name(*request)
-    width = host_target().vector_bytes * 8
     # The function itself is seen from outside; what it calls stays inside.
     lines = [
         line.replace("define internal", "define") if f"@{name}(" in line else line
