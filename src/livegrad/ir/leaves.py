@@ -52,6 +52,7 @@ input_op = Op("input", type_of=_input_type, jvp=_zero_tangent, cost=0.0)
 def constant(value: Any, type: Scalar) -> Node:
     """A scalar constant.
 
+    >>> from livegrad.ir.types import f32
     >>> constant(0.5, f32).type
     f32
     """

@@ -34,6 +34,7 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import check, map_
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.trace import add_plain, trace_get, zero_value
+from livegrad.passes.bind_sizes import bind_type
 from livegrad.passes.differentiate.lower import differentiate
 from livegrad.passes.functions import uses_any
 from livegrad.schedule.signature import assemble_value
@@ -105,7 +106,7 @@ def apply_node(
             result = _map(node, operands, attributes["function"], sizes)
         elif node.op is trace_get:
             trace, index = operands[0], int(operands[1])
-            result = trace[index] if index in trace else zero_value(_concrete(node.type, sizes))
+            result = trace[index] if index in trace else zero_value(bind_type(node.type, sizes))
         elif node.op.evaluate is None:
             raise UsageError(f"`{node.op.name}` has no reference evaluation", where=node.origin)
         else:
@@ -142,20 +143,6 @@ def _conform(value: Any, type: Type) -> Any:
     return value
 
 
-def _concrete(type: Type, sizes: Mapping[str, int]) -> Type:
-    """The type with its symbolic sizes as numbers."""
-    match type:
-        case Tensor(element=element, shape=shape):
-            return Tensor(element, tuple(s.evaluate(sizes) if isinstance(s, Dimension) else s for s in shape))
-        case Tuple(elements=elements):
-            return Tuple(tuple(_concrete(member, sizes) for member in elements))
-        case Array(element=element, size=size):
-            return Array(_concrete(element, sizes), size)
-        case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, _concrete(member, sizes)) for field, member in fields))
-    return type
-
-
 # --- map -------------------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +158,7 @@ def _map(node: Node, operands: Sequence[Any], function: Callable[..., Any], size
         for bag, value in zip(collected, (values,) if number == 1 else values, strict=True):
             bag.append(value)
     results = tuple(
-        _total(bag, _concrete(type, sizes)) if flag else _collect(bag, type, domain)
+        _total(bag, bind_type(type, sizes)) if flag else _collect(bag, type, domain)
         for bag, type, flag in zip(collected, inner.result_types, summed, strict=True)
     )
     return results[0] if number == 1 else results
