@@ -261,6 +261,10 @@ def _poll(asm: Assembler, again: Register) -> Register:
     asm.polls = True
     flag = asm.raw("load atomic i32, ptr %interrupt monotonic, align 4")
     quiet = asm.make(f"icmp eq i32 {flag}, 0", bool_, 1)
+    if asm.uses_traces:
+        # A loop that remembers must not go on when there was no more memory for it.
+        status = asm.raw("load atomic i64, ptr %status monotonic, align 8")
+        quiet = asm.apply("and", bool_, quiet, asm.make(f"icmp eq i64 {status}, -1", bool_, 1))
     return asm.apply("and", bool_, again, quiet)
 
 

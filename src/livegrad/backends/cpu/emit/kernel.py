@@ -12,7 +12,7 @@ from livegrad.backends.cpu.emit import traces
 from livegrad.backends.cpu.emit.assembler import Site
 from livegrad.backends.cpu.emit.frame import Layout, Tail
 from livegrad.backends.cpu.emit.stages import Stages
-from livegrad.backends.cpu.emit.trace_runtime import RUNTIME
+from livegrad.backends.cpu.emit.trace_runtime import RUNTIME, TOO_MUCH
 from livegrad.backends.cpu.emit.values import Register
 from livegrad.backends.cpu.math_library import MathRequest, math_declaration
 from livegrad.ir.types import i64
@@ -52,9 +52,10 @@ class _Emitter(Stages):
     def _finish(self) -> KernelText:
         asm = self.asm
         entry = ["start:"]
-        if asm.uses_traces:
-            entry += ["  %arena = alloca ptr, align 8", "  store ptr null, ptr %arena"]
         named = [f"  %status = bitcast ptr {self.status} to ptr", f"  %interrupt = bitcast ptr {self.interrupt} to ptr"]
+        if asm.uses_traces:
+            entry.append("  %arena = alloca [4 x i64], align 8")
+            named += self._arena_lines()
         body = "\n".join([*entry, *asm.entry, *named, "  br label %items", *asm.lines])
         width = self.layout.vector_bytes * 8
         common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
@@ -70,6 +71,16 @@ class _Emitter(Stages):
             ]
         )
         return KernelText(text, tuple(self.words.names), tuple(asm.sites), asm.polls, tuple(sorted(asm.math)))
+
+    def _arena_lines(self) -> list[str]:
+        """An empty arena that knows where to complain."""
+        self.asm.sites.append(Site(TOO_MUCH, None))
+        words = ("ptr null", "i64 0", "ptr %status", f"i64 {len(self.asm.sites) - 1}")
+        lines = []
+        for index, word in enumerate(words):
+            lines.append(f"  %arena.{index} = getelementptr i64, ptr %arena, i64 {index}")
+            lines.append(f"  store {word}, ptr %arena.{index}")
+        return lines
 
     def _item(self, item: Register, carried: list[Register]) -> list[Register]:
         if self.layout.direction == "along":

@@ -2,6 +2,11 @@
 
 # A trace is a header {slots, capacity}; its memory comes from an arena of chunks {next, size, used} that is emptied for
 # each group of lanes and freed when the kernel returns. An empty header reads as zeros.
+# The arena itself is {chunk, bytes taken, status word's address, what to write there when too much is taken}: the run
+# then ends with an error, because loops of a kernel with traces also leave when its status is no longer clean.
+MOST_BYTES = 1 << 32
+TOO_MUCH = "what a loop must remember for its derivative takes more than 4 GiB on one thread"
+
 RUNTIME = """
 declare ptr @malloc(i64)
 declare void @free(ptr)
@@ -26,6 +31,20 @@ grow:
   %twice = shl i64 %last, 1
   %small = icmp ult i64 %twice, %bytes
   %wanted = select i1 %small, i64 %bytes, i64 %twice
+  %taken.at = getelementptr i64, ptr %arena, i64 1
+  %taken = load i64, ptr %taken.at
+  %more = add i64 %taken, %wanted
+  store i64 %more, ptr %taken.at
+  %over = icmp ugt i64 %more, LIMIT
+  br i1 %over, label %report, label %allocate
+report:
+  %status.at = getelementptr ptr, ptr %arena, i64 2
+  %status = load ptr, ptr %status.at
+  %site.at = getelementptr i64, ptr %arena, i64 3
+  %site = load i64, ptr %site.at
+  %known = atomicrmw umin ptr %status, i64 %site monotonic
+  br label %allocate
+allocate:
   %whole = add i64 %wanted, 128
   %fresh = call ptr @malloc(i64 %whole)
   store ptr %chunk, ptr %fresh
@@ -36,8 +55,8 @@ grow:
   store ptr %fresh, ptr %arena
   br label %take
 take:
-  %from = phi ptr [ %chunk, %look ], [ %fresh, %grow ]
-  %start = phi i64 [ %used, %look ], [ 0, %grow ]
+  %from = phi ptr [ %chunk, %look ], [ %fresh, %allocate ]
+  %start = phi i64 [ %used, %look ], [ 0, %allocate ]
   %after = add i64 %start, %bytes
   %from.used = getelementptr i64, ptr %from, i64 2
   store i64 %after, ptr %from.used
@@ -60,6 +79,10 @@ keep:
   store i64 0, ptr %used.at
   %older = load ptr, ptr %chunk
   store ptr null, ptr %chunk
+  %kept.at = getelementptr i64, ptr %chunk, i64 1
+  %kept = load i64, ptr %kept.at
+  %taken.at = getelementptr i64, ptr %arena, i64 1
+  store i64 %kept, ptr %taken.at
   br label %loop
 loop:
   %old = phi ptr [ %older, %keep ], [ %next, %drop ]
@@ -164,4 +187,4 @@ found:
   %slot = getelementptr i8, ptr %data, i64 %offset
   ret ptr %slot
 }
-"""
+""".replace("LIMIT", str(MOST_BYTES))
