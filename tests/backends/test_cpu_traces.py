@@ -1,4 +1,4 @@
-"""What loops remember: bounded in memory, freed with the run, and an error instead of a process that eats the machine."""
+"""What loops remember: bounded in memory, freed with the run, and an error when it is too much."""
 
 import numpy as np
 import pytest

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import livegrad.ir.node as node_module
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, parameter
 from livegrad.ir.node import Function, Key, Node, live_node_count, originating_from
@@ -167,10 +168,12 @@ def test_memory_stays_flat_when_graphs_are_built_and_dropped() -> None:
 
     tracemalloc.start()
     try:
-        first, last = memory_after(1), memory_after(5)
+        first, last = memory_after(1), memory_after(30)
     finally:
         tracemalloc.stop()
-    assert last - first < 8_000  # one round makes about 4,000 nodes, more than a megabyte in all
+    # A round makes about 4,000 nodes, more than a megabyte in all. The table of nodes, which earlier tests may have made
+    # large, is moved now and then, and counts as new memory when it is.
+    assert last - first < 8_000 + sys.getsizeof(node_module._table) < 20_000_000
 
 
 def test_nothing_needs_more_than_a_small_stack() -> None:
