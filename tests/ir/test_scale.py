@@ -171,8 +171,8 @@ def test_memory_stays_flat_when_graphs_are_built_and_dropped() -> None:
         first, last = memory_after(1), memory_after(30)
     finally:
         tracemalloc.stop()
-    # A round makes about 4,000 nodes, more than a megabyte in all. The table of nodes, which earlier tests may have made
-    # large, is moved now and then, and counts as new memory when it is.
+    # A round makes about 4,000 nodes, more than a megabyte in all. The table of nodes, which earlier tests may have
+    # made large, is moved now and then, and counts as new memory when it is.
     assert last - first < 8_000 + sys.getsizeof(node_module._table) < 20_000_000
 
 
