@@ -31,8 +31,12 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def line_chart(values: Any, width: int = 640, height: int = 360, margin: int = 24) -> np.ndarray[Any, Any]:
-    """Positive values against their position, on a logarithmic scale with a line for each power of ten."""
-    heights = np.log10(np.maximum(np.asarray(values, np.float64), 1e-30))
+    """Positive values against their position, on a logarithmic scale with a line for each power of ten.
+
+    What is below the precision of a double beside the largest value counts as that: a zero has no logarithm.
+    """
+    heights = np.asarray(values, np.float64)
+    heights = np.log10(np.maximum(heights, max(heights.max(), 1e-300) * 1e-16))
     low, high = np.floor(heights.min()), np.ceil(heights.max())
     image = np.full((height, width, 3), _PAPER, np.float64)
     scale = (height - 2 * margin) / max(high - low, 1.0)
