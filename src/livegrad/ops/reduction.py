@@ -246,8 +246,3 @@ recurrence = Op(
     transpose=_recurrence_transpose,
     linear_in=(1,),
 )
-
-
-def count_true(x: Node, axes: tuple[int, ...]) -> Node:
-    """How many elements hold."""
-    return reduce(cast(x, type=i64), kind="sum", axes=axes)

@@ -42,7 +42,6 @@ class Assembler:
     uses_traces: bool = False
     polls: bool = False
     _names: int = 0
-    _splats: dict[tuple[str, str], Register] = field(default_factory=dict)
 
     # --- text ---
 
@@ -99,15 +98,6 @@ class Assembler:
         return self.make(
             f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer", register.type, lanes
         )
-
-    def widen_in_entry(self, register: Register) -> Register:
-        """Like `widen` for a value known before the loops: done once there, and remembered."""
-        key = (register.text, register.type.name)
-        if key not in self._splats:
-            lines, self.lines = self.lines, self.entry
-            self._splats[key] = self.widen(register, self.lanes)
-            self.lines = lines
-        return self._splats[key]
 
     def alike(self, *registers: Register) -> list[Register]:
         """The registers all uniform, or all with one value for each lane."""

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from livegrad.backends.cpu.emit import traces
 from livegrad.backends.cpu.emit.assembler import Assembler
+from livegrad.backends.cpu.emit.loops import OpenLoop
 from livegrad.backends.cpu.emit.uniformity import carried_variation, varying_results, while_variation
 from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, literal_text, llvm_type, registers_of
 from livegrad.ir.leaves import constant_op
@@ -129,7 +130,7 @@ def _guarded(
     came_from = asm.block
     asm.jump(done)
     asm.begin(done)
-    registers = [register for value in results for register in registers_of(value)]
+    registers = _all_registers(results)
     merged = [_phi_or_nothing(asm, register, came_from, skipped) for register in registers]
     return [_rebuilt(value, merged) for value in results]
 
@@ -171,39 +172,21 @@ def _is_varying(value: Value) -> bool:
 
 
 class _Loop:
-    """A loop being written: the blocks, the trip's index, and a phi for every register that it carries."""
+    """A loop of the program: counts its trips from 0 and carries values."""
 
     def __init__(self, asm: Assembler, start: list[Value]) -> None:
-        self.asm = asm
-        self.start = start
-        self.head, self.body, self.done = (asm.label(hint) for hint in ("loop", "body", "done"))
-        self.before = asm.block
-        asm.jump(self.head)
-        asm.begin(self.head)
-        self._holes: list[tuple[int, Register, Register]] = []
-        self.count = self._hole(asm.constant(0, i64))
-        carried = [register for value in start for register in registers_of(value)]
-        fresh = [self._hole(register) for register in carried]
-        self.state = [_rebuilt(value, fresh) for value in start]
-
-    def _hole(self, initial: Register) -> Register:
-        """A phi whose second value is known only at the end of the body."""
-        name = self.asm.name("c")
-        register = Register(name, initial.type, initial.lanes)
-        self._holes.append((len(self.asm.lines), register, initial))
-        self.asm.lines.append("")
-        return register
+        self._open = OpenLoop(asm, [asm.constant(0, i64), *_all_registers(start)])
+        self.body, self.done = self._open.body, self._open.done
+        self.count, *carried = self._open.carried
+        self.state = [_rebuilt(value, carried) for value in start]
 
     def close(self, count: Register, values: list[Value]) -> None:
         """Ends the body: the next trip begins with these values."""
-        finals = [count, *(register for value in values for register in registers_of(value))]
-        last = self.asm.block
-        self.asm.jump(self.head)
-        for (place, register, initial), final in zip(self._holes, finals, strict=True):
-            vector = llvm_type(register.type, register.lanes)
-            pairs = f"[ {initial.text}, %{self.before} ], [ {final.text}, %{last} ]"
-            self.asm.lines[place] = f"  {register.text} = phi {vector} {pairs}"
-        self.asm.begin(self.done)
+        self._open.close([count, *_all_registers(values)])
+
+
+def _all_registers(values: Sequence[Value]) -> list[Register]:
+    return [register for value in values for register in registers_of(value)]
 
 
 def _starting(asm: Assembler, value: Value, varying: bool) -> Value:

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from livegrad.backends.cpu.emit import memory
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.body import has_divergence
-from livegrad.backends.cpu.emit.values import Register, TensorReference, Value, llvm_type
+from livegrad.backends.cpu.emit.values import Register, TensorReference, Value
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Kernel, Port
 
@@ -112,47 +111,7 @@ class Frame:
         strides = tuple(self.number(f"whole{index}.stride{d}") for d in range(whole.rank))
         return TensorReference(pointer, whole.element, extents, strides)
 
-    # --- loops ---
-
-    def counted(
-        self,
-        start: Register,
-        stop: Register,
-        step: int,
-        carried: list[Register],
-        body: Callable[[Register, list[Register]], list[Register]],
-        downward: bool = False,
-    ) -> list[Register]:
-        """for (i = start; i < stop; i += step) carried = body(i, carried); gives the last carried registers."""
-        asm = self.asm
-        head, inside, done = (asm.label(hint) for hint in ("head", "inside", "after"))
-        before = asm.block
-        asm.jump(head)
-        asm.begin(head)
-        place = len(asm.lines)
-        index = Register(asm.name("i"), i64, 1)
-        phis = [Register(asm.name("c"), register.type, register.lanes) for register in carried]
-        asm.lines.extend([""] * (1 + len(phis)))
-        asm.branch(asm.apply("icmp slt", bool_, index, stop), inside, done)
-        asm.begin(inside)
-        position = index
-        if downward:
-            position = asm.apply(
-                "sub", i64, asm.apply("sub", i64, asm.apply("add", i64, start, stop), index), asm.constant(1, i64)
-            )
-        finals = body(position, phis)
-        following = asm.apply("add", i64, index, asm.constant(step, i64))
-        last = asm.block
-        asm.jump(head)
-        for offset, (phi, first, final) in enumerate(
-            zip([index, *phis], [start, *carried], [following, *finals], strict=True)
-        ):
-            vector = llvm_type(phi.type, phi.lanes)
-            asm.lines[place + offset] = (
-                f"  {phi.text} = phi {vector} [ {first.text}, %{before} ], [ {final.text}, %{last} ]"
-            )
-        asm.begin(done)
-        return phis
+    # --- places ---
 
     def offset_of(self, strides: list[Register], indices: list[Register], start: Register | None) -> Register:
         """The element offset of a point: a sum of index times stride, without the terms that are known to be zero."""

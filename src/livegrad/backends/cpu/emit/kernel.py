@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from livegrad.backends.cpu.emit import traces
 from livegrad.backends.cpu.emit.assembler import Site
 from livegrad.backends.cpu.emit.frame import Layout, Tail
+from livegrad.backends.cpu.emit.loops import counted_loop
 from livegrad.backends.cpu.emit.stages import Stages
 from livegrad.backends.cpu.emit.trace_runtime import RUNTIME, TOO_MUCH
 from livegrad.backends.cpu.emit.values import Register
@@ -43,7 +44,7 @@ class _Emitter(Stages):
         self.load_arguments()
         begin, end = Register("%begin", i64, 1), Register("%end", i64, 1)
         asm.begin("items")
-        self.counted(begin, end, 1, [], self._item)
+        counted_loop(self.asm, begin, end, 1, [], self._item)
         if asm.uses_traces:
             asm.line("call void @lg_arena_free(ptr %arena)")
         asm.line("ret void")
@@ -112,7 +113,7 @@ class _Emitter(Stages):
             self._row(element, (position, stop))
             return []
 
-        self.counted(start, stop, self.layout.lanes, [], group)
+        counted_loop(self.asm, start, stop, self.layout.lanes, [], group)
 
     def _row(self, element: Register, tail: Tail | None) -> None:
         """All stages at one row (or at a group of rows, one a lane)."""

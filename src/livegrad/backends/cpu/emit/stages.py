@@ -9,6 +9,7 @@ from livegrad.backends.cpu.emit.accesses import Accesses
 from livegrad.backends.cpu.emit.body import emit_function
 from livegrad.backends.cpu.emit.control import branch_cost
 from livegrad.backends.cpu.emit.frame import Tail
+from livegrad.backends.cpu.emit.loops import counted_loop
 from livegrad.backends.cpu.emit.values import Register
 from livegrad.ir.types import Scalar, f32, i64
 from livegrad.schedule.kernel import Stage, Target
@@ -50,8 +51,14 @@ class Stages(Accesses):
             if depth == len(dimensions):
                 return body(indices, state)
             start, stop = self._inner_range(depth)
-            return self.counted(
-                start, stop, 1, state, lambda index, inner: level(depth + 1, [*indices, index], inner), downward=down
+            return counted_loop(
+                self.asm,
+                start,
+                stop,
+                1,
+                state,
+                lambda index, inner: level(depth + 1, [*indices, index], inner),
+                downward=down,
             )
 
         return level(0, [], carried)
@@ -111,7 +118,7 @@ class Stages(Accesses):
         def group(position: Register, inner: list[Register]) -> list[Register]:
             return self._point(stage, [*indices, position], (position, stop), inner)
 
-        return self.counted(start, stop, lanes, state, group)
+        return counted_loop(self.asm, start, stop, lanes, state, group)
 
     def _full_groups(
         self, stage: Stage, indices: list[Register], start: Register, stop: Register, unroll: int, state: list[Register]
@@ -131,7 +138,7 @@ class Stages(Accesses):
             return groups
 
         fresh = [part for t in stage.targets if t.reduce is not None for part in self._fold_start(t)]
-        ended = self.counted(start, end, step, [*state, *(fresh * (unroll - 1))], body)
+        ended = counted_loop(self.asm, start, end, step, [*state, *(fresh * (unroll - 1))], body)
         folds = [target for target in stage.targets if target.reduce is not None]
         return end, self._fold_groups(folds, ended, unroll)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from livegrad.backends.cpu.emit.assembler import Assembler
+from livegrad.backends.cpu.emit.loops import counted_loop
 from livegrad.backends.cpu.emit.memory import load_vector, memory_type, store_vector, to_memory
 from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, byte_size, llvm_memory
 from livegrad.diagnostics import CompileError
@@ -224,26 +225,16 @@ def emit_sum(asm: Assembler, node: Node, first: TraceReference, second: TraceRef
 def _merged(asm: Assembler, into: TraceReference, other: TraceReference) -> TraceReference:
     """Adds every slot of one trace into another, in a loop over the slots that there are."""
     into = ensured(asm, into)
-    most = asm.raw(f"call i64 @lg_trace_capacity(i64 {other.header.text})")
-    head, body, done = (asm.label(hint) for hint in ("merge", "slot", "merged"))
-    before = asm.block
-    asm.jump(head)
-    asm.begin(head)
-    place = len(asm.lines)
-    index = Register(asm.name("c"), i64, 1)
-    asm.lines.append("")
-    more = asm.raw(f"icmp slt i64 {index.text}, {most}")
-    asm.line(f"br i1 {more}, label %{body}, label %{done}")
-    asm.begin(body)
-    # Inactive lanes hold zeros or values of their own: all lanes are added alike.
-    with asm.under(None):
-        value = _read(asm, _slot(asm, other, index), other.element)
-        pointer = _slot(asm, into, index)
-        known = _read(asm, pointer, into.element)
-        _write(asm, pointer, into.element, _sum(asm, into.element, known, value))
-    following = asm.raw(f"add i64 {index.text}, 1")
-    last = asm.block
-    asm.jump(head)
-    asm.lines[place] = f"  {index.text} = phi i64 [ 0, %{before} ], [ {following}, %{last} ]"
-    asm.begin(done)
+    most = asm.make(f"call i64 @lg_trace_capacity(i64 {other.header.text})", i64, 1)
+
+    def add_slot(index: Register, carried: list[Register]) -> list[Register]:
+        # Inactive lanes hold zeros or values of their own: all lanes are added alike.
+        with asm.under(None):
+            value = _read(asm, _slot(asm, other, index), other.element)
+            pointer = _slot(asm, into, index)
+            known = _read(asm, pointer, into.element)
+            _write(asm, pointer, into.element, _sum(asm, into.element, known, value))
+        return []
+
+    counted_loop(asm, asm.constant(0, i64), most, 1, [], add_slot)
     return into
