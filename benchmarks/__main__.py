@@ -3,11 +3,11 @@
 import argparse
 import sys
 
-from benchmarks import foundation, machine, report
+from benchmarks import foundation, gradients, machine, report
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads, measure
 from benchmarks.worker import Workers
 
-SUITES = {"foundation": foundation.rows}
+SUITES = {"foundation": foundation.rows, "gradients": gradients.rows}
 
 
 def parse_arguments() -> argparse.Namespace:

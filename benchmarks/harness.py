@@ -8,14 +8,19 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from benchmarks import contenders, handwritten
+from benchmarks import contenders, gradient_contenders, handwritten
 from benchmarks.contenders import Unavailable
-from benchmarks.problems import Problem, Run, agrees, expected, inputs, probe
+from benchmarks.problems import PRIMAL, Problem, Run, agrees, expected, inputs, probe
 from benchmarks.worker import Workers
 
 THREADS = 2
 SETTLE = 0.02  # seconds between samples: peers' idle threads spin for a while before they sleep
-LOCAL = {"livegrad": contenders.BUILDERS, "handwritten": handwritten.BUILDERS, "memcpy": handwritten.BUILDERS}
+LOCAL = {
+    "livegrad": contenders.BUILDERS | gradient_contenders.BUILDERS,
+    "handwritten": handwritten.BUILDERS,
+    "memcpy": handwritten.BUILDERS,
+    "adjoint": gradient_contenders.ADJOINTS,
+}
 
 
 @dataclass(frozen=True)
@@ -105,10 +110,17 @@ def limit_threads() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
 
 
-def prepare(name: str, benchmark: Benchmark, workers: Workers, wanted: list[float]) -> tuple[Sampler, float]:
-    sampler = LocalSampler(name) if name in LOCAL else workers.get(name)
-    first_seconds, values = sampler.load(benchmark.problem)
-    if not agrees(benchmark.problem, values, wanted):
+def problem_of(name: str, benchmark: Benchmark) -> Problem:
+    """What a contender is given: one whose name ends in `:primal`, the function that the others differentiate."""
+    problem = benchmark.problem
+    return Problem(problem.kind + PRIMAL, problem.size) if name.endswith(PRIMAL) else problem
+
+
+def prepare(name: str, problem: Problem, workers: Workers, wanted: list[float]) -> tuple[Sampler, float]:
+    local = name.removesuffix(PRIMAL)
+    sampler = LocalSampler(local) if local in LOCAL else workers.get(name)
+    first_seconds, values = sampler.load(problem)
+    if not agrees(problem, values, wanted):
         raise Unavailable("its result is wrong")
     return sampler, first_seconds
 
@@ -130,12 +142,14 @@ def interleave(samplers: dict[str, Sampler], results: dict[str, Result], calls: 
 def measure(benchmark: Benchmark, workers: Workers, effort: Effort) -> Outcome:
     if benchmark.skip:
         return Outcome(benchmark, {name: Result(reason=f"skipped: {benchmark.skip}") for name in benchmark.contenders})
-    wanted = expected(benchmark.problem, inputs(benchmark.problem))
+    problems = {name: problem_of(name, benchmark) for name in benchmark.contenders}
+    wanted = {problem: expected(problem, inputs(problem)) for problem in set(problems.values())}
     results = {name: Result() for name in benchmark.contenders}
     samplers: dict[str, Sampler] = {}
     for name, result in results.items():
         try:
-            samplers[name], result.first_seconds = prepare(name, benchmark, workers, wanted)
+            problem = problems[name]
+            samplers[name], result.first_seconds = prepare(name, problem, workers, wanted[problem])
         except Unavailable as reason:
             result.reason = str(reason)
     interleave(samplers, results, benchmark.calls, effort)

@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import prospero, sdf
+from benchmarks import prospero, sdf, sdf_gradient
+from benchmarks.gradbench import expected as gradbench
+from benchmarks.gradbench.programs import PROGRAMS
 
 Array = NDArray[Any]
 Run = Callable[[], Any]
 PROBES = 97
 LATENCY_POINTS = 1024  # a first call runs on few points: it is the compiler that is measured
+PRIMAL = ":primal"  # ends the kind of a problem that is the function to another's derivative
+SDF_GRADIENTS = ("gradient_algebraic", "gradient_transcendental")
+FIRST_GRADIENTS = tuple(f"first_{kind}" for kind in SDF_GRADIENTS)
+GRADBENCH = tuple(name for program in PROGRAMS for name in (program, program + PRIMAL))
 
 NUMPY_OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": np.add,
@@ -42,8 +48,17 @@ class Problem:
     size: int
 
 
+def gradbench_name(problem: Problem) -> tuple[str, bool]:
+    """The program of GradBench, and whether it is itself wanted or its derivative."""
+    return problem.kind.removesuffix(PRIMAL), problem.kind.endswith(PRIMAL)
+
+
+def is_sdf_gradient(problem: Problem) -> bool:
+    return problem.kind.removesuffix(PRIMAL) in SDF_GRADIENTS
+
+
 def program(problem: Problem, seed: int = 1) -> sdf.Program:
-    if problem.kind == "sdf_transcendental":
+    if "transcendental" in problem.kind:
         return sdf.transcendental(seed=seed)
     if problem.kind in ("first_call", "warm_cache"):
         return sdf.algebraic(pairs=problem.size, seed=seed)
@@ -61,9 +76,11 @@ def points(count: int) -> tuple[Array, Array, Array]:
 def inputs(problem: Problem) -> tuple[Array, ...]:
     """The arrays a run reads, in float32."""
     generator = np.random.default_rng(0)
-    if problem.kind.startswith("sdf"):
+    if problem.kind.startswith("sdf") or is_sdf_gradient(problem):
         return points(problem.size)
-    if problem.kind in ("first_call", "warm_cache"):
+    if problem.kind in GRADBENCH:
+        return ()  # each contender makes its own
+    if problem.kind in ("first_call", *FIRST_GRADIENTS, "warm_cache"):
         return points(LATENCY_POINTS)
     if problem.kind == "prospero":
         return prospero.grid(problem.size)
@@ -85,13 +102,19 @@ def probe_indices(length: int) -> Array:
 
 
 def probe(result: Any) -> list[float]:
-    """A few elements of a result, spread evenly."""
+    """A few elements of a result, spread evenly; a few of each of several arrays."""
+    if isinstance(result, tuple):
+        return [value for part in result for value in probe(np.asarray(part))[:: len(result)]]
     flat = np.asarray(result).reshape(-1)
     return [float(value) for value in flat[probe_indices(flat.size)]]
 
 
 def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
     """The probed elements, computed in float64."""
+    if problem.kind in GRADBENCH:
+        return expected_of_gradbench(problem)
+    if is_sdf_gradient(problem) or problem.kind in FIRST_GRADIENTS:
+        return expected_of_sdf_gradient(problem, arrays)
     if problem.kind == "sum_of_squares":
         left, right = (array.astype(np.float64) for array in arrays)
         return probe(np.square(left - right).sum())
@@ -109,6 +132,30 @@ def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
     return list(sdf.evaluate(task, picked, task.parameters, NUMPY_OPERATIONS))
 
 
+def expected_of_gradbench(problem: Problem) -> list[float]:
+    name, is_primal = gradbench_name(problem)
+    if is_primal:
+        return probe(gradbench.expected_primal(name, problem.size))
+    wanted: list[int] = []
+    before, shapes = 0, gradbench.derivative_shapes(name, problem.size)
+    for shape in shapes:  # as `probe` picks them
+        wanted += (before + probe_indices(int(np.prod(shape)))[:: len(shapes)]).tolist()
+        before += int(np.prod(shape))
+    return gradbench.expected_derivative(name, problem.size, wanted)
+
+
+def expected_of_sdf_gradient(problem: Problem, arrays: Sequence[Array]) -> list[float]:
+    """The value, its gradient by point, and the sums over all points of that by each parameter."""
+    if problem.kind.endswith(PRIMAL):
+        picked = [array[probe_indices(array.size)].astype(np.float64) for array in arrays]
+        task = program(problem)
+        return list(sdf.evaluate(task, picked, task.parameters, NUMPY_OPERATIONS))
+    value, by_point, by_parameter = sdf_gradient.gradients(program(problem), arrays, NUMPY_OPERATIONS)
+    return probe((value, *by_point, by_parameter))
+
+
 def agrees(problem: Problem, actual: Sequence[float], wanted: Sequence[float]) -> bool:
+    if problem.kind in GRADBENCH:
+        return gradbench.agree(actual, wanted)
     tolerance = 2e-3 if problem.kind == "prospero" else 1e-4
     return bool(np.allclose(actual, wanted, rtol=tolerance, atol=tolerance))

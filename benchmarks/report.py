@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Benchmark, Outcome, Result
+from benchmarks.problems import PRIMAL
 from benchmarks.requirements import AtMost, Requirement, requirements_of
 
 RESULTS = Path(__file__).resolve().parent / "results"
-OURS = ("livegrad", "handwritten", "memcpy")
+OURS = ("livegrad", "handwritten", "memcpy", "adjoint")
 
 
 def format_seconds(seconds: float) -> str:
@@ -21,17 +22,17 @@ def format_seconds(seconds: float) -> str:
 
 
 def best_peer(outcome: Outcome) -> str | None:
-    peers = {name: best for name, best in outcome.best().items() if name not in OURS}
+    peers = {name: best for name, best in outcome.best().items() if name not in OURS and not name.endswith(PRIMAL)}
     return min(peers, key=lambda name: peers[name]) if peers else None
 
 
 def contender_line(name: str, result: Result, benchmark: Benchmark, peer_seconds: float | None) -> str:
     if not result.samples:
-        return f"  {name:<12} {result.reason}"
+        return f"  {name:<15} {result.reason}"
     rate = f"{benchmark.work / result.best:.4g} {benchmark.unit}" if benchmark.unit else ""
     ratio = f"{peer_seconds / result.best:.2f}" if peer_seconds else ""
     times = f"{format_seconds(result.best):>10} {format_seconds(result.median):>10} {len(result.samples):>4}"
-    return f"  {name:<12} {times}  {rate:>17} {ratio:>8}".rstrip()
+    return f"  {name:<15} {times}  {rate:>17} {ratio:>8}".rstrip()
 
 
 def requirement_line(requirement: Requirement, outcome: Outcome) -> str:
@@ -43,13 +44,21 @@ def requirement_line(requirement: Requirement, outcome: Outcome) -> str:
     return f"  required: {requirement}: {'met' if met else 'MISSED'} ({shown})"
 
 
+def ratio_lines(outcome: Outcome) -> list[str]:
+    """How long each contender's derivative takes, in runs of its own function."""
+    best = outcome.best()
+    ratios = {name: best[name] / best[name + PRIMAL] for name in best if name + PRIMAL in best}
+    return [f"  derivative / function: {', '.join(f'{n} {r:.2f}' for n, r in ratios.items())}"] if ratios else []
+
+
 def table(outcome: Outcome) -> str:
     peer = best_peer(outcome)
     peer_seconds = outcome.best()[peer] if peer else None
-    heading = f"  {'':<12} {'best':>10} {'median':>10} {'runs':>4}  {'rate':>17} {f'× {peer}' if peer else '':>8}"
+    heading = f"  {'':<15} {'best':>10} {'median':>10} {'runs':>4}  {'rate':>17} {f'× {peer}' if peer else '':>8}"
     lines = [f"{outcome.benchmark.name}: {outcome.benchmark.title}", heading.rstrip()]
     for name, result in outcome.results.items():
         lines.append(contender_line(name, result, outcome.benchmark, peer_seconds))
+    lines += ratio_lines(outcome)
     lines += [requirement_line(requirement, outcome) for requirement in requirements_of(outcome.benchmark.name)]
     return "\n".join(lines) + "\n"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 COMPILERS = ("jax", "torch", "numba")
+DIFFERENTIATORS = ("jax", "torch")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,25 @@ class AtMost:
         return best["livegrad"], best["livegrad"] <= self.seconds
 
 
-Requirement = AtLeast | AtMost
+@dataclass(frozen=True)
+class RatioAtMost:
+    """livegrad's best time, as a multiple of another of its own contenders in the same row."""
+
+    benchmark: str
+    ratio: float
+    of: str
+
+    def __str__(self) -> str:
+        return f"at most {self.ratio:g} × the time of {self.of}"
+
+    def judge(self, best: Mapping[str, float]) -> tuple[float, bool] | None:
+        if not {"livegrad", self.of} <= best.keys():
+            return None
+        found = best["livegrad"] / best[self.of]
+        return found, found <= self.ratio
+
+
+Requirement = AtLeast | AtMost | RatioAtMost
 
 REQUIREMENTS: tuple[Requirement, ...] = (
     AtLeast("sdf_algebraic", 1.6, COMPILERS),
@@ -58,6 +77,14 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     AtMost("prospero", 1.5),
     AtMost("warm_cache", 0.005),
     AtMost("call_overhead", 5e-6),
+    AtLeast("gmm", 1.0, ("jax",)),
+    RatioAtMost("gmm", 1.3, "adjoint"),
+    AtLeast("gradient_algebraic", 3.0, DIFFERENTIATORS),
+    RatioAtMost("gradient_algebraic", 4.0, "livegrad:primal"),
+    AtLeast("gradient_transcendental", 3.0, DIFFERENTIATORS),
+    RatioAtMost("gradient_transcendental", 4.0, "livegrad:primal"),
+    AtMost("first_gradient_algebraic", 0.5),
+    AtMost("first_gradient_transcendental", 0.5),
 )
 
 

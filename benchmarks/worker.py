@@ -26,7 +26,7 @@ class Worker:
             raise Unavailable("not installed; run ./bench --peers")
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
-            [PYTHON, "-m", "benchmarks.peers", peer],
+            [PYTHON, "-m", "benchmarks.peers", peer.partition(":")[0]],
             cwd=ROOT,
             env=os.environ | THREAD_LIMITS | FRESH_STATE,
             stdin=subprocess.PIPE,
@@ -82,7 +82,9 @@ class Worker:
 
 
 class Workers:
-    """Starts each peer's worker when it is first asked for, and remembers why one did not start."""
+    """Starts each peer's worker when it is first asked for, and remembers why one did not start.
+
+    A name such as `jax:primal` is another process of the same peer."""
 
     def __init__(self) -> None:
         self.started: dict[str, Worker | Unavailable] = {}

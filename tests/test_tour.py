@@ -87,7 +87,7 @@ def test_structs_and_vectors_are_differentiable_types() -> None:
 
 def test_what_all_points_share_gets_the_sum_of_their_gradients() -> None:
     each = lg.trace(lambda x, radius: (x - radius) * (x - radius), lg.f64, lg.f64)
-    n = lg.Tensor(lg.f64, (lg.Dimension.symbol("n"),))
+    n = lg.types.Tensor(lg.f64, (lg.Dimension.symbol("n"),))
     loss = lg.trace(lambda xs, radius: ops.make_map(each, xs, radius, summed=(True,)), n, lg.f64)
     _, by_radius = lg.compile(lg.vjp(loss))(np.arange(5.0), 1.0, 1.0)
     assert by_radius == pytest.approx(-2 * (np.arange(5.0) - 1).sum())
@@ -100,7 +100,7 @@ def test_a_whole_softmax_is_one_kernel() -> None:
         weights = ops.exp(x - ops.spread_back(ops.reduce(x, kind="max", axes=(1,)), shape, (1,)))
         return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), shape, (1,))
 
-    compiled = lg.compile(lg.trace(softmax, lg.Tensor(lg.f32, shape)))
+    compiled = lg.compile(lg.trace(softmax, lg.types.Tensor(lg.f32, shape)))
     assert compiled.schedule().kernels == 1
     np.testing.assert_allclose(compiled(np.ones(shape, np.float32)).sum(1), np.ones(8), rtol=1e-6)
 
@@ -127,7 +127,7 @@ def test_a_mistake_is_reported_where_it_was_made() -> None:
 
 
 def test_a_bad_index_is_an_error_and_never_a_wrong_value() -> None:
-    table, places = lg.Tensor(lg.f32, (4,)), lg.Tensor(lg.i64, (3,))
+    table, places = lg.types.Tensor(lg.f32, (4,)), lg.types.Tensor(lg.i64, (3,))
     f = lg.compile(lg.trace(lambda t, i: ops.lookup(t, i), table, places))
     with pytest.raises(lg.KernelCheckError, match=r"index out of range for axis 0, at element 2 \(test_tour.py:"):
         f(np.zeros(4, np.float32), np.array([0, 3, 4]))

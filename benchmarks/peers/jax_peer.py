@@ -9,7 +9,20 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import sdf
-from benchmarks.problems import Problem, Run, inputs, parameters, program
+from benchmarks.peers import jax_gradients
+from benchmarks.problems import (
+    (,
+)
+    FIRST_GRADIENTS,
+    GRADBENCH,
+    PRIMAL,
+    SDF_GRADIENTS,
+    Problem,
+    Run,
+    inputs,
+    parameters,
+    program,
+)
 
 VERSION = jax.__version__
 
@@ -73,7 +86,19 @@ def build_first_call(problem: Problem) -> Run:
     return run
 
 
+def build_sdf_gradient(problem: Problem) -> Run:
+    return jax_gradients.build_sdf_gradient(problem, OPERATIONS)
+
+
+def build_first_gradient(problem: Problem) -> Run:
+    return jax_gradients.build_first_gradient(problem, OPERATIONS)
+
+
 BUILDERS = {
+    **dict.fromkeys(GRADBENCH, jax_gradients.build_gradbench),
+    **dict.fromkeys(SDF_GRADIENTS, build_sdf_gradient),
+    **dict.fromkeys([kind + PRIMAL for kind in SDF_GRADIENTS], build_sdf),
+    **dict.fromkeys(FIRST_GRADIENTS, build_first_gradient),
     "sdf_algebraic": build_sdf,
     "sdf_transcendental": build_sdf,
     "softmax": build_softmax,

@@ -8,7 +8,21 @@ from typing import Any
 import torch
 
 from benchmarks import sdf
-from benchmarks.problems import Array, Problem, Run, inputs, parameters, program
+from benchmarks.peers import torch_gradients
+from benchmarks.problems import (
+    (,
+)
+    FIRST_GRADIENTS,
+    GRADBENCH,
+    PRIMAL,
+    SDF_GRADIENTS,
+    Array,
+    Problem,
+    Run,
+    inputs,
+    parameters,
+    program,
+)
 
 VERSION = torch.__version__
 torch.set_num_threads(2)
@@ -91,7 +105,23 @@ def build_first_call(problem: Problem) -> Run:
     return run
 
 
+def compile_sdf(task: sdf.Program) -> Callable[..., Any]:
+    return torch.compile(sdf_function(task), dynamic=False)
+
+
+def build_sdf_gradient(problem: Problem) -> Run:
+    return torch_gradients.build_sdf_gradient(problem, compile_sdf)
+
+
+def build_first_gradient(problem: Problem) -> Run:
+    return torch_gradients.build_first_gradient(problem, compile_sdf)
+
+
 BUILDERS = {
+    **dict.fromkeys(GRADBENCH, torch_gradients.build_gradbench),
+    **dict.fromkeys(SDF_GRADIENTS, build_sdf_gradient),
+    **dict.fromkeys([kind + PRIMAL for kind in SDF_GRADIENTS], build_sdf),
+    **dict.fromkeys(FIRST_GRADIENTS, build_first_gradient),
     "sdf_algebraic": build_sdf,
     "sdf_transcendental": build_sdf,
     "softmax": build_softmax,

@@ -1,10 +1,33 @@
 """livegrad: live, differentiable compute graphs.
 
-Write a function with `trace`, differentiate it with `jvp` or `vjp`, run it with `compile` (native code) or `evaluate`
-(the NumPy reference).
+Tensors are lazy and follow the Array API: `lg.asarray`, `lg.sum`, `x @ y`. Or write a function of the value IR with
+`trace`, differentiate it with `jvp` or `vjp`, run it with `compile` (native code) or `evaluate` (the NumPy reference).
 """
 
 from livegrad import ops
+from livegrad.authoring.tensor import namespace as _namespace
+from livegrad.authoring.tensor import optim
+from livegrad.authoring.tensor.checks import check_gradients, debug_nans
+from livegrad.authoring.tensor.control import cond, fori_loop, scan, switch, while_loop
+from livegrad.authoring.tensor.custom import custom_jvp, custom_vjp
+from livegrad.authoring.tensor.errors import (
+    AxisError,
+    DtypeError,
+    GraphMergeError,
+    GraphOrderError,
+    IndexRangeError,
+    ShapeError,
+)
+from livegrad.authoring.tensor.execution import execute
+from livegrad.authoring.tensor.graph import Graph
+from livegrad.authoring.tensor.handle import Tensor
+from livegrad.authoring.tensor.jit import jit
+from livegrad.authoring.tensor.namespace import *  # noqa: F403 - the namespace lists its names
+from livegrad.authoring.tensor.storage import load, save
+from livegrad.authoring.tensor.trailing import reduce_sum, transpose
+from livegrad.authoring.tensor.transforms import grad, jvp, stop_gradient, value_and_grad, vjp
+from livegrad.authoring.tensor.trees import tree_map
+from livegrad.authoring.tensor.vmapping import hessian, jacfwd, jacrev, vmap
 from livegrad.backends.cpu import compile_function as compile
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import (
@@ -17,6 +40,8 @@ from livegrad.diagnostics import (
     UsageError,
     VerifyError,
 )
+from livegrad.engine.values import reset_stats, set_cache_budget, stats
+from livegrad.ir import types
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
@@ -26,7 +51,6 @@ from livegrad.ir.types import (
     Dimension,
     Matrix,
     Struct,
-    Tensor,
     Tuple,
     Vector,
     bool_,
@@ -45,22 +69,27 @@ from livegrad.ir.types import (
     u64,
 )
 from livegrad.ops.control import map_over
-from livegrad.passes.differentiate.forward import jvp
-from livegrad.passes.differentiate.reverse import vjp
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Array",
+    "AxisError",
     "CompileError",
     "DifferentiationError",
     "Dimension",
+    "DtypeError",
     "Function",
+    "Graph",
+    "GraphMergeError",
+    "GraphOrderError",
+    "IndexRangeError",
     "KernelCheckError",
     "LivegradError",
     "Matrix",
     "Node",
     "ParseError",
+    "ShapeError",
     "Struct",
     "Tensor",
     "Tuple",
@@ -71,25 +100,54 @@ __all__ = [
     "bool_",
     "c64",
     "c128",
+    "check_gradients",
     "compile",
+    "cond",
     "constant",
+    "custom_jvp",
+    "custom_vjp",
+    "debug_nans",
     "evaluate",
+    "execute",
     "f16",
     "f32",
     "f64",
+    "fori_loop",
+    "grad",
+    "hessian",
     "i8",
     "i16",
     "i32",
     "i64",
+    "jacfwd",
+    "jacrev",
+    "jit",
     "jvp",
+    "load",
     "map_over",
     "ops",
+    "optim",
     "parse_function",
     "print_function",
+    "reduce_sum",
+    "reset_stats",
+    "save",
+    "scan",
+    "set_cache_budget",
+    "stats",
+    "stop_gradient",
+    "switch",
     "trace",
+    "transpose",
+    "tree_map",
+    "types",
     "u8",
     "u16",
     "u32",
     "u64",
+    "value_and_grad",
     "vjp",
+    "vmap",
+    "while_loop",
 ]
+__all__ += _namespace.__all__

@@ -75,6 +75,7 @@ Place = Origin | TextOrigin
 
 _seen_places: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
 _MOST_SEEN_PLACES = 100_000
+_own_files: set[str] = set()  # files of this package that were met on the way to a caller
 
 
 def caller_origins() -> tuple[Origin, ...]:
@@ -85,7 +86,10 @@ def caller_origins() -> tuple[Origin, ...]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE_DIRECTORY):
+        if code.co_filename not in _own_files:
+            if code.co_filename.startswith(_PACKAGE_DIRECTORY):
+                _own_files.add(code.co_filename)
+                continue
             key = (id(code), frame.f_lasti)
             origins = _seen_places.get(key)
             if origins is None:

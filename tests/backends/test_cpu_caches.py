@@ -28,7 +28,7 @@ from livegrad.backends.cpu.native.object_cache import default_cache
 import json
 size, factor = int(os.environ.get("SIZE", "1000")), float(os.environ.get("FACTOR", "2"))
 n = lg.Dimension.symbol("n")
-run = lg.compile(lg.trace(lambda x: ops.reduce(ops.sin(x) * factor, kind="sum", axes=(0,)), lg.Tensor(lg.f32, (n,))))
+run = lg.compile(lg.trace(lambda x: ops.reduce(ops.sin(x) * factor, kind="sum", axes=(0,)), lg.types.Tensor(lg.f32, (n,))))
 x = np.linspace(0, 1, size, dtype=np.float32)
 total = float(run(x))
 assert abs(total - factor * np.sin(x.astype(np.float64)).sum()) < 1e-3 * size, total
@@ -145,13 +145,13 @@ def _march(x: lg.Node, limit: lg.Node) -> lg.Node:
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = {
     "softmax": (
         _softmax,
-        (lg.Tensor(lg.f32, (30, 700)),),
+        (lg.types.Tensor(lg.f32, (30, 700)),),
         (np.linspace(0, 1, 21_000, dtype=np.float32).reshape(30, 700),),
     ),
     "a scalar": (lambda x, k: (x * x, k + 1), (lg.f64, lg.i32), (3.5, 7)),
     "a split sum": (
         lambda x: ops.reduce(x * x, kind="sum", axes=(0,)),
-        (lg.Tensor(lg.f32, (200_003,)),),
+        (lg.types.Tensor(lg.f32, (200_003,)),),
         (np.linspace(0, 1, 200_003, dtype=np.float32),),
     ),
     "vectors": (
@@ -186,7 +186,7 @@ def test_a_plan_from_disk_reports_checks_at_the_same_place(cache: ObjectCache) -
     def pick(table: lg.Node, index: lg.Node) -> lg.Node:
         return ops.lookup(table, index) + 2.71875
 
-    function = lg.trace(pick, lg.Tensor(lg.f32, (5,)), lg.Tensor(lg.i64, (100,)))
+    function = lg.trace(pick, lg.types.Tensor(lg.f32, (5,)), lg.types.Tensor(lg.i64, (100,)))
     indices = np.zeros(100, np.int64)
     indices[63] = 9
     said = []
@@ -199,7 +199,7 @@ def test_a_plan_from_disk_reports_checks_at_the_same_place(cache: ObjectCache) -
 
 
 def test_a_recipe_whose_code_is_gone_is_made_anew(cache: ObjectCache) -> None:
-    function = lg.trace(lambda x: ops.exp(x) * 3.0625, lg.Tensor(lg.f32, (10,)))
+    function = lg.trace(lambda x: ops.exp(x) * 3.0625, lg.types.Tensor(lg.f32, (10,)))
     values = np.ones(10, np.float32)
     expected = CpuFunction(function)(values)
     directory = cache.settings.directory
@@ -228,7 +228,7 @@ def test_types_and_the_bits_of_constants_are_part_of_the_key(cache: ObjectCache)
 
 @pytest.mark.parametrize("payload", [b"", b"not json", b"[]", b"[[{}], [], [], 0, []]", b"\xff\xfe"], ids=repr)
 def test_a_recipe_that_cannot_be_read_is_made_anew(payload: bytes, cache: ObjectCache) -> None:
-    function = lg.trace(lambda x: x * 1.5625, lg.Tensor(lg.f32, (10,)))
+    function = lg.trace(lambda x: x * 1.5625, lg.types.Tensor(lg.f32, (10,)))
     digest = function_digest(function)
     assert digest is not None
     key = recipe_key(digest, {})
@@ -246,7 +246,7 @@ def test_a_kernel_that_does_not_compile_leaves_nothing_behind(cache: ObjectCache
 
 
 def test_plans_that_were_forgotten_are_made_again() -> None:
-    run = CpuFunction(lg.trace(lambda x: x + 4.0625, lg.Tensor(lg.f32, (N,))))
+    run = CpuFunction(lg.trace(lambda x: x + 4.0625, lg.types.Tensor(lg.f32, (N,))))
     values = np.zeros(3, np.float32)
     before = run(values)
     run.forget_plans()

@@ -67,12 +67,12 @@ PROGRAMS: dict[str, tuple[lg.Function, dict[str, int], tuple[Any, ...]]] = {
     "in double precision": (_mapped(_wave, lg.f64), SIZED, (POINTS.astype(np.float64),)),
     "in half precision": (_mapped(lambda x: x * x + 1.0, lg.f16), SIZED, (POINTS.astype(np.float16),)),
     "of bytes": (_mapped(lambda x: (x + 3) * x, lg.u8), SIZED, (np.arange(LENGTH).astype(np.uint8),)),
-    "a sum": (lg.trace(_square_sum, lg.Tensor(lg.f32, (LENGTH,))), {}, (POINTS,)),
-    "rows": (lg.trace(_row_softmax, lg.Tensor(lg.f32, (20, 333))), {}, (np.resize(POINTS, (20, 333)),)),
+    "a sum": (lg.trace(_square_sum, lg.types.Tensor(lg.f32, (LENGTH,))), {}, (POINTS,)),
+    "rows": (lg.trace(_row_softmax, lg.types.Tensor(lg.f32, (20, 333))), {}, (np.resize(POINTS, (20, 333)),)),
     "a loop": (_mapped(_newton, lg.f32), SIZED, (POINTS,)),
     "a loop with a trace": (_mapped(_newton_gradient, lg.f32), SIZED, (POINTS,)),
     "a gather": (
-        lg.trace(_gather, lg.Tensor(lg.f32, (50,)), lg.Tensor(lg.i64, (LENGTH,))),
+        lg.trace(_gather, lg.types.Tensor(lg.f32, (50,)), lg.types.Tensor(lg.i64, (LENGTH,))),
         {},
         (POINTS[:50].copy(), np.arange(LENGTH) * 7 % 50),
     ),
@@ -83,7 +83,7 @@ PROGRAMS: dict[str, tuple[lg.Function, dict[str, int], tuple[Any, ...]]] = {
     ),
     "a running sum": (
         lg.trace(
-            lambda x: ops.cumulative(x, kind="sum", axis=0, reverse=True, exclusive=True), lg.Tensor(lg.f32, (30, 50))
+            lambda x: ops.cumulative(x, kind="sum", axis=0, reverse=True, exclusive=True), lg.types.Tensor(lg.f32, (30, 50))
         ),
         {},
         (np.resize(POINTS, (30, 50)),),

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 
 
 def _sum_of_squares() -> Any:
-    return lg.compile(lg.trace(lambda x: ops.reduce(x * x, kind="sum", axes=(0,)), lg.Tensor(lg.f32, (N,))))
+    return lg.compile(lg.trace(lambda x: ops.reduce(x * x, kind="sum", axes=(0,)), lg.types.Tensor(lg.f32, (N,))))
 
 
 @pytest.fixture(autouse=True)

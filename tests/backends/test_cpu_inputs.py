@@ -68,7 +68,7 @@ def test_arrays_in_any_form_are_taken(form: str, symbolic: bool) -> None:
     given = FORMS[form]
     array = np.asarray(given, np.float32)
     shape = (N, M) if symbolic else array.shape
-    compiled = lg.compile(lg.trace(_double, lg.Tensor(lg.f32, shape)))
+    compiled = lg.compile(lg.trace(_double, lg.types.Tensor(lg.f32, shape)))
     for _ in range(2):
         np.testing.assert_array_equal(compiled(given), array * 2)
 
@@ -76,21 +76,21 @@ def test_arrays_in_any_form_are_taken(form: str, symbolic: bool) -> None:
 def test_zero_dimensional_arrays_are_taken_for_scalars_and_tensors() -> None:
     assert lg.compile(lg.trace(_double, lg.f32))(np.array(1.5)) == 3.0
     assert lg.compile(lg.trace(_double, lg.f32))(np.array(1.5, np.float32)[()]) == 3.0
-    tensor = lg.compile(lg.trace(_double, lg.Tensor(lg.f32, ())))
+    tensor = lg.compile(lg.trace(_double, lg.types.Tensor(lg.f32, ())))
     assert tensor(np.array(1.5, np.float32)) == 3.0
 
 
 def test_subclasses_of_arrays_are_taken_by_their_memory(tmp_path: Path) -> None:
     mapped = np.memmap(tmp_path / "file", np.float32, "w+", shape=(5,))
     mapped[:] = 3
-    compiled = lg.compile(lg.trace(_double, lg.Tensor(lg.f32, (N,))))
+    compiled = lg.compile(lg.trace(_double, lg.types.Tensor(lg.f32, (N,))))
     result = compiled(mapped)
     assert (type(result), result.tolist()) == (np.ndarray, [6.0] * 5)
 
 
 def test_bits_of_nan_pass_through() -> None:
     bits = np.array([0x7FC12345, 0xFFC54321, 0x7F812345, 0xFF800001], np.uint32)
-    compiled = lg.compile(lg.trace(_identity, lg.Tensor(lg.f32, (N,))))
+    compiled = lg.compile(lg.trace(_identity, lg.types.Tensor(lg.f32, (N,))))
     assert compiled(bits.view(np.float32)).view(np.uint32).tolist() == bits.tolist()
 
 
@@ -187,40 +187,40 @@ def test_numbers_that_do_not_fit_are_refused(type: Any, given: Any, said: str) -
 @pytest.mark.parametrize(
     ("type", "given", "said"),
     [
-        (lg.Tensor(lg.i32, (2,)), [1.5, 2.5], "expected i32, found an array of float64"),
-        (lg.Tensor(lg.i32, (2,)), [1, 2**40], "expected i32, from -2147483648 to 2147483647, found 1099511627776"),
-        (lg.Tensor(lg.i32, (2,)), [float("nan"), 1], "expected i32, found an array of float64"),
-        (lg.Tensor(lg.i32, (2,)), ["1", "2"], "expected tensor<i32, [2]>, found ['1', '2']"),
-        (lg.Tensor(lg.i32, (2,)), [1, None], "expected tensor<i32, [2]>, found [1, None]"),
-        (lg.Tensor(lg.i32, (2,)), [[1, 2]], "expected tensor<i32, [2]>, found shape (1, 2)"),
-        (lg.Tensor(lg.i32, (2,)), 3, "expected tensor<i32, [2]>, found shape ()"),
+        (lg.types.Tensor(lg.i32, (2,)), [1.5, 2.5], "expected i32, found an array of float64"),
+        (lg.types.Tensor(lg.i32, (2,)), [1, 2**40], "expected i32, from -2147483648 to 2147483647, found 1099511627776"),
+        (lg.types.Tensor(lg.i32, (2,)), [float("nan"), 1], "expected i32, found an array of float64"),
+        (lg.types.Tensor(lg.i32, (2,)), ["1", "2"], "expected tensor<i32, [2]>, found ['1', '2']"),
+        (lg.types.Tensor(lg.i32, (2,)), [1, None], "expected tensor<i32, [2]>, found [1, None]"),
+        (lg.types.Tensor(lg.i32, (2,)), [[1, 2]], "expected tensor<i32, [2]>, found shape (1, 2)"),
+        (lg.types.Tensor(lg.i32, (2,)), 3, "expected tensor<i32, [2]>, found shape ()"),
         (
-            lg.Tensor(lg.i32, (2,)),
+            lg.types.Tensor(lg.i32, (2,)),
             np.zeros(2),
             "expected tensor<i32, [2]>, found an array of float64; convert it with .astype('int32')",
         ),
         (
-            lg.Tensor(lg.i32, (2,)),
+            lg.types.Tensor(lg.i32, (2,)),
             np.zeros(2, ">i4"),
             "expected tensor<i32, [2]>, found an array of >i4; convert it with .astype('int32')",
         ),
         (
-            lg.Tensor(lg.i32, (2,)),
+            lg.types.Tensor(lg.i32, (2,)),
             np.array([1, 2], object),
             "expected tensor<i32, [2]>, found an array of object; convert it with .astype('int32')",
         ),
         (
-            lg.Tensor(lg.f32, (N,)),
+            lg.types.Tensor(lg.f32, (N,)),
             np.ma.array(np.ones(2, np.float32), mask=[False, True]),
             "expected tensor<f32, [n]>, found a masked array; give what is masked a value with .filled(value)",
         ),
-        (lg.Tensor(lg.f32, (2,)), [1e300, 2], "expected a finite f32, found 1e+300"),
+        (lg.types.Tensor(lg.f32, (2,)), [1e300, 2], "expected a finite f32, found 1e+300"),
         (
-            lg.Tensor(lg.f32, (3, N)),
+            lg.types.Tensor(lg.f32, (3, N)),
             np.ones((4, 2), np.float32),
             "expected tensor<f32, [3, n]> with n = 2, found shape (4, 2)",
         ),
-        (lg.Tensor(lg.f32, (3, N)), np.ones(3, np.float32), "expected tensor<f32, [3, n]>, found shape (3,)"),
+        (lg.types.Tensor(lg.f32, (3, N)), np.ones(3, np.float32), "expected tensor<f32, [3, n]>, found shape (3,)"),
         (lg.Vector(lg.i32, 3), np.array([1.5, 2, 3]), "expected i32, found an array of float64"),
         (lg.Vector(lg.i32, 3), [1, 2], "expected vec<i32, 3>, found shape (2,)"),
         (lg.Vector(lg.u8, 2), [1, -1], "expected u8, from 0 to 255, found -1"),
@@ -236,7 +236,7 @@ def test_arrays_that_do_not_fit_are_refused(type: Any, given: Any, said: str) ->
 
 
 def test_a_ragged_list_is_refused() -> None:
-    compiled = lg.compile(lg.trace(_identity, lg.Tensor(lg.f32, (2,))))
+    compiled = lg.compile(lg.trace(_identity, lg.types.Tensor(lg.f32, (2,))))
     assert _refusal(compiled, [1, [2]]).startswith(
         "argument 0 of `_identity` does not fit: expected tensor<f32, [2]>, "
     )
@@ -254,7 +254,7 @@ def test_sizes_of_the_same_name_must_be_equal() -> None:
     def add(a: lg.Node, b: lg.Node) -> lg.Node:
         return a + b
 
-    compiled = lg.compile(lg.trace(add, lg.Tensor(lg.f32, (N,)), lg.Tensor(lg.f32, (N,))))
+    compiled = lg.compile(lg.trace(add, lg.types.Tensor(lg.f32, (N,)), lg.types.Tensor(lg.f32, (N,))))
     three, four = np.ones(3, np.float32), np.ones(4, np.float32)
     for _ in range(2):
         assert _refusal(compiled, three, four) == (
@@ -270,7 +270,7 @@ def test_sizes_that_follow_from_others_are_checked_before_memory_is_read(order: 
         whole, part = (a, b) if order == "derived first" else (b, a)
         return ops.slice_(whole, start=(N,), size=(N,), step=(1,)) + part
 
-    types = [lg.Tensor(lg.f32, (N * 2,)), lg.Tensor(lg.f32, (N,))]
+    types = [lg.types.Tensor(lg.f32, (N * 2,)), lg.types.Tensor(lg.f32, (N,))]
     arrays = [lambda k: np.arange(k, dtype=np.float32), lambda k: np.zeros(k, np.float32)]
     if order == "derived last":
         types.reverse()
@@ -290,7 +290,7 @@ def test_sizes_that_follow_from_others_are_checked_before_memory_is_read(order: 
 
 
 def test_a_size_that_stands_nowhere_alone_is_solved_for() -> None:
-    compiled = lg.compile(lg.trace(_double, lg.Tensor(lg.f32, (N * 2 + 1,))))
+    compiled = lg.compile(lg.trace(_double, lg.types.Tensor(lg.f32, (N * 2 + 1,))))
     assert compiled(np.ones(7, np.float32)).tolist() == [2.0] * 7
     assert _refusal(compiled, np.ones(6, np.float32)) == (
         "argument 0 of `_double` does not fit: expected a tensor<f32, [2*n + 1]> whose sizes are whole numbers, "
@@ -299,7 +299,7 @@ def test_a_size_that_stands_nowhere_alone_is_solved_for() -> None:
 
 
 def test_a_size_of_zero_is_refused_where_there_is_no_value_to_give() -> None:
-    compiled = lg.compile(lg.trace(lambda x: ops.reduce(x, kind="max", axes=(0,)), lg.Tensor(lg.f32, (N,))))
+    compiled = lg.compile(lg.trace(lambda x: ops.reduce(x, kind="max", axes=(0,)), lg.types.Tensor(lg.f32, (N,))))
     assert compiled(np.ones(3, np.float32)) == 1.0
     with pytest.raises(lg.TypeRuleError, match="the max of nothing"):
         compiled(np.ones(0, np.float32))
@@ -309,7 +309,7 @@ def test_folds_over_nothing_give_what_changes_nothing() -> None:
     def folds(x: lg.Node) -> tuple[lg.Node, ...]:
         return ops.reduce(x, kind="sum", axes=(0,)), ops.reduce(x, kind="prod", axes=(0,))
 
-    compiled = lg.compile(lg.trace(folds, lg.Tensor(lg.f32, (N, M))))
+    compiled = lg.compile(lg.trace(folds, lg.types.Tensor(lg.f32, (N, M))))
     for rows, columns in ((0, 3), (3, 0), (0, 0)):
         total, product = compiled(np.ones((rows, columns), np.float32))
         assert (total.tolist(), product.tolist()) == ([0.0] * columns, [1.0] * columns)

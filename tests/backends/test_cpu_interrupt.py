@@ -48,7 +48,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 assert np.all(run(*short) == -2.0)
-other = lg.compile(lg.trace(lambda x: ops.reduce(x * x, kind="sum", axes=(0,)), lg.Tensor(lg.f64, (4,))))
+other = lg.compile(lg.trace(lambda x: ops.reduce(x * x, kind="sum", axes=(0,)), lg.types.Tensor(lg.f64, (4,))))
 print(float(other(np.arange(4.0))), flush=True)
 """
 

@@ -13,7 +13,7 @@ from livegrad.backends.cpu.function import CpuFunction
 from livegrad.backends.cpu.memory_pool import RESULTS, MemoryPool
 
 N = lg.Dimension.symbol("n")
-VECTOR = lg.Tensor(lg.f32, (N,))
+VECTOR = lg.types.Tensor(lg.f32, (N,))
 
 RESULT_FORMS: dict[str, Callable[[lg.Node], Any]] = {
     "the argument itself": lambda x: x,

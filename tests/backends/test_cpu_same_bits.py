@@ -50,7 +50,7 @@ def _compiled(function: Callable[..., Any], *types: Any) -> Callable[..., Any]:
 @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 300_001])
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 def test_a_long_sum_is_the_same_for_any_number_of_threads(element: Any, size: int) -> None:
-    compiled = _compiled(lambda x: ops.reduce(x, kind="sum", axes=(0,)), lg.Tensor(element, (N,)))
+    compiled = _compiled(lambda x: ops.reduce(x, kind="sum", axes=(0,)), lg.types.Tensor(element, (N,)))
     values = _numbers(element, size)
     total = _results(compiled, values)
     if element.kind == "float":
@@ -70,7 +70,7 @@ def test_sums_and_means_along_any_axes_are_the_same_for_any_number_of_threads(
         return total, total * (1.0 / 1024.0), ops.reduce(x, kind="max", axes=axes), ops.reduce(x, kind="min", axes=axes)
 
     values = _numbers(lg.f32, *shape)
-    total, mean, highest, lowest = _results(_compiled(sum_and_mean, lg.Tensor(lg.f32, (N, M))), values)
+    total, mean, highest, lowest = _results(_compiled(sum_and_mean, lg.types.Tensor(lg.f32, (N, M))), values)
     np.testing.assert_allclose(total, (values * 0.5).sum(axes, np.float64), rtol=1e-3, atol=0.05)
     np.testing.assert_array_equal(mean, total * np.float32(1 / 1024))
     np.testing.assert_array_equal(highest, values.max(axes))
@@ -84,7 +84,7 @@ def test_the_place_of_an_extremum_in_a_long_array_is_that_of_the_first(element: 
         return ops.arg_reduce(x, kind="argmax", axis=0), ops.arg_reduce(x, kind="argmin", axis=0)
 
     values = _numbers(element, size)
-    highest, lowest = _results(_compiled(places, lg.Tensor(element, (N,))), values)
+    highest, lowest = _results(_compiled(places, lg.types.Tensor(element, (N,))), values)
     assert (highest, lowest) == (values.argmax(), values.argmin())
 
 
@@ -95,7 +95,7 @@ def test_the_place_of_an_extremum_is_right_beside_sums_of_the_same_array() -> No
 
     values = _numbers(lg.f32, 200_003)
     values[[150_001, 199_999]] = 50.0
-    total, place, highest = _results(_compiled(several, lg.Tensor(lg.f32, (N,))), values)
+    total, place, highest = _results(_compiled(several, lg.types.Tensor(lg.f32, (N,))), values)
     assert (place, highest) == (150_001, 50.0)
     np.testing.assert_allclose(total, values.sum(dtype=np.float64), rtol=1e-3)
 
@@ -106,7 +106,7 @@ def test_a_nan_anywhere_is_the_extremum_and_its_place() -> None:
 
     values = _numbers(lg.f32, 100_003)
     values[[77_777, 99_999]] = np.nan
-    highest, place = _results(_compiled(extrema, lg.Tensor(lg.f32, (N,))), values)
+    highest, place = _results(_compiled(extrema, lg.types.Tensor(lg.f32, (N,))), values)
     assert np.isnan(highest)
     assert place == 77_777
 
@@ -118,7 +118,7 @@ def test_softmax_is_the_same_for_any_number_of_threads() -> None:
         return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), (N, M), (1,))
 
     values = _numbers(lg.f32, 203, 1003)
-    found = _results(_compiled(softmax, lg.Tensor(lg.f32, (N, M))), values)
+    found = _results(_compiled(softmax, lg.types.Tensor(lg.f32, (N, M))), values)
     weights = np.exp(values.astype(np.float64) - values.max(1, keepdims=True))
     np.testing.assert_allclose(found, weights / weights.sum(1, keepdims=True), rtol=1e-5, atol=1e-9)
 
@@ -130,7 +130,7 @@ def test_scans_are_the_same_for_any_number_of_threads(element: Any) -> None:
         return down, ops.cumulative(x, kind="max", axis=1, reverse=True, exclusive=False)
 
     values = _numbers(element, 301, 205)
-    down, right = _results(_compiled(scans, lg.Tensor(element, (N, M))), values)
+    down, right = _results(_compiled(scans, lg.types.Tensor(element, (N, M))), values)
     np.testing.assert_array_equal(down, np.add.accumulate(values, 0, dtype=values.dtype))
     np.testing.assert_array_equal(right, np.maximum.accumulate(values[:, ::-1], 1)[:, ::-1])
 
@@ -142,7 +142,7 @@ def test_gradients_of_shared_parameters_are_the_same_for_any_number_of_threads()
 
     vector = lg.Vector(lg.f32, 3)
     each = lg.trace(loss, vector, lg.f32, vector, lg.f32)
-    types = lg.Tensor(lg.f32, (N, 3)), lg.Tensor(lg.f32, (N,)), vector, lg.f32
+    types = lg.types.Tensor(lg.f32, (N, 3)), lg.types.Tensor(lg.f32, (N,)), vector, lg.f32
     total = lg.trace(lambda *a: ops.make_map(each, *a, summed=(True,)), *types)
     points = _numbers(lg.f32, 50_003, 3)
     targets = _numbers(lg.f32, 50_003)

@@ -80,7 +80,7 @@ def test_vectors_of_sixty_four_components() -> None:
 def test_structs_in_structs_go_in_and_out() -> None:
     inner = lg.Struct("Inner", (("place", lg.Vector(lg.f32, 3)), ("kind", lg.i32)))
     fields = (("first", inner), ("turn", lg.Matrix(lg.f32, 2, 2)), ("both", lg.Tuple((lg.f64, inner))))
-    outer = lg.Struct("Outer", (*fields, ("all", lg.Array(inner, 2)), ("grid", lg.Tensor(lg.u8, (N,)))))
+    outer = lg.Struct("Outer", (*fields, ("all", lg.Array(inner, 2)), ("grid", lg.types.Tensor(lg.u8, (N,)))))
     item = ([1.0, 2.0, 3.0], 4)
     value = (item, [[1.0, 2.0], [3.0, 4.0]], (5.5, item), (item, item), np.array([7, 8], np.uint8))
 
@@ -93,7 +93,7 @@ def test_structs_in_structs_go_in_and_out() -> None:
     assert swapped(value).tolist() == [1.0, 2.0, 3.0]
 
 
-@pytest.mark.parametrize("type", [lg.f32, lg.Tensor(lg.f32, (N,))], ids=["scalars", "arrays"])
+@pytest.mark.parametrize("type", [lg.f32, lg.types.Tensor(lg.f32, (N,))], ids=["scalars", "arrays"])
 def test_a_hundred_parameters_and_results(type: Any) -> None:
     def mix(*values: lg.Node) -> tuple[lg.Node, ...]:
         return tuple(values[k] + values[(k + 1) % 100] * float(k) for k in range(100))
@@ -114,18 +114,18 @@ def test_many_kernels_in_one_plan() -> None:
     expected = values
     for _ in range(40):
         expected = expected / expected.max() + 1.0
-    found = lg.compile(lg.trace(alternate, lg.Tensor(lg.f64, (N,))))(values)
+    found = lg.compile(lg.trace(alternate, lg.types.Tensor(lg.f64, (N,))))(values)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_many_sizes_in_a_row() -> None:
-    compiled = lg.compile(lg.trace(lambda x: ops.reduce(x, kind="sum", axes=(0,)), lg.Tensor(lg.i64, (N,))))
+    compiled = lg.compile(lg.trace(lambda x: ops.reduce(x, kind="sum", axes=(0,)), lg.types.Tensor(lg.i64, (N,))))
     for size in range(140):
         assert compiled(np.arange(size)) == size * (size - 1) // 2
 
 
 def test_more_threads_than_items_and_processors() -> None:
     set_threads(32)
-    compiled = lg.compile(lg.trace(lambda x: x + 1.0, lg.Tensor(lg.f32, (N,))))
+    compiled = lg.compile(lg.trace(lambda x: x + 1.0, lg.types.Tensor(lg.f32, (N,))))
     for size in (0, 1, 5, 100_000):
         assert np.all(compiled(np.zeros(size, np.float32)) == 1.0)

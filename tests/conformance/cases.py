@@ -17,7 +17,18 @@ from tests.conformance.cases_control import (
     parameter_cases,
     trace_cases,
 )
+from tests.conformance.cases_custom import custom_cases
 from tests.conformance.cases_elementwise import cast_cases, constant_cases, elementwise_cases, select_cases
+from tests.conformance.cases_library import (
+    convolution_cases,
+    decomposition_cases,
+    fourier_cases,
+    pseudo_inverse_cases,
+    searching_cases,
+    solving_cases,
+    sorting_cases,
+    window_cases,
+)
 from tests.conformance.cases_tensor import (
     arg_reduce_cases,
     cumulative_cases,
@@ -56,6 +67,15 @@ _SOURCES = (
     map_cases,
     check_cases,
     trace_cases,
+    custom_cases,
+    sorting_cases,
+    searching_cases,
+    decomposition_cases,
+    solving_cases,
+    pseudo_inverse_cases,
+    fourier_cases,
+    convolution_cases,
+    window_cases,
 )
 
 

@@ -29,6 +29,9 @@ NEVER_RUN = {
     input_op.name: "is given from outside; a closed function has parameters instead",
     "fwd_diff": "is removed by the differentiate pass",
     "bwd_diff": "is removed by the differentiate pass",
+    "undefined_tangent": "stands for a tangent that does not exist; its only meaning is an error",
+    "custom_linear": "stands between linearisation and transposition",
+    "host_call": "runs a Python callable, which no text can hold; it has tests of its own",
 }
 
 _FEW = Tolerance(64.0, lambda *_: 1.0)

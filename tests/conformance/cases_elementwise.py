@@ -53,6 +53,7 @@ DRAWS: dict[str, tuple[Draw, ...]] = {
     "acosh": (draw_between(1.1, 4.0),),
     "tan": (draw_between(-1.3, 1.3),),
     "pow": (_POSITIVE, draw_between(-2.0, 2.0)),
+    "integer_pow": (draw_bits, draw_shift),
 }
 # The CPU's functions are within 3 ulp of the exact result (docs/vector-math.md), NumPy's within 1 or so.
 ULPS: dict[str, float] = dict.fromkeys(
@@ -90,6 +91,9 @@ def tolerance_of(op: Op, scalar: Scalar) -> Tolerance:
         return ANY_ZERO
     if op.name == "floor_div" and scalar is f16:
         return Tolerance(1.0)  # NumPy rounds once, from float32
+    if op.name == "logaddexp":
+        # A sum of the larger operand and a number up to log(2): rounding is relative to the terms.
+        return Tolerance(4.0, lambda a, b: np.maximum(np.abs(a), np.abs(b)))
     return Tolerance(ULPS.get(op.name, 0.0))
 
 
@@ -132,6 +136,8 @@ def _special_case(op: Op, scalar: Scalar, count: int) -> Case:
     grids = every_combination(values)
     if scalar.kind in ("signed", "unsigned") and op.name in ("floor_div", "mod"):
         grids = tuple(grid[grids[1] != 0] for grid in grids)
+    if op.name == "integer_pow":
+        grids = tuple(grid[grids[1] >= 0] for grid in grids)
     if scalar.kind == "complex" and op.name == "div":
         grids = tuple(grid[grids[1] != 0] for grid in grids)
     function = trace(op, *[Tensor(scalar, grids[0].shape)] * count, name=op.name)

@@ -8,6 +8,7 @@ import numpy as np
 from livegrad.ir.function import make_function, trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import SCALARS, Scalar, Tensor, f16, f32, f64, i32, i64
+from livegrad.ops.assignment import last_writer
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, concatenate, flip, iota, pad, permute, reshape, slice_
@@ -295,6 +296,13 @@ def indexing_cases() -> Iterator[Case]:
         for shape, at in shapes if scalar in (f32, f64) else shapes[:3:2]:
             for index in (i32, i64) if scalar is f32 else (i64,):
                 yield from _indexing_pair(scalar, shape, at, index)
+    for shape, at in ((37,), (50,)), ((4, 3), (5, 2)), ((5,), (0,)), ((3,), ()):
+        yield make_case(
+            last_writer,
+            lambda *indices, s=shape: last_writer(*indices, shape=s),
+            *[Tensor(i64, at)] * len(shape),
+            draws=tuple(map(draw_below, shape)),
+        )
 
 
 def _indexing_pair(scalar: Scalar, shape: tuple[int, ...], at: tuple[int, ...] | None, index: Scalar) -> Iterator[Case]:

@@ -39,7 +39,7 @@ def _look_up(table: lg.Node, index: lg.Node) -> lg.Node:
     return ops.lookup(table, index) + 17.25
 
 
-LOOK_UP = lg.compile(lg.trace(_look_up, lg.Tensor(lg.f32, (M,)), lg.Tensor(lg.i64, (N,))))
+LOOK_UP = lg.compile(lg.trace(_look_up, lg.types.Tensor(lg.f32, (M,)), lg.types.Tensor(lg.i64, (N,))))
 
 
 def _indices(*bad: int, size: int = 1000, value: int = 10) -> Any:
@@ -62,7 +62,7 @@ def test_an_index_is_checked_along_each_axis() -> None:
     def pick(table: lg.Node, i: lg.Node, j: lg.Node) -> lg.Node:
         return ops.lookup(table, i, j) - 19.5
 
-    compiled = _over(pick, lg.Tensor(lg.f32, (4, 6)), lg.i32, lg.i32, lifted=(False, True, True))
+    compiled = _over(pick, lg.types.Tensor(lg.f32, (4, 6)), lg.i32, lg.i32, lifted=(False, True, True))
     table = np.arange(24, dtype=np.float32).reshape(4, 6)
     rows, columns = np.array([0, 3, 2, 1], np.int32), np.array([0, 5, 6, -1], np.int32)
     place = _place("ops.lookup(table, i, j) - 19.5")
@@ -213,7 +213,7 @@ def test_the_lowest_element_is_named_when_threads_meet_several() -> None:
 
 
 def test_an_element_of_many_dimensions_is_counted_in_row_major_order() -> None:
-    compiled = lg.compile(lg.trace(_look_up, lg.Tensor(lg.f32, (M,)), lg.Tensor(lg.i64, (30, 7, 11))))
+    compiled = lg.compile(lg.trace(_look_up, lg.types.Tensor(lg.f32, (M,)), lg.types.Tensor(lg.i64, (30, 7, 11))))
     indices = np.zeros((30, 7, 11), np.int64)
     indices[29, 6, 10] = indices[12, 3, 5] = -5
     assert f"at element {(12 * 7 + 3) * 11 + 5} " in _failure(compiled, TABLE, indices)
@@ -224,7 +224,7 @@ def test_a_check_in_what_is_summed_names_the_element_that_was_to_be_added(shape:
     def total(table: lg.Node, indices: lg.Node) -> lg.Node:
         return ops.reduce(ops.lookup(table, indices) * 0.90625, kind="sum", axes=(len(shape) - 1,))
 
-    compiled = lg.compile(lg.trace(total, lg.Tensor(lg.f32, (M,)), lg.Tensor(lg.i64, shape)))
+    compiled = lg.compile(lg.trace(total, lg.types.Tensor(lg.f32, (M,)), lg.types.Tensor(lg.i64, shape)))
     indices = np.ones(shape, np.int64)
     np.testing.assert_allclose(compiled(TABLE, indices), np.full(shape[:-1], 0.90625 * shape[-1]), rtol=1e-5)
     indices.reshape(-1)[[indices.size // 2 + 7, indices.size - 1]] = 10
@@ -235,7 +235,7 @@ def test_a_check_in_what_is_summed_down_columns_names_the_column() -> None:
     def total(table: lg.Node, indices: lg.Node) -> lg.Node:
         return ops.reduce(ops.lookup(table, indices) * 0.84375, kind="sum", axes=(0,))
 
-    compiled = lg.compile(lg.trace(total, lg.Tensor(lg.f32, (M,)), lg.Tensor(lg.i64, (100, 300))))
+    compiled = lg.compile(lg.trace(total, lg.types.Tensor(lg.f32, (M,)), lg.types.Tensor(lg.i64, (100, 300))))
     indices = np.ones((100, 300), np.int64)
     indices[[7, 90], [200, 299]] = -1
     assert "at element 200 " in _failure(compiled, TABLE, indices)
@@ -281,7 +281,7 @@ def test_a_branch_that_is_not_taken_raises_nothing(cost: str) -> None:
             index,
         )
 
-    compiled = _over(guarded, lg.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
+    compiled = _over(guarded, lg.types.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
     indices = np.arange(-40, 60)
     found = compiled(TABLE, indices)
     outside = (indices < 0) | (indices >= 10)
@@ -308,7 +308,7 @@ def test_lanes_that_have_left_a_loop_raise_nothing() -> None:
         start = lg.constant(0.0, lg.f32)
         return ops.make_while_loop(lambda position, total: position > 0, step, steps, start, limit=64)[1]
 
-    compiled = _over(walk, lg.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
+    compiled = _over(walk, lg.types.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
     steps = np.arange(11).repeat(9)[::-1].copy()
     np.testing.assert_allclose(compiled(TABLE, steps), [1.03125 * sum(range(k)) for k in steps.tolist()], rtol=1e-5)
     steps[50] = 11
@@ -325,7 +325,7 @@ def test_checks_inside_nested_loops_know_their_lanes() -> None:
 
         return ops.make_for_loop(outer, row, lg.constant(0.0, lg.f32))[0]
 
-    compiled = _over(nest, lg.Tensor(lg.f32, (M,)), lg.i64, lg.i64, lifted=(False, True, True))
+    compiled = _over(nest, lg.types.Tensor(lg.f32, (M,)), lg.i64, lg.i64, lifted=(False, True, True))
     outer, inner = np.tile([0, 1, 2, 3], 20), np.repeat([0, 2, 1, 4, 0], 16)
     inner[(outer == 3) & (inner > 2)] = 2
     table = np.arange(10, dtype=np.float32)
@@ -354,7 +354,7 @@ def test_a_failing_run_stops_a_plan_of_several_kernels() -> None:
         total = ops.reduce(ops.make_map(each, x), kind="sum", axes=(0,))
         return total, x - ops.spread_back(total, (N,), (0,))
 
-    compiled = lg.compile(lg.trace(checked_sums, lg.Tensor(lg.f32, (N,))))
+    compiled = lg.compile(lg.trace(checked_sums, lg.types.Tensor(lg.f32, (N,))))
     values = np.zeros(100_003, np.float32)
     kept = compiled(values)
     values[70_000] = -2.0

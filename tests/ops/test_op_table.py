@@ -24,7 +24,7 @@ def test_every_op_has_a_meaning(op: Op) -> None:
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_every_op_has_a_derivative_or_is_written_out_in_ops_that_have(op: Op) -> None:
     by_rule = op.jvp is not None or op.expand is not None
-    assert by_rule or op in forward.RULES or op.name in ("parameter", "fwd_diff", "bwd_diff")
+    assert by_rule or op in forward.RULES or op.name in ("parameter", "fwd_diff", "bwd_diff", "custom_linear")
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
@@ -41,8 +41,9 @@ def test_an_op_that_is_constant_where_smooth_has_the_zero_rule(op: Op) -> None:
 
 def test_both_modes_know_the_same_control_flow() -> None:
     assert forward.RULES.keys() == linearize.RULES.keys()
-    # The linear part of a while loop is a for loop, so that there is none to transpose.
-    assert linearize.RULES.keys() - transpose.RULES.keys() == {Op.named("while_loop")}
+    # The linear part of a while loop is a for loop; calls that tell how to differentiate them have none of their own.
+    not_linear = {Op.named("while_loop"), Op.named("custom_call"), Op.named("recompute_call")}
+    assert linearize.RULES.keys() - transpose.RULES.keys() == not_linear
 
 
 def test_all_operands_means_any_number() -> None:

@@ -11,7 +11,9 @@ from livegrad.ir.text import parse_module
 from livegrad.ir.types import f32, f64, i64
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, make_for_loop
+from livegrad.ops.custom import custom_call, recompute_call
 from livegrad.ops.differential import bwd_diff, fwd_diff
+from livegrad.ops.order import kept
 from livegrad.passes.pipeline import PIPELINE, Pass, PipelineTrace, run_pipeline
 
 
@@ -23,7 +25,14 @@ def module() -> Module:
 
 def test_passes_come_in_this_order() -> None:
     assert [step.name for step in PIPELINE] == ["differentiate", "optimize_outputs", "flatten_calls", "simplify"]
-    assert frozenset().union(*(step.removes for step in PIPELINE)) == {fwd_diff, bwd_diff, call}
+    assert frozenset().union(*(step.removes for step in PIPELINE)) == {
+        fwd_diff,
+        bwd_diff,
+        custom_call,
+        recompute_call,
+        kept,
+        call,
+    }
 
 
 def test_a_trace_has_the_text_after_each_pass(module: Module) -> None:

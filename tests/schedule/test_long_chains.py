@@ -17,7 +17,7 @@ def chain(x: lg.Node, y: lg.Node) -> lg.Node:
 
 
 def test_a_long_chain_runs_in_pieces_that_share_one_kernel() -> None:
-    row = lg.Tensor(lg.f64, (5,))
+    row = lg.types.Tensor(lg.f64, (5,))
     compiled = lg.compile(lg.trace(chain, row, row))
     steps = [step for step in compiled.schedule().steps if isinstance(step, KernelStep)]
     assert len(steps) >= LENGTH // MOST_DEPTH

@@ -73,17 +73,20 @@ def trace_open(
 
 def captured_values(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
     """The values that the results take from around the function: as large as possible, so loops compute them once."""
-    order = toposort(results)
     own: set[Node] = set(inputs)
+    order = toposort(results, stop=set(inputs).__contains__)
     outer: set[Node] = set()
     for node in order:
+        if node in own:
+            continue
         if node.op in (input_op, parameter_op):
-            (own if node in own else outer).add(node)
+            outer.add(node)
         elif any(operand in own for operand in node.operands):
             own.add(node)
         elif any(operand in outer for operand in node.operands):
             outer.add(node)
-    needed = {operand for node in order if node in own for operand in node.operands} | set(results)
+    inside = own.difference(inputs)
+    needed = {operand for node in order if node in inside for operand in node.operands} | set(results)
     return tuple(node for node in order if node in outer and node in needed)
 
 

@@ -40,12 +40,13 @@ class Key:
 class Node:
     """One value: an op applied to operands under attributes. Its type is always derived by the op."""
 
-    __slots__ = ("__weakref__", "attributes", "op", "operands", "origins", "type")
+    __slots__ = ("__weakref__", "attributes", "cell", "op", "operands", "origins", "type")
     op: Op
     operands: tuple[Node, ...]
     attributes: tuple[tuple[str, Attribute], ...]
     type: Type
     origins: tuple[Place, ...]
+    cell: Any  # what the engine keeps beside the node: its value, once somebody has asked for it
 
     def __init__(self) -> None:
         raise UsageError("a Node is made by calling an op", help="write add(x, y), or x + y")
@@ -191,7 +192,7 @@ _ambient = _Ambient()
 
 def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...] = ()) -> Node:
     """The one node with this op, operands and attributes; attributes come sorted by name."""
-    key = (op, *map(id, operands), _attribute_key(attributes)) if attributes else (op, *map(id, operands))
+    key = (op, *map(id, operands), attribute_key(attributes)) if attributes else (op, *map(id, operands))
     origins = _ambient.origins
     rewriting = origins is not None
     if origins is None:
@@ -208,18 +209,26 @@ def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, A
     return node
 
 
-def _refresh_places(known: Attribute, fresh: Attribute) -> None:
+def make_unique_node(op: Op, attributes: tuple[tuple[str, Attribute], ...], type: Type) -> Node:
+    """A node without operands that no other can equal, because an attribute is its own: it need not be interned."""
+    node = object.__new__(Node)
+    node.op, node.operands, node.attributes, node.type, node.cell = op, (), attributes, type, None
+    node.origins = caller_origins() if _ambient.origins is None else _ambient.origins
+    return node
+
+
+def _refresh_places(known: tuple[Attribute, ...], fresh: tuple[Attribute, ...]) -> None:
     """Equal functions are one attribute; it learns the places of the one that was written last."""
-    if isinstance(known, tuple):
-        for old, new in zip(known, fresh, strict=True):
+    for old, new in zip(known, fresh, strict=True):
+        if old.__class__ is tuple:
             _refresh_places(old, new)
-    elif isinstance(known, Function) and known is not fresh:
-        known.places.update(fresh.places)
+        elif old.__class__ is Function and old is not new:
+            old.places.update(new.places)
 
 
 def _fresh(op: Op, operands: tuple[Node, ...], attributes: Any, origins: tuple[Place, ...]) -> Node:
     node = object.__new__(Node)
-    node.op, node.operands, node.attributes, node.origins = op, operands, attributes, origins
+    node.op, node.operands, node.attributes, node.origins, node.cell = op, operands, attributes, origins, None
     node.type = op.derive_type(operands, attributes, origins)
     return node
 
@@ -275,10 +284,16 @@ def live_node_count() -> int:
     return sum(entry() is not None for entry in list(_table.values()))
 
 
-def _attribute_key(value: Attribute) -> Any:
+def attribute_key(value: Attribute) -> Any:
     """Attributes are the same only when type and bits are: 1 is not True, 0.0 is not -0.0, NaN is itself."""
+    kind = value.__class__
+    if kind is int or kind is str:
+        return kind, value
     if isinstance(value, tuple):
-        return tuple(map(_attribute_key, value))
+        for item in value:
+            if item.__class__ is not int:
+                return tuple(map(attribute_key, value))
+        return "integers", value
     if isinstance(value, float):
         return "float", struct.pack("<d", value)
     if isinstance(value, complex):

@@ -25,6 +25,10 @@ class _Interned(type):
     """Constructor calls with equal arguments give the same object, so identity is equality."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            found = _interned.get((cls, *map(_exact, args)))
+            if found is not None:
+                return found
         fresh = super().__call__(*args, **kwargs)
         key = (cls, *(_exact(getattr(fresh, field.name)) for field in fields(fresh)))
         with _lock:
@@ -33,7 +37,12 @@ class _Interned(type):
 
 def _exact(value: Any) -> Any:
     # True == 1 and hash alike; keys must tell them apart.
-    return tuple(_exact(item) for item in value) if isinstance(value, tuple) else (type(value), value)
+    if not isinstance(value, tuple):
+        return value.__class__, value
+    for item in value:
+        if item.__class__ is not int:
+            return tuple(map(_exact, value))
+    return "integers", value
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,7 +129,7 @@ def _check_attributes(function: Function, node: Node, uses: dict[Function, None]
                 pending.extend(item)
             elif isinstance(item, Function):
                 uses[item] = None
-            elif item.__class__ not in _EXACT_KINDS and not isinstance(item, Type):
+            elif item.__class__ not in _EXACT_KINDS and not isinstance(item, Type | Key):
                 raise _broken(
                     function,
                     node,

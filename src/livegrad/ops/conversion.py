@@ -90,7 +90,7 @@ _COMPLEX = {"f32": c64, "f64": c128}
 make_complex = Op(
     "make_complex",
     type_of=_complex_type,
-    evaluate=lambda re, im: _join_parts(re, im),
+    evaluate=lambda re, im: join_parts(re, im),
     jvp=lambda y, dre, dim: (
         None
         if dre is None and dim is None
@@ -102,7 +102,7 @@ make_complex = Op(
 )
 
 
-def _join_parts(re: Any, im: Any) -> Any:
+def join_parts(re: Any, im: Any) -> Any:
     """Not re + 1j*im, which spoils infinities and signed zeros."""
     re, im = np.asarray(re), np.asarray(im)
     joined = np.empty(re.shape, np.complex64 if re.dtype == np.float32 else np.complex128)

@@ -5,6 +5,7 @@ One record an op. Operands have one type; nothing is promoted or broadcast here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Type, bool_, scalar_of, with_scalar
-from livegrad.ops.conversion import conj, real
+from livegrad.ops.conversion import cast, conj, imag, make_complex, real
 from livegrad.ops.rules import (
     ANY,
     BITS,
@@ -229,6 +230,12 @@ def _comparison(name: str, function: Any, symbol: str, float_code: str, signed: 
     )
 
 
+def _of_parts(x: Node, test: Callable[[Node], Node], join: Callable[[Node, Node], Node]) -> Node:
+    """A question about a number, asked of both parts of a complex one: their length may overflow."""
+    scalar = scalar_of(x.type)
+    return join(test(real(x)), test(imag(x))) if scalar is not None and scalar.kind == "complex" else test(x)
+
+
 equal = _comparison("equal", np.equal, "==", "oeq", "eq", "eq", ANY)
 not_equal = _comparison("not_equal", np.not_equal, "!=", "une", "ne", "ne", ANY)
 less = _comparison("less", np.less, "<", "olt", "slt", "ult", REALS)
@@ -251,7 +258,9 @@ is_infinite = Op(
     evaluate=np.isinf,
     jvp=zero_tangent,
     code="isinf({0})",
-    expand=lambda y: equal(abs(y.operands[0]), float("inf")),
+    expand=lambda y: _of_parts(
+        y.operands[0], lambda part: equal(abs(part), float("inf")), lambda re, im: bit_or(re, im)
+    ),
     elementwise=True,
     differentiable=False,
 )
@@ -261,7 +270,7 @@ is_finite = Op(
     evaluate=np.isfinite,
     jvp=zero_tangent,
     code="isfinite({0})",
-    expand=lambda y: abs(y.operands[0]) < float("inf"),
+    expand=lambda y: _of_parts(y.operands[0], lambda part: abs(part) < float("inf"), lambda re, im: bit_and(re, im)),
     elementwise=True,
     differentiable=False,
 )
@@ -406,10 +415,10 @@ clamp = Op(
 # --- rounding ------------------------------------------------------------------------------------------------------
 
 
-def _rounding(name: str, function: Any, intrinsic: str, code: str) -> Op:
+def _rounding(name: str, function: Any, intrinsic: str, code: str, kinds: tuple[str, ...] = FLOATS) -> Op:
     return Op(
         name,
-        type_of=same(1, FLOATS),
+        type_of=same(1, kinds),
         evaluate=function,
         jvp=zero_tangent,
         code=code,
@@ -422,7 +431,7 @@ def _rounding(name: str, function: Any, intrinsic: str, code: str) -> Op:
 floor = _rounding("floor", np.floor, "floor", "floor({0})")
 ceil = _rounding("ceil", np.ceil, "ceil", "ceil({0})")
 trunc = _rounding("trunc", np.trunc, "trunc", "trunc({0})")
-round = _rounding("round", np.rint, "roundeven", "rint({0})")  # half to even
+round = _rounding("round", np.rint, "roundeven", "rint({0})", INEXACT)  # half to even, both parts of complex numbers
 fract = Op(
     "fract",
     type_of=same(1, FLOATS),
@@ -434,10 +443,20 @@ fract = Op(
 )
 
 
+def _over_magnitude(value: Node, x: Node) -> Node:
+    """A complex value by the length of x, and 0 where x is 0."""
+    scalar, size = scalar_of(x.type), abs(x)
+    at_zero = equal(size, 0.0)
+    divided = value / cast(select(at_zero, filled(1.0, size.type), size), type=scalar)
+    return select(at_zero, zero(x.type), divided)
+
+
 def _expand_sign(y: Node) -> Node:
     (x,) = y.operands
     scalar = scalar_of(x.type)
     assert scalar is not None
+    if scalar.kind == "complex":
+        return _over_magnitude(x, x)
     one = filled(1.0 if scalar.kind == "float" else 1, x.type)
     if scalar.kind == "unsigned":
         return select(equal(x, 0), x, one)
@@ -446,15 +465,24 @@ def _expand_sign(y: Node) -> Node:
     return select(x > nothing, one, select(x < nothing, -one, x if scalar.kind == "float" else nothing))
 
 
+def _sign_jvp(y: Node, dx: Node | None) -> Node | None:
+    """The direction x / |x| of a complex number turns; that of a real one is constant."""
+    scalar = scalar_of(y.type)
+    if dx is None or scalar is None or scalar.kind != "complex":
+        return None
+    along = real(conj(y) * dx)
+    return _over_magnitude(dx - y * make_complex(along, zero(along.type)), y.operands[0])
+
+
 sign = Op(
     "sign",
-    type_of=same(1, REALS),
+    type_of=same(1, NUMBERS),
     evaluate=lambda x: np.where(np.equal(x, 0), x, np.sign(x)),
-    jvp=zero_tangent,
+    jvp=_sign_jvp,
     expand=_expand_sign,
+    llvm={"float": "sign"},
     code="lg_sign({0})",
     elementwise=True,
-    differentiable=False,
 )
 copysign = Op(
     "copysign",

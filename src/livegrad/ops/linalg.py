@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
@@ -12,6 +14,7 @@ from livegrad.ops.movement import permute, require_tensor, sum_to
 from livegrad.ops.rules import NUMBERS, add_tangents
 
 
+@lru_cache(maxsize=4096)
 def broadcast_shapes(first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple[Size, ...]:
     """The shape that two shapes broadcast to, matched from the last dimension.
 

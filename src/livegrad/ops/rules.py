@@ -6,6 +6,7 @@ Every module of `ops/` builds its records from these.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.leaves import constant
@@ -50,7 +51,8 @@ def same(count: int, kinds: tuple[str, ...]) -> TypeRule:
                 raise TypeRuleError("operands of different types", help=_match_help(first, other))
         return first
 
-    return rule
+    # Asked for every node that is made, and mostly about the same few types.
+    return lru_cache(maxsize=1024)(rule)
 
 
 def _match_help(first: Type, other: Type) -> str:

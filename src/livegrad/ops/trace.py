@@ -17,6 +17,7 @@ from livegrad.ir.types import (
     Dimension,
     Matrix,
     Scalar,
+    Size,
     Tensor,
     Trace,
     Type,
@@ -174,4 +175,49 @@ trace_sum = Op(
     jvp=_sum_jvp,
     transpose=lambda y, ct, a, b: (ct if a else None, ct if b else None),
     linear_in=(0, 1),
+)
+
+
+# --- traces of tensors as one tensor ---------------------------------------------------------------------------------
+
+
+def _stack_type(trace: Type, *, size: Size) -> Type:
+    element = _element(trace)
+    if not isinstance(element, Tensor):
+        raise TypeRuleError("only a trace of tensors can be stacked", found=str(trace))
+    return Tensor(element.element, (size, *element.shape))
+
+
+def _unstack_type(stacked: Type) -> Type:
+    if not isinstance(stacked, Tensor) or not stacked.rank:
+        raise TypeRuleError("only a tensor with a first dimension can be unstacked", found=str(stacked))
+    return Trace(Tensor(stacked.element, stacked.shape[1:]))
+
+
+def _stack_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
+    return (trace_unstack(ct),)
+
+
+def _unstack_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
+    stacked = y.operands[0].type
+    assert isinstance(stacked, Tensor)
+    return (trace_stack(ct, size=stacked.shape[0]),)
+
+
+# trace_stack(trace, size=n) is the tensor of entries 0 to n - 1, zero where none was set; trace_unstack is its inverse.
+trace_stack = Op(
+    "trace_stack",
+    type_of=_stack_type,
+    evaluate=None,  # the reference fills in zeros of the node's own type
+    jvp=lambda y, dtrace: None if dtrace is None else trace_stack(dtrace, size=y.attribute("size")),
+    transpose=_stack_transpose,
+    linear_in=(0,),
+)
+trace_unstack = Op(
+    "trace_unstack",
+    type_of=_unstack_type,
+    evaluate=lambda stacked: dict(enumerate(stacked)),
+    jvp=lambda y, dx: None if dx is None else trace_unstack(dx),
+    transpose=_unstack_transpose,
+    linear_in=(0,),
 )

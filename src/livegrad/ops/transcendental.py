@@ -9,10 +9,42 @@ import numpy as np
 
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
+from livegrad.ops.conversion import join_parts
 from livegrad.ops.elementwise import equal, is_finite, select
 from livegrad.ops.rules import FLOATS, INEXACT, filled, same, scale_by, zero
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _evaluate_log1p(x: Any) -> Any:
+    """NumPy's; but where a complex number is small, NumPy adds 1 to it and so loses the digits of the real part."""
+    result = np.log1p(x)
+    if np.asarray(x).dtype.kind != "c":
+        return result
+    re, im = np.real(x), np.imag(x)
+    near = np.hypot(re, im) < 0.5
+    exact = 0.5 * np.log1p(np.where(near, re * (2 + re) + im * im, 0))
+    return join_parts(np.where(near, exact, result.real), result.imag)
+
+
+def _evaluate_expm1(x: Any) -> Any:
+    """NumPy's; of complex numbers by parts, because NumPy loses digits near zero and NaN spreads from infinities."""
+    if np.asarray(x).dtype.kind != "c":
+        return np.expm1(x)
+    re, im, whole = np.real(x), np.imag(x), np.exp(x)
+    near = np.isfinite(re) & np.isfinite(im) & (re < 1)
+    a, b = np.where(near, re, 0), np.where(near, im, 0)
+    exact = np.expm1(a) * np.cos(b) - 2 * np.sin(b / 2) ** 2 + 0.0
+    return join_parts(np.where(near, exact, whole.real - 1), whole.imag)
+
+
+def _evaluate_tanh(x: Any) -> Any:
+    """NumPy's; at infinity the imaginary part is a zero with the sign of the argument's own."""
+    result = np.tanh(x)
+    if np.asarray(x).dtype.kind != "c":
+        return result
+    far = np.isinf(np.real(x)) & np.isfinite(np.imag(x))
+    return join_parts(result.real, np.where(far, np.copysign(np.zeros_like(result.imag), np.imag(x)), result.imag))
 
 
 def _unary(
@@ -54,23 +86,24 @@ rsqrt = _unary(
 cbrt = _unary("cbrt", np.cbrt, lambda y, x: 1.0 / (3.0 * y * y))
 exp = _unary("exp", np.exp, lambda y, x: y, kinds=INEXACT)
 exp2 = _unary("exp2", np.exp2, lambda y, x: y * math.log(2.0))
-expm1 = _unary("expm1", np.expm1, lambda y, x: exp(x))  # not y + 1, which has no digits left far below zero
+# The slope of expm1 is not y + 1, which has no digits left far below zero.
+expm1 = _unary("expm1", _evaluate_expm1, lambda y, x: exp(x), kinds=INEXACT)
 log = _unary("log", np.log, lambda y, x: 1.0 / x, kinds=INEXACT)
-log2 = _unary("log2", np.log2, lambda y, x: 1.0 / (x * math.log(2.0)))
-log10 = _unary("log10", np.log10, lambda y, x: 1.0 / (x * math.log(10.0)))
-log1p = _unary("log1p", np.log1p, lambda y, x: 1.0 / (x + 1.0))
+log2 = _unary("log2", np.log2, lambda y, x: 1.0 / (x * math.log(2.0)), kinds=INEXACT)
+log10 = _unary("log10", np.log10, lambda y, x: 1.0 / (x * math.log(10.0)), kinds=INEXACT)
+log1p = _unary("log1p", _evaluate_log1p, lambda y, x: 1.0 / (x + 1.0), kinds=INEXACT)
 sin = _unary("sin", np.sin, lambda y, x: cos(x), kinds=INEXACT)
 cos = _unary("cos", np.cos, lambda y, x: -sin(x), kinds=INEXACT)
 tan = _unary("tan", np.tan, lambda y, x: 1.0 + y * y, kinds=INEXACT)
-asin = _unary("asin", np.arcsin, lambda y, x: 1.0 / sqrt(1.0 - x * x))
-acos = _unary("acos", np.arccos, lambda y, x: -1.0 / sqrt(1.0 - x * x))
-atan = _unary("atan", np.arctan, lambda y, x: 1.0 / (1.0 + x * x))
+asin = _unary("asin", np.arcsin, lambda y, x: 1.0 / sqrt(1.0 - x * x), kinds=INEXACT)
+acos = _unary("acos", np.arccos, lambda y, x: -1.0 / sqrt(1.0 - x * x), kinds=INEXACT)
+atan = _unary("atan", np.arctan, lambda y, x: 1.0 / (1.0 + x * x), kinds=INEXACT)
 sinh = _unary("sinh", np.sinh, lambda y, x: cosh(x), kinds=INEXACT)
 cosh = _unary("cosh", np.cosh, lambda y, x: sinh(x), kinds=INEXACT)
-tanh = _unary("tanh", np.tanh, lambda y, x: 1.0 - y * y, kinds=INEXACT)
-asinh = _unary("asinh", np.arcsinh, lambda y, x: 1.0 / sqrt(1.0 + x * x))
-acosh = _unary("acosh", np.arccosh, lambda y, x: 1.0 / (sqrt(x - 1.0) * sqrt(x + 1.0)))
-atanh = _unary("atanh", np.arctanh, lambda y, x: 1.0 / (1.0 - x * x))
+tanh = _unary("tanh", _evaluate_tanh, lambda y, x: 1.0 - y * y, kinds=INEXACT)
+asinh = _unary("asinh", np.arcsinh, lambda y, x: 1.0 / sqrt(1.0 + x * x), kinds=INEXACT)
+acosh = _unary("acosh", np.arccosh, lambda y, x: 1.0 / (sqrt(x - 1.0) * sqrt(x + 1.0)), kinds=INEXACT)
+atanh = _unary("atanh", np.arctanh, lambda y, x: 1.0 / (1.0 - x * x), kinds=INEXACT)
 erf = _unary(
     "erf",
     lambda x: _erf(x).astype(np.asarray(x).dtype),
@@ -119,4 +152,4 @@ atan2 = _binary(
     "atan2", np.arctan2, (lambda r, y, x: _over_square(x, y), lambda r, y, x: -_over_square(y, x)), cost=20.0
 )
 hypot = _binary("hypot", np.hypot, (lambda r, x, y: _over_length(x, r), lambda r, x, y: _over_length(y, r)), cost=10.0)
-pow = _binary("pow", np.power, (_pow_by_base, _pow_by_exponent), cost=25.0)
+pow = _binary("pow", np.power, (_pow_by_base, _pow_by_exponent), cost=25.0, kinds=INEXACT)

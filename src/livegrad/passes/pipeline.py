@@ -16,7 +16,7 @@ from livegrad.ir.verify import verify_module
 from livegrad.ir.walk import restore_places
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
-from livegrad.passes.differentiate.lower import differentiate
+from livegrad.passes.differentiate.lower import DERIVATIVE_RULES, differentiate
 from livegrad.passes.flatten_calls import flatten_calls
 from livegrad.passes.optimize_outputs import optimize_outputs
 from livegrad.passes.simplify import Simplify
@@ -32,7 +32,7 @@ class Pass:
 
 
 PIPELINE = (
-    Pass("differentiate", differentiate, removes=frozenset({fwd_diff, bwd_diff})),
+    Pass("differentiate", differentiate, removes=DERIVATIVE_RULES | {fwd_diff, bwd_diff}),
     Pass("optimize_outputs", optimize_outputs),
     Pass("flatten_calls", flatten_calls, removes=frozenset({call})),
     Pass("simplify", Simplify()),

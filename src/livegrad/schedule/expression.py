@@ -48,6 +48,7 @@ class Expressions:
         default_factory=dict
     )  # what a stage before left in scratch
     _known: dict[tuple[Node, tuple[Index, ...]], Node] = field(default_factory=dict)
+    _maps: dict[tuple[Node, tuple[Index, ...]], tuple[Node, ...]] = field(default_factory=dict)
     _scalars: dict[Node, Node] = field(default_factory=dict)
     _sources: dict[Source, Node] = field(default_factory=dict)
 
@@ -238,7 +239,9 @@ class Expressions:
         return member(value, position)
 
     def map_results(self, node: Node, index: tuple[Index, ...]) -> tuple[Node, ...]:
-        """All results of a map's function at one point."""
+        """All results of a map's function at one point; worked out once, for each result is asked for by itself."""
+        if (node, index) in self._maps:
+            return self._maps[node, index]
         function: Function = node.attribute("function")
         arguments = [
             self.point_value(operand, own, index) if flag else self.scalar(operand)
@@ -246,7 +249,8 @@ class Expressions:
                 node.operands, function.parameter_types, node.attribute("lifted"), strict=True
             )
         ]
-        return inline(function, arguments)
+        results = self._maps[node, index] = inline(function, arguments)
+        return results
 
     def point_value(self, operand: Node, type: Type, index: tuple[Index, ...]) -> Node:
         """The value of `type` that an operand with one value a point has at a point."""

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from math import prod
 
 from livegrad.ir.leaves import parameter_op
-from livegrad.ir.node import Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor
-from livegrad.ir.walk import toposort
+from livegrad.ir.walk import nodes_of, toposort
 from livegrad.ops.control import map_domain
+from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.schedule.roots import GroupKind, Roots, map_result, root_kind, roots_below, sizes
 
@@ -22,6 +23,8 @@ FEW_ROWS = 64
 LONG_ROW = 1 << 16
 # A value that several kernels need is computed again in each when it costs less than this, and stored otherwise.
 CHEAP_AGAIN = 6.0
+# A value that is spread over this many points at least is stored first, if computing it at each costs more than a step.
+OFTEN, WORTH_A_KERNEL = 4, 20_000.0
 # Roots join a group while the kernel stays below this many nodes: code should compile in about a second.
 MOST_JOINED = 4000
 
@@ -197,8 +200,28 @@ def shared_between(groups: Sequence[Group], roots: Roots) -> set[Node]:
             for node in toposort(root.operands, stop=roots.__contains__):
                 if node not in roots:
                     users.setdefault(node, set()).add(number)
-    shared = {node for node, numbers in users.items() if len(numbers) > 1 and isinstance(node.type, Tensor)}
+    # What is spread is stored as it was before: smaller, and shared by the same groups.
+    shared = {
+        node
+        for node, numbers in users.items()
+        if len(numbers) > 1 and isinstance(node.type, Tensor) and node.op is not broadcast
+    }
     return {node for node in shared if node.op.cost >= CHEAP_AGAIN or _chain_cost(node, roots) > 3 * CHEAP_AGAIN}
+
+
+def computed_often(function: Function, roots: Roots) -> set[Node]:
+    """Nodes that are spread over many points, each of which would compute the same value again."""
+    found: set[Node] = set()
+    for node in nodes_of(function):
+        if node.op is not broadcast:
+            continue
+        (source,) = node.operands
+        if not isinstance(source.type, Tensor) or source.op is parameter_op or source in roots:
+            continue
+        times, cost = prod(sizes(node)) / max(1, prod(sizes(source))), _chain_cost(source, roots)
+        if times >= OFTEN and cost >= CHEAP_AGAIN and cost * prod(sizes(node)) >= WORTH_A_KERNEL:
+            found.add(source)
+    return found
 
 
 def _chain_cost(node: Node, roots: Roots) -> float:

@@ -13,6 +13,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Array, Struct, Tuple, Type, components
 from livegrad.ops.aggregate import get, make, make_tuple, member
 from livegrad.ops.control import map_
+from livegrad.ops.elementwise import detach
 from livegrad.schedule.inner_maps import without_inner_maps
 from livegrad.schedule.signature import flatten_signature, leaf_types, leaves_of
 from livegrad.schedule.tensor_sums import without_tensor_sums
@@ -26,6 +27,8 @@ def prepare_maps(function: Function) -> Function:
 def _prepared(node: Node) -> Node | None:
     if node.op is get and node.operands[0].op is make:
         return node.operands[0].operands[node.attribute("index")]
+    if node.op is detach:
+        return node.operands[0]  # all derivatives have been taken
     if node.op is not map_:
         return None
     apart = _taken_apart(node)

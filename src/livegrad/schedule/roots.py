@@ -16,7 +16,11 @@ from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, inner_types,
 from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import make
 from livegrad.ops.control import call, component_shape, cond, for_loop, map_, switch, while_loop
+from livegrad.ops.host import host_call
 from livegrad.ops.indexing import lookup
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import permute
+from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.schedule.views import squeezed_axes
 
@@ -79,7 +83,7 @@ def _forced_kinds(order: Iterable[Node]) -> dict[Node, GroupKind | None]:
 def _stored_operands(node: Node, kind: GroupKind | None) -> Iterable[Node]:
     """The operands that must lie in memory for a node to be computed."""
     if kind in ("host", "view"):
-        return node.operands
+        return [seen_operand(node, operand) for operand in node.operands]
     if node.op is lookup:
         return node.operands[:1]
     if node.op is map_:
@@ -88,6 +92,11 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Iterable[Node]:
     if node.op in CONTROL:
         return [operand for operand in node.operands if isinstance(operand.type, Tensor)]
     return ()
+
+
+def seen_operand(node: Node, operand: Node) -> Node:
+    """What must lie in memory for an operand of a host step: the library takes the rows of a matrix for its columns."""
+    return operand.operands[0] if node.op is matmul and operand.op is permute else operand
 
 
 def roots_below(node: Node, roots: Roots | set[Node]) -> set[Node]:
@@ -100,7 +109,10 @@ def roots_below(node: Node, roots: Roots | set[Node]) -> set[Node]:
 
 def root_kind(node: Node) -> GroupKind | None:
     """How a node must be computed if it cannot be part of another's expression; None if it can."""
-    if _uses_complex(node):
+    if node.op is after:
+        # The same memory, from a later step on.
+        return "view" if is_storable(node.type) else "host"
+    if node.op is host_call or _uses_complex(node):
         return "host"
     if node.op in CONTROL:
         return "host" if holds_tensor(node.type) or any(map(does_tensor_work, attribute_functions(node))) else None
@@ -191,9 +203,9 @@ def has_complex(function: Function) -> bool:
 
 @lru_cache(maxsize=4096)
 def does_tensor_work(function: Function) -> bool:
-    """Whether a function uses tensors in any other way than reading them by index."""
+    """Whether a function must run on the host: it calls it, or uses tensors other than by reading them by index."""
     return any(
-        node.op is map_ or (isinstance(node.type, Tensor) and node.op is not parameter_op)
+        node.op in (map_, host_call) or (isinstance(node.type, Tensor) and node.op is not parameter_op)
         for inner in reachable_functions([function])
         for node in nodes_of(inner)
     )

@@ -10,15 +10,15 @@ from livegrad.ir.leaves import input_node, parameter_op
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
 from livegrad.schedule.allocate import allocate
-from livegrad.schedule.fuse import Group, group_roots, read_outside, shared_between
+from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import NewBuffer, build_steps
 from livegrad.schedule.maps import prepare_maps
 from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step
-from livegrad.schedule.roots import Roots, find_roots, is_storable, long_chain_cuts
+from livegrad.schedule.roots import Roots, find_roots, is_storable, long_chain_cuts, seen_operand
 from livegrad.schedule.signature import flatten_signature
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.verify import verify_plan
-from livegrad.schedule.work import can_hold
+from livegrad.schedule.work import Trials
 
 _ROUNDS = 4
 
@@ -105,6 +105,7 @@ class _Scheduler:
     def _groups(self) -> tuple[list[Group], Roots]:
         """Groups of roots; a dear value that several groups need becomes a root, and they are formed anew."""
         also = long_chain_cuts(self.function)
+        also |= computed_often(self.function, find_roots(self.function, also))
         for _ in range(_ROUNDS):
             roots, groups = self._grouped(also)
             more = shared_between(groups, roots) - also
@@ -118,7 +119,7 @@ class _Scheduler:
         roots = find_roots(self.function, also)
         stand_in = {root: self._stand_in(root) for root in roots if is_storable(root.type)}
         stand_in |= {p: self.stored[p] for p in self.function.parameters if p in self.stored}
-        return roots, group_roots(roots, lambda root, group: can_hold(root, group, stand_in))
+        return roots, group_roots(roots, Trials(stand_in).can_hold)
 
     def _stand_in(self, root: Node) -> Buffer:
         element, shape = storage(root.type)
@@ -141,13 +142,13 @@ class _Scheduler:
                 self.steps += [self._host_step(root) for root in group.roots]
 
     def _add_view(self, root: Node) -> None:
-        """A reshape of stored memory: the same bytes under another shape."""
+        """A reshape of stored memory, or the same after other steps: the same bytes under another shape or name."""
         source = self.stored[root.operands[0]]
         element, shape = storage(root.type)
         self.stored[root] = Buffer(source.number, source.name, element, shape, source.lifetime, source.base)
 
     def _host_step(self, root: Node) -> HostStep:
-        operands = list(dict.fromkeys(root.operands))
+        operands = list(dict.fromkeys(o if o in self.stored else seen_operand(root, o) for o in root.operands))
         function = make_function(root.op.name, operands, [root])
         return HostStep(root.op, function, tuple(map(self._slot, operands)), self._slot(root), root.origin)
 
@@ -156,7 +157,7 @@ class _Scheduler:
 
 
 def _is_view(node: Node) -> bool:
-    return node.op.name == "reshape"
+    return node.op.name in ("reshape", "after")
 
 
 def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:

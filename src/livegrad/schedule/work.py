@@ -50,17 +50,19 @@ class Work:
 
 @dataclass
 class KernelBuilder:
-    """Builds the stages of one group. The trial of a root (`can_hold`) uses the same code as the final build."""
+    """Builds the stages of one group. The trial of a root (`Trials`) uses the same code as the final build."""
 
     group: Group
     stored: Mapping[Node, Buffer]
+    outside: dict[Node, Buffer] = field(init=False)
     expressions: Expressions = field(init=False)
     rows: list[Scalar] = field(default_factory=list)
     row_slots: dict[Node, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        outside = {node: buffer for node, buffer in self.stored.items() if node not in self.group.roots}
-        self.expressions = Expressions(outside, len(self.group.domain) + len(self.group.inner))
+        members = set(self.group.roots)
+        self.outside = {node: buffer for node, buffer in self.stored.items() if node not in members}
+        self.expressions = Expressions(self.outside, len(self.group.domain) + len(self.group.inner))
 
     def phases(self) -> dict[Node, int]:
         """In which sweep each root is computed: after every fold that it reads."""
@@ -96,6 +98,20 @@ class KernelBuilder:
             return Work(root, _scalars(expressions.scalar(root)), None)
         return Work(root, [expressions.element(root, index)], None)
 
+    def take(self, root: Node) -> bool:
+        """Makes a root a member of the group, if its values can be computed there. Members come before their users."""
+        buffer = self.outside.pop(root, None)
+        try:
+            work = self.work_of(root)
+        except NotAligned:
+            if buffer is not None:
+                self.outside[root] = buffer
+            return False
+        if is_reducing(root) or is_row_level(root, self.group):
+            self.keep(work)
+        self.group.roots.append(root)
+        return True
+
     def keep(self, work: Work) -> None:
         """Makes a root's values available to the rest of the row."""
         slots = []
@@ -122,16 +138,27 @@ def _scalars(value: Node) -> list[Node]:
     return [value] if isinstance(value.type, Scalar) else members_of(value)
 
 
-def can_hold(root: Node, group: Group, stored: Mapping[Node, Buffer]) -> bool:
-    """Whether the group can compute the root with what it has at its points."""
-    _, axes = space_of(root)
-    trial = Group("fused", group.shape, group.axes if group.axes is not None else axes, [*group.roots, root])
-    try:
-        builder = KernelBuilder(trial, stored)
-        for member in trial.roots:
-            work = builder.work_of(member)
-            if is_reducing(member) or is_row_level(member, trial):
-                builder.keep(work)
-    except NotAligned:
-        return False
-    return True
+@dataclass
+class Trials:
+    """Whether groups can compute roots with what they have at their points, found out by building.
+
+    What a group has taken so far is kept: the trial of one more root does not begin anew.
+    """
+
+    stored: Mapping[Node, Buffer]
+    builders: dict[Group, KernelBuilder] = field(default_factory=dict)
+
+    def can_hold(self, root: Node, group: Group) -> bool:
+        axes = group.axes if group.axes is not None else space_of(root)[1]
+        builder = self.builders.get(group)
+        if builder is None or builder.group.axes != axes or builder.group.roots != group.roots:
+            builder = self._builder_of(group, axes)
+        if builder is None or not builder.take(root):
+            return False
+        self.builders[group] = builder
+        return True
+
+    def _builder_of(self, group: Group, axes: tuple[int, ...] | None) -> KernelBuilder | None:
+        """What the group has taken, over these axes; None if it cannot have all of it there."""
+        builder = KernelBuilder(Group("fused", group.shape, axes), self.stored)
+        return builder if all(map(builder.take, group.roots)) else None

@@ -122,7 +122,7 @@ def show_a_plan() -> None:
         weights = ops.exp(x - ops.spread_back(highest, shape, (1,)))
         return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), shape, (1,))
 
-    function = lg.trace(softmax, lg.Tensor(lg.f32, shape))
+    function = lg.trace(softmax, lg.types.Tensor(lg.f32, shape))
     compiled = lg.compile(function)
     print(compiled.schedule())
     values = np.random.default_rng(0).standard_normal(shape, np.float32)
@@ -163,7 +163,7 @@ def show_a_fit(out: Path, steps: int = 400) -> None:
 def _loss_and_gradient(each: lg.Function) -> lg.Function:
     """(points, targets, size, roundness) to the mean of `each` and its gradient by size and roundness."""
     n = lg.Dimension.symbol("n")
-    cloud, column = lg.Tensor(lg.f32, (n, 3)), lg.Tensor(lg.f32, (n,))
+    cloud, column = lg.types.Tensor(lg.f32, (n, 3)), lg.types.Tensor(lg.f32, (n,))
 
     def loss(points: lg.Node, targets: lg.Node, size: lg.Node, roundness: lg.Node) -> lg.Node:
         return ops.make_map(each, points, targets, size, roundness, summed=(True,)) * (1.0 / 4096.0)

@@ -21,7 +21,7 @@ from livegrad.schedule.plan import KernelStep
 # An item of work should take some tens of microseconds: long enough to hide handing it out, short enough to share.
 _ITEM_COST = 4_000_000.0
 _LEAST_BLOCK, _MOST_BLOCK = 1024, 1 << 16
-_LARGE_KERNEL = 1000  # nodes
+_LONG_KERNEL, _LARGE_KERNEL = 800, 2000  # nodes
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,9 @@ def lane_count(kernel: Kernel, vector_bytes: int) -> int:
     """Some registers' worth of the widest number in the kernel: enough independent work to hide latencies.
 
     Measured: a 316-op function with 59 calls of math functions runs at 36, 48 and 64 Mpoints/s with one, two and four
-    registers; a 310-op one without at 214 and 248 with one and two, and four spill; at 3,010 ops one is as fast as two
-    (everything spills) and compiles in less than half the time.
+    registers; a 310-op one without at 214 and 248 with one and two, and four spill; their gradients, of 1,000 ops each,
+    at 13, 16 and 19 and at 43 and 56 (one thread), where two registers compile in 0.2 s and four in 0.5 s; at 3,010 ops
+    one is as fast as two (everything spills) and compiles in less than half the time.
     """
     widest = max((byte_size(scalar) for scalar in _scalars(kernel)), default=4)
     return max(4, min(64, _registers(kernel) * vector_bytes // widest))
@@ -118,7 +119,9 @@ def _registers(kernel: Kernel) -> int:
     every = [node for function in _functions(kernel) for node in nodes_of(function)]
     math = sum(node.op.cost for node in every if (node.op.llvm or {}).get("float", "").startswith("math:"))
     mostly_math = math > 0.5 * sum(node.op.cost for node in every)
-    return (2 if mostly_math else 1) if len(every) > _LARGE_KERNEL else (4 if mostly_math else 2)
+    if mostly_math:
+        return 2 if len(every) > _LONG_KERNEL else 4
+    return 1 if len(every) > _LARGE_KERNEL else 2
 
 
 def _functions(kernel: Kernel) -> list[Function]:

@@ -11,6 +11,7 @@ import numpy as np
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.kernels import ALIGNMENT, loaded, make_recipe
 from livegrad.backends.cpu.memory_pool import aligned_memory, result_maker
+from livegrad.backends.cpu.native.blas import multiply
 from livegrad.backends.cpu.native.compiler import NativeFunction
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.backends.cpu.native.pool import interrupt_flag_address
@@ -19,6 +20,8 @@ from livegrad.backends.cpu.recipe import KernelRecipe, Recipe
 from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.node import Node
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import permute
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 
 _CLEAN = -1
@@ -102,6 +105,12 @@ class CompiledPlan:
             else:
                 block.ints[index] = bases[word.kind] + word.value
         return _KernelCall(kernel, native, block, status)
+
+    @property
+    def step_counts(self) -> tuple[int, int]:
+        """How many kernels and how many library calls one run makes."""
+        kernels = sum(isinstance(call, _KernelCall) for call in self._calls)
+        return kernels, len(self._calls) - kernels
 
     # --- running ---
 
@@ -198,7 +207,7 @@ class _HostCall:
         step, owner = self._step, self._owner
         node = step.function.results[0]
         given = [values[s] if isinstance(s, ObjectSlot) else owner.array_of(s, values) for s in step.operands]
-        operands = [given[operand.attribute("index")] for operand in node.operands]
+        operands = [_seen(operand, given) for operand in node.operands]
         with np.errstate(all="ignore"):
             self._compute(node, operands, values)
 
@@ -208,8 +217,18 @@ class _HostCall:
             # An object outlives the arena's present contents.
             values[step.result] = apply_node(node, [_own_copy(value) for value in operands], owner.run_nested)
             return
-        result = apply_node(node, operands, owner.run_nested)
-        np.copyto(owner.array_of(step.result, values), result, casting="unsafe")
+        target = owner.array_of(step.result, values)
+        if node.op is matmul:
+            multiply(*operands, out=target)
+            return
+        np.copyto(target, apply_node(node, operands, owner.run_nested), casting="unsafe")
+
+
+def _seen(operand: Node, given: Sequence[Any]) -> Any:
+    """An operand as a step sees it: what it was given, or that with its dimensions in another order."""
+    if operand.op is permute:
+        return np.transpose(_seen(operand.operands[0], given), operand.attribute("axes"))
+    return given[operand.attribute("index")]
 
 
 def _own_copy(value: Any) -> Any:

@@ -91,6 +91,12 @@ def loaded(key: bytes, math: Sequence[MathRequest]) -> NativeFunction | None:
     return native
 
 
+def kernels_in_memory() -> int:
+    """How many kernels are loaded: it grows with every kernel that is new, whether compiled or read from disk."""
+    with _lock:
+        return len(_loaded)
+
+
 def forget_kernels() -> None:
     """Drops all compiled kernels from memory; those on disk stay."""
     with _lock:

@@ -33,13 +33,13 @@ from livegrad.ir.types import (
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import check, map_
 from livegrad.ops.differential import bwd_diff, fwd_diff
-from livegrad.ops.trace import add_plain, trace_get, zero_value
+from livegrad.ops.trace import add_plain, trace_get, trace_stack, zero_value
 from livegrad.passes.bind_sizes import bind_type
 from livegrad.passes.differentiate.lower import differentiate
 from livegrad.passes.functions import uses_any
 from livegrad.schedule.signature import assemble_value
 
-_FAILURES = (ZeroDivisionError, IndexError, OverflowError)
+_FAILURES = (ZeroDivisionError, IndexError, OverflowError, np.linalg.LinAlgError)
 
 
 def evaluate(function: Function, *arguments: Any, inputs: Mapping[Key, Any] | None = None) -> Any:
@@ -107,6 +107,10 @@ def apply_node(
         elif node.op is trace_get:
             trace, index = operands[0], int(operands[1])
             result = trace[index] if index in trace else zero_value(bind_type(node.type, sizes))
+        elif node.op is trace_stack:
+            missing = zero_value(bind_type(node.operands[0].type.element, sizes))  # type: ignore[attr-defined]
+            entries = [operands[0].get(index, missing) for index in range(attributes["size"])]
+            result = np.stack(entries) if entries else zero_value(bind_type(node.type, sizes))
         elif node.op.evaluate is None:
             raise UsageError(f"`{node.op.name}` has no reference evaluation", where=node.origin)
         else:

@@ -45,7 +45,8 @@ def with_result_tangents(function: Function, active: tuple[bool, ...], wanted: S
     return Function(derived.name, derived.parameters, (*derived.results[:number], *nodes))
 
 
-def _split_results(value: Node, number: int, flags: Sequence[bool]) -> tuple[Node, Tangent]:
+def split_results(value: Node, number: int, flags: Sequence[bool]) -> tuple[Node, Tangent]:
+    """What a derived function gives, as the value and the tangent of what it was derived from."""
     nodes = result_nodes(value, number + sum(flags))
     return pack_results(nodes[:number]), result_tangent(spread(nodes[number:], flags))
 
@@ -55,7 +56,15 @@ def _call(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) 
     active = active_flags(tangents)
     derived, flags = push_forward(function, active)
     value = call(*primals, *active_nodes(tangents, primals, active), function=derived)
-    return _split_results(value, len(function.results), flags)
+    return split_results(value, len(function.results), flags)
+
+
+def call_tangent(function: Function, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> Tangent:
+    """The tangent of a call of the function; whoever asks has the value from elsewhere."""
+    active = active_flags(tangents)
+    derived, flags = push_forward(function, active)
+    value = call(*primals, *active_nodes(tangents, primals, active), function=derived)
+    return split_results(value, len(function.results), flags)[1]
 
 
 def _branches(
@@ -69,7 +78,7 @@ def _branches(
     flags = union(*(push_forward(function, active)[1] for function in functions))
     derived = tuple(with_result_tangents(function, active, flags) for function in functions)
     value = rebuild((*primals, *active_nodes(tangents[1:], primals[1:], active)), derived)
-    return _split_results(value, len(functions[0].results), flags)
+    return split_results(value, len(functions[0].results), flags)
 
 
 def _cond(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
@@ -185,7 +194,7 @@ def _map(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -
         lifted=(*lifted, *(flag for flag, on in zip(lifted, active, strict=True) if on)),
         summed=(*summed, *(flag for flag, on in zip(summed, flags, strict=True) if on)),
     )
-    return _split_results(value, len(function.results), flags)
+    return split_results(value, len(function.results), flags)
 
 
 RULES: dict[Op, ControlRule] = {

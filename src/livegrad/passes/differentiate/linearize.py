@@ -12,10 +12,11 @@ from functools import lru_cache
 from livegrad.ir.function import captured_values, make_function
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Trace, Tuple, Type, i64
+from livegrad.ir.types import Trace, Tuple, Type, differential_of, i64
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make_tuple, member
 from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch, while_loop
+from livegrad.ops.order import kept
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.trace import trace_get, trace_new, trace_set
 from livegrad.passes.differentiate.forward import carried_activity
@@ -76,12 +77,16 @@ def _split(linear: Linearized, wanted: Sequence[bool]) -> Split:
 
 
 def _call(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
-    functions = (node.attribute("function"),)
+    return _linearize_branches((node.attribute("function"),), primals, tangents, _rebuild_call)
 
-    def rebuild(operands: Sequence[Node], branches: tuple[Function, ...]) -> Node:
-        return call(*operands, function=branches[0])
 
-    return _linearize_branches(functions, primals, tangents, rebuild)
+def _rebuild_call(operands: Sequence[Node], functions: tuple[Function, ...]) -> Node:
+    return call(*operands, function=functions[0])
+
+
+def call_tangent(function: Function, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> Tangent:
+    """The tangent of a call of the function; whoever asks has the value from elsewhere."""
+    return _linearize_branches((function,), primals, tangents, _rebuild_call)[1]
 
 
 def _cond(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
@@ -171,7 +176,7 @@ class _LoopPlan:
     split: Split
     carried: int
     flags: tuple[bool, ...]
-    traced: tuple[Node, ...]  # depend on carried values: remembered at each trip
+    traced: tuple[Node, ...]  # depend on carried values, or are to be kept: remembered at each trip
     repeated: tuple[Node, ...]  # depend on the index and captures: computed again at each trip
     hoisted: tuple[Node, ...]  # depend on captures alone: computed once
 
@@ -188,10 +193,28 @@ def _plan_loop(body: Function, carried: int, tangents: Sequence[Tangent]) -> _Lo
     own = linear.function.parameters
     from_carried = _depending(split.residuals, own[1 : 1 + carried])
     from_index = _depending(split.residuals, own[:1])
-    traced = tuple(node for node in split.residuals if node in from_carried)
     repeated = tuple(node for node in split.residuals if node not in from_carried and node in from_index)
+    traced = tuple(node for node in split.residuals if node in from_carried)
+    # What the program asks to keep is remembered, and what is repeated is computed from that.
+    asked = _asked_to_keep(linear)
+    traced += tuple(node for node in toposort(repeated) if node in asked and node in from_index)
+    repeated = tuple(node for node in repeated if node not in traced)
     hoisted = tuple(node for node in split.residuals if node not in from_carried and node not in from_index)
     return _LoopPlan(linear, split, carried, flags, traced, repeated, hoisted)
+
+
+def traced_types(body: Function, carried: int, active: Sequence[bool]) -> list[Type]:
+    """What a loop remembers of each trip, when the operands flagged have tangents."""
+    tangents = [
+        zero(differential_of(node.type)) if flag else None
+        for node, flag in zip(body.parameters[1:], active, strict=True)
+    ]
+    return [node.type for node in _plan_loop(body, carried, tangents).traced]
+
+
+def _asked_to_keep(linear: Linearized) -> set[Node]:
+    """The values that are marked: not the marks themselves, for a slope may use a value without its mark."""
+    return {node.operands[0] for node in toposort(linear.primals) if node.op is kept}
 
 
 def _depending(roots: Sequence[Node], sources: Sequence[Node]) -> set[Node]:
@@ -315,6 +338,7 @@ def _linear_body(plan: _LoopPlan, types: list[Type], traces: int, used: list[Nod
         entry = trace_get(trace[0], index)
         given |= {node: member(entry, position) for position, node in enumerate(plan.traced)}
     inner = {plan.linear.function.parameters[0]: index, **dict(zip(used, captures, strict=True))}
+    inner |= {node: given[node] for node in plan.traced}
     given |= dict(zip(plan.repeated, substitute(plan.repeated, inner), strict=True))
     return Function(f"{plan.linear.function.name}.linear", fresh, substitute(plan.split.tangents, given))
 
@@ -323,24 +347,46 @@ def _linear_body(plan: _LoopPlan, types: list[Type], traces: int, used: list[Nod
 
 
 def _map(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
-    """The linear part of a map is a map that computes each point's values again."""
+    """The linear part of a map is a map that computes each point's values again, but for those that are to be kept."""
     function, lifted, summed = (node.attribute(name) for name in ("function", "lifted", "summed"))
     active = active_flags(tangents)
     linear = linearize(function, active)
     flags = linear.flags
-    primal = map_(*primals, **dict(node.attributes))
+    results = active_nodes(linear.tangents, linear.function.results, flags)
+    remembered = _kept_in_map(linear, results) if any(flags) else []
+    primal, stored = _remembering_map(node, primals, linear, remembered)
     if not any(flags):
         return primal, None
-    inputs = [*linear.function.parameters, *linear.tangent_parameters]
-    results = active_nodes(linear.tangents, linear.function.results, flags)
+    inputs = [*remembered, *linear.function.parameters, *linear.tangent_parameters]
     value = map_(
+        *stored,
         *primals,
         *active_nodes(tangents, primals, active),
         function=make_function(f"{function.name}.linear", inputs, results),
-        lifted=(*lifted, *(flag for flag, on in zip(lifted, active, strict=True) if on)),
+        lifted=(*[True] * len(stored), *lifted, *(flag for flag, on in zip(lifted, active, strict=True) if on)),
         summed=tuple(flag for flag, on in zip(summed, flags, strict=True) if on),
     )
     return primal, result_tangent(spread(result_nodes(value, sum(flags)), flags))
+
+
+def _kept_in_map(linear: Linearized, results: Sequence[Node]) -> list[Node]:
+    """What the linear part uses that is to be kept: values that depend on the point, not on tangents."""
+    asked = _asked_to_keep(linear)
+    from_point = _depending(results, linear.function.parameters)
+    return [node for node in toposort(results) if node in asked and node in from_point and node.operands]
+
+
+def _remembering_map(
+    node: Node, primals: tuple[Node, ...], linear: Linearized, remembered: Sequence[Node]
+) -> tuple[Node, list[Node]]:
+    """The map itself, and for each point what is to be remembered of it."""
+    if not remembered:
+        return map_(*primals, **dict(node.attributes)), []
+    function, number = linear.function, len(linear.function.results)
+    more = Function(function.name, function.parameters, (*linear.primals, *remembered))
+    flags = (*node.attribute("summed"), *[False] * len(remembered))
+    nodes = result_nodes(map_(*primals, function=more, lifted=node.attribute("lifted"), summed=flags), len(flags))
+    return pack_results(nodes[:number]), nodes[number:]
 
 
 RULES: dict[Op, ControlRule] = {

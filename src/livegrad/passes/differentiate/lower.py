@@ -1,6 +1,7 @@
 """The `differentiate` pass: a module in, the same module without `fwd_diff` and `bwd_diff` out.
 
 Each becomes a call of the derivative's function. Inner functions come first, so derivatives of derivatives work.
+What only tells how to differentiate has then served its purpose: such calls become calls.
 """
 
 from __future__ import annotations
@@ -12,15 +13,38 @@ from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.walk import reachable_functions
 from livegrad.ops.aggregate import make_tuple
 from livegrad.ops.control import call
+from livegrad.ops.custom import custom_call, recompute_call
 from livegrad.ops.differential import bwd_diff, fwd_diff
+from livegrad.ops.order import kept
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.passes.differentiate.tangents import pack_results, result_nodes
 from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.passes.optimize_outputs import optimize_outputs
 
+# Ops that mean something to differentiation alone.
+DERIVATIVE_RULES = frozenset({custom_call, recompute_call, kept})
+
 
 def differentiate(module: Module) -> Module:
+    """The module with every derivative that it asks for written out, and nothing left that only derivatives need."""
+    return forget_rules(write_derivatives(module))
+
+
+def forget_rules(module: Module) -> Module:
+    """The module with calls in place of those that tell how to differentiate them, and nothing marked as kept."""
+    if not uses_any(reachable_functions(module.functions), DERIVATIVE_RULES):
+        return module
+
+    def forget(node: Node) -> Node | None:
+        if node.op in (custom_call, recompute_call):
+            return call(*node.operands, function=node.attribute("function"))
+        return node.operands[0] if node.op is kept else None
+
+    return rewrite_functions(module, lambda function: map_results(function, forget))
+
+
+def write_derivatives(module: Module) -> Module:
     """The module with every derivative that it asks for written out."""
     if not uses_any(reachable_functions(module.functions), {fwd_diff, bwd_diff}):
         return module

@@ -6,6 +6,7 @@ from livegrad.ir.node import Function
 from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ir.walk import substitute
 from livegrad.ops.control import parameters_of
+from livegrad.ops.rules import zero
 from livegrad.passes.differentiate.linearize import linearize
 from livegrad.passes.differentiate.propagate import active_nodes
 from livegrad.passes.differentiate.tangents import Tangent, materialize
@@ -22,6 +23,19 @@ def vjp(function: Function, *, with_value: bool = False) -> Function:
     """
     types = function.parameter_types
     active = tuple(map(is_differentiable, types))
+    derived = pull_back(function, active, with_value=with_value)
+    values = len(function.results) if with_value else 0
+    supply = iter(derived.results[values:])
+    # What was transposed is linear in differentials: their types, not the primals', say which members there are.
+    cotangents = [
+        next(supply) if flag else zero(differential_of(type)) for flag, type in zip(active, types, strict=True)
+    ]
+    return Function(derived.name, derived.parameters, (*derived.results[:values], *cotangents))
+
+
+def pull_back(function: Function, active: tuple[bool, ...], *, with_value: bool = False) -> Function:
+    """(arguments, a cotangent for each result) → a cotangent for each active argument, after the value if asked for."""
+    types = function.parameter_types
     linear = linearize(function, active)
     number = len(types)
     # Cotangent parameters come after the function's own; tangent parameters stand behind both until they are gone.
@@ -32,11 +46,7 @@ def vjp(function: Function, *, with_value: bool = False) -> Function:
     tangents = active_nodes(linear.tangents, function.results, flags)
     moved = substitute(tangents, dict(zip(linear.tangent_parameters, behind, strict=True)))
     given: list[Tangent] = [output for output, flag in zip(outputs, flags, strict=True) if flag]
-    supply = iter(transpose_graph(function.name, moved, given, behind))
-    # What was transposed is linear in differentials: their types, not the primals', say which members there are.
-    cotangents = [
-        materialize(next(supply) if flag else None, differential_of(type))
-        for flag, type in zip(active, types, strict=True)
-    ]
+    found = transpose_graph(function.name, moved, given, behind)
+    cotangents = [materialize(cotangent, node.type) for cotangent, node in zip(found, behind, strict=True)]
     results = (*(linear.primals if with_value else ()), *cotangents)
     return Function(f"{function.name}.bwd", shifted[: number + len(outputs)], results)

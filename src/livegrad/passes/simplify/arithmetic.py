@@ -15,6 +15,7 @@ from livegrad.passes.simplify.folding import is_uniform, kind_of, uniform_value
 
 _ROUNDINGS = (ops.floor, ops.ceil, ops.trunc, ops.round)
 _SIGNED = ("signed", "float")
+_OR_EQUAL = {ops.less: ops.less_equal, ops.greater: ops.greater_equal}
 _LEAST_EXPONENT = {"f16": -13, "f32": -125, "f64": -1021}  # of a normal number, as frexp counts
 _MOST_EXPONENT = {"f16": 16, "f32": 128, "f64": 1024}
 
@@ -79,6 +80,18 @@ def multiply_negated_pair(node: Node) -> Node | None:
     )
 
 
+def multiply_by_choice_of_one(node: Node) -> Node | None:
+    """select(c, k, 1.0) * x = select(c, k * x, x): one masked instruction, where it has the time of a choice less."""
+    a, b = node.operands
+    for choice, value in ((a, b), (b, a)):
+        if choice.op is not ops.select or kind_of(node) not in REALS:
+            continue
+        condition, then, otherwise = choice.operands
+        if is_uniform(otherwise, 1) and uniform_value(then) is not None:
+            return ops.select(condition, ops.mul(then, value), value)
+    return None
+
+
 def divide_by_one(node: Node) -> Node | None:
     a, b = node.operands
     return a if kind_of(node) in REALS and is_uniform(b, 1) else None
@@ -128,6 +141,15 @@ def compare_with_itself(node: Node) -> Node | None:
     if a is not b or kind_of(a) not in BITS:
         return None
     return filled(node.op in (ops.equal, ops.less_equal, ops.greater_equal), node.type)
+
+
+def merge_with_equality(node: Node) -> Node | None:
+    """(x < y) | (x == y) = (x <= y), and so for greater; with NaN, neither holds."""
+    for order, same in (node.operands, node.operands[::-1]):
+        merged = _OR_EQUAL.get(order.op)
+        if merged is not None and same.op is ops.equal and set(same.operands) == set(order.operands):
+            return merged(*order.operands)
+    return None
 
 
 # --- bits ------------------------------------------------------------------------------------------------------------

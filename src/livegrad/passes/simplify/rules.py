@@ -32,7 +32,12 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
     # arithmetic
     ops.add: (arithmetic.add_nothing, arithmetic.add_negated),
     ops.sub: (arithmetic.subtract_nothing, arithmetic.subtract_from_nothing, arithmetic.subtract_negated),
-    ops.mul: (arithmetic.multiply_by_one, arithmetic.multiply_by_minus_one, arithmetic.multiply_negated_pair),
+    ops.mul: (
+        arithmetic.multiply_by_one,
+        arithmetic.multiply_by_minus_one,
+        arithmetic.multiply_negated_pair,
+        arithmetic.multiply_by_choice_of_one,
+    ),
     ops.div: (arithmetic.divide_by_one, arithmetic.divide_by_power_of_two),
     ops.neg: (arithmetic.negate_twice,),
     ops.abs: (arithmetic.magnitude_of_magnitude,),
@@ -43,7 +48,12 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
     # bits
     ops.bit_not: (arithmetic.not_twice,),
     ops.bit_and: (arithmetic.bits_with_same, arithmetic.bits_with_neutral, arithmetic.bits_with_absorbing),
-    ops.bit_or: (arithmetic.bits_with_same, arithmetic.bits_with_neutral, arithmetic.bits_with_absorbing),
+    ops.bit_or: (
+        arithmetic.bits_with_same,
+        arithmetic.bits_with_neutral,
+        arithmetic.bits_with_absorbing,
+        arithmetic.merge_with_equality,
+    ),
     ops.bit_xor: (arithmetic.bits_with_neutral,),
     ops.shift_left: (arithmetic.shift_by_nothing,),
     ops.shift_right: (arithmetic.shift_by_nothing,),

@@ -8,6 +8,7 @@ from functools import lru_cache
 from livegrad.backends.cpu.emit import control, memory, traces
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.elementwise import emit_elementwise
+from livegrad.backends.cpu.emit.order import in_fewer_registers
 from livegrad.backends.cpu.emit.values import Register, TensorReference, TraceReference, Value
 from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
@@ -46,7 +47,7 @@ def emit_function(asm: Assembler, function: Function, arguments: Sequence[Value]
     function = native_form(function)
     values: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
     order, copies = traces.execution_order(function.results)
-    for node in order:
+    for node in in_fewer_registers(order):
         if node in values:
             continue
         operands = [values[operand] for operand in node.operands]

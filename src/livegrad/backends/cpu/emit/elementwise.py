@@ -10,7 +10,7 @@ from livegrad.backends.cpu.emit.assembler import FLOAT_FLAGS, Assembler
 from livegrad.backends.cpu.emit.values import Register, llvm_type
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, bool_, f32, scalar_of, u32
+from livegrad.ir.types import SCALARS, Scalar, bool_, f32, scalar_of, u32
 
 Emit = Callable[[Assembler, Node, list[Register]], Register]
 
@@ -72,6 +72,33 @@ def _compare(asm: Assembler, node: Node, operands: list[Register], name: str) ->
         return chosen
     # The comparison keeps a NaN in the first operand; one in the second has to be put in.
     return asm.select(asm.apply("fcmp uno", bool_, second, second), second, chosen)
+
+
+def _sign(asm: Assembler, node: Node, operands: list[Register], name: str) -> Register:
+    """One with the number's sign, by one comparison; a zero or NaN is its own sign."""
+    (x,) = operands
+    one = asm.intrinsic("copysign", x.type, asm.constant(1.0, x.type), x)
+    return asm.select(asm.apply("fcmp one", bool_, x, asm.constant(0, x.type)), one, x)
+
+
+def _nextafter(asm: Assembler, node: Node, operands: list[Register], name: str) -> Register:
+    """The bits of a float, read as an integer, count the numbers of its sign: the next one is one more or one less."""
+    value, towards = asm.alike(*operands)
+    whole = SCALARS[f"i{value.type.bits}"]
+    zero, one = asm.constant(0, value.type), asm.constant(1, whole)
+    bits = asm.convert("bitcast", value, whole)
+    away = asm.apply(
+        "icmp eq", bool_, asm.apply("fcmp ogt", bool_, towards, value), asm.apply("fcmp ogt", bool_, value, zero)
+    )
+    moved = asm.select(away, asm.apply("add", whole, bits, one), asm.apply("sub", whole, bits, one))
+    least = asm.convert("bitcast", asm.widen(one, value.lanes), value.type)
+    from_zero = asm.intrinsic("copysign", value.type, least, towards)
+    next_one = asm.convert("bitcast", moved, value.type)
+    stepped = asm.select(asm.apply("fcmp oeq", bool_, value, zero), from_zero, next_one)
+    reached = asm.select(asm.apply("fcmp oeq", bool_, value, towards), towards, stepped)
+    # A NaN in either operand is the result.
+    unordered = asm.apply("fcmp uno", bool_, value, towards)
+    return asm.select(unordered, asm.apply("fadd", value.type, value, towards), reached)
 
 
 def _shift(asm: Assembler, node: Node, operands: list[Register], name: str) -> Register:
@@ -186,6 +213,8 @@ _FORMS: dict[str, Callable[[Assembler, Node, list[Register], str], Register]] = 
     "math": _math,
     "abs": _absolute,
     "compare": _compare,
+    "sign": _sign,
+    "nextafter": _nextafter,
     "shift": _shift,
     "checked_udiv": _checked_unsigned,
     "checked_urem": _checked_unsigned,

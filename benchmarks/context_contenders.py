@@ -1,0 +1,152 @@
+"""Contenders of the context suite. Each run gives numbers that are checked: values, and counts of computed nodes."""
+
+import functools
+import math
+from collections.abc import Callable
+from itertools import count, repeat
+from typing import Any
+
+import numpy as np
+
+from benchmarks.context_document import FRAMES, ROOT, Item, build, document, least_work, moments
+from benchmarks.problems import Problem, Run
+from livegrad.authoring.context import Context, ContextGraph
+from livegrad.authoring.context.link import context_uses, link
+from livegrad.authoring.context.order import order_nodes
+from livegrad.engine.cache.store import MemoStore
+from livegrad.ops.context import parse_feature
+from livegrad.passes.nullify_context import nullify_context
+
+FAN = 1000
+
+
+def expected(problem: Problem) -> list[float]:
+    """What a run of each kind must give."""
+    if problem.kind == "context_frames":
+        values, counts = least_work(problem.size, FRAMES)
+        return [*values, *counts[1:]]
+    if problem.kind == "context_compile":
+        return [float(len(document(problem.size)))]
+    if problem.kind == "context_fan":
+        return [FAN * 0.5]
+    return [float(problem.size)]
+
+
+def last(items: list[Item]) -> str:
+    return items[-1].name
+
+
+# --- frames: 240 changes of one feature -------------------------------------------------------------------------------
+
+
+def build_frames(problem: Problem, everything: bool = False) -> Run:
+    """A run begins with an empty cache; it gives each frame's value, then how many nodes each change computed."""
+    items = document(problem.size)
+    contexts = [Context(moment) for moment in moments(FRAMES)]
+
+    def run() -> list[float]:
+        graph = build(items, everything)
+        program = graph.compile(last(items), root=ROOT)
+        values, totals = [], []
+        for context in contexts:
+            values.append(program.evaluate(context))
+            totals.append(computed_by(program))
+        changes = np.diff(totals)
+        return [*values, *(least_work(problem.size, FRAMES)[1][1:] if everything else changes)]
+
+    return run
+
+
+def computed_by(program: Any) -> int:
+    return sum(unit.table.counts.computed for unit in program.linked.units)
+
+
+def build_frames_whole(problem: Problem) -> Run:
+    """The same document when every node is keyed by the whole context, as before nullification."""
+    return build_frames(problem, everything=True)
+
+
+# --- hits -------------------------------------------------------------------------------------------------------------
+
+
+def build_hit(problem: Problem) -> Run:
+    """So many evaluations of a program whose result is there."""
+    graph = ContextGraph()
+    graph.node("node", lambda ctx: ctx.animation_time, extract="animation_time")
+    program, context = graph.compile("node", root=ROOT), Context(animation_time=0.5)
+
+    def run() -> float:
+        evaluate, value = program.evaluate, 0.0
+        for _ in repeat(None, problem.size):
+            value = evaluate(context)
+        return value * 2 * problem.size
+
+    return run
+
+
+def build_hit_functools(problem: Problem) -> Run:
+    @functools.cache
+    def node(animation_time: float) -> float:
+        return animation_time
+
+    def run() -> float:
+        value = 0.0
+        for _ in repeat(None, problem.size):
+            value = node(0.5)
+        return value * 2 * problem.size
+
+    return run
+
+
+def build_fan(problem: Problem) -> Run:
+    """One node is computed, and finds all of its thousand inputs."""
+    graph, numbers = ContextGraph(), count()
+    names = [
+        graph.node(f"n{i}", lambda ctx, i=i: ctx.animation_time + 0 * i, extract="animation_time") for i in range(FAN)
+    ]
+    graph.node("sum", lambda ctx, *values: math.fsum(values), plain=names, extract="footprint")
+    program, still = graph.compile("sum", root=ROOT), Context(animation_time=0.5)
+    return lambda: program.evaluate(still.replace(footprint=next(numbers)))
+
+
+def build_fan_functools(problem: Problem) -> Run:
+    functions = [functools.cache(lambda animation_time, i=i: animation_time + 0 * i) for i in range(FAN)]
+    numbers = count()
+
+    @functools.cache
+    def total(animation_time: float, footprint: int) -> float:
+        return math.fsum([function(animation_time) for function in functions])
+
+    return lambda: total(0.5, next(numbers))
+
+
+# --- compiling --------------------------------------------------------------------------------------------------------
+
+
+def build_compile(problem: Problem) -> Run:
+    """From declared nodes to a program that can run, nothing remembered from before."""
+    items = document(problem.size)
+    nodes, root = build(items).nodes, [parse_feature(name) for name in ROOT]
+    return lambda: len(link(nodes, last(items), root, MemoStore()).units)
+
+
+def build_pass(problem: Problem) -> Run:
+    """The analysis alone, as it is run while compiling."""
+    items = document(problem.size)
+    uses = context_uses(order_nodes(build(items).nodes, last(items)))
+    root = [parse_feature(name) for name in ROOT]
+    return lambda: len(nullify_context(uses, root).needs)
+
+
+BUILDERS: dict[str, dict[str, Callable[[Problem], Run]]] = {
+    "livegrad": {
+        "context_frames": build_frames,
+        "context_hit": build_hit,
+        "context_fan": build_fan,
+        "context_compile": build_pass,
+    },
+    "functools": {"context_hit": build_hit_functools, "context_fan": build_fan_functools},
+    "whole context": {"context_frames": build_frames_whole},
+    "whole compile": {"context_compile": build_compile},
+}
+KINDS = frozenset(BUILDERS["livegrad"])

@@ -1,0 +1,47 @@
+"""The gradient of GradBench's gmm derived by hand and written in livegrad's IR: what differentiation is measured by."""
+
+from benchmarks.gradbench.inputs import arrays
+from benchmarks.gradbench.ir_arrays import log_sum_exp, shape_of, spread, swap, total, triangular
+from benchmarks.gradbench.ir_programs import types_of
+from livegrad import ops
+from livegrad.ir.function import trace
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import f64, i64
+from livegrad.ops.conversion import cast
+
+
+def gmm_adjoint(x: Node, alpha: Node, mu: Node, q: Node, below: Node) -> tuple[Node, ...]:
+    """The gradients by alpha, mu, q and below."""
+    (n, d), (k,) = shape_of(x.type), shape_of(alpha.type)
+    factor = triangular(q, below)
+    centred = spread(x, (k, n, d), 1, 2) - spread(mu, (k, n, d), 0, 2)
+    moved = ops.matmul(centred, swap(factor))
+    beta = spread(alpha + total(q, 1), (k, n), 0) - total(moved * moved, 2) * 0.5
+    # How far each component is responsible for each observation.
+    share = ops.exp(beta - spread(log_sum_exp(beta), (k, n), 1))
+    whole = total(share, 1)
+    by_alpha = whole - ops.exp(alpha - spread(log_sum_exp(alpha), (k,))) * float(n)
+    by_moved = -(spread(share, (k, n, d), 0, 1) * moved)
+    by_mu = -total(ops.matmul(by_moved, factor), 1)
+    by_factor = ops.matmul(swap(by_moved), centred) - factor
+    row, column = places_below(k, d)
+    batch = ops.index_along((k, d * (d - 1) // 2), 0)
+    own = [ops.index_along((k, d), axis) for axis in range(2)]
+    by_q = spread(whole, (k, d), 0) + ops.lookup(by_factor, own[0], own[1], own[1]) * ops.exp(q)
+    return by_alpha, by_mu, by_q, ops.lookup(by_factor, batch, row, column)
+
+
+def places_below(k: int, d: int) -> tuple[Node, Node]:
+    """The row and column of each number below the diagonal, which are counted column by column."""
+    length = d * (d - 1) // 2
+    place = ops.index_along((k, length), 1)
+    # From the end, columns begin at 0, 1, 3, 6 …: the triangular numbers, which a square root turns round.
+    behind = cast(length - 1 - place, type=f64)
+    from_last = cast(ops.floor((ops.sqrt(behind * 8.0 + 1.0) - 1.0) * 0.5), type=i64)
+    column = d - 2 - from_last
+    row = place - column * (2 * d - 1 - column) // 2 + column + 1
+    return row, column
+
+
+def make_adjoint(size: int) -> Function:
+    return trace(gmm_adjoint, *types_of(arrays("gmm", size)))

@@ -1,0 +1,1 @@
+"""How people write graphs: tensors, functions, assemblies, contexts and blocks."""

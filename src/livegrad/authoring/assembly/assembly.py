@@ -1,0 +1,460 @@
+"""`Assembly`: functions made of nodes, with what they refer to; every edit is checked and gives a new assembly.
+
+People, builders and file readers make one; `lower_function_gradient` rewrites it and `to_ir` turns it into functions
+of the value IR. Because an assembly never changes, undo is keeping the old object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from livegrad.authoring.assembly.checks import (
+    called_function,
+    callees,
+    calls,
+    depends_on,
+    input_types,
+    link_problem,
+    output_types,
+    problems,
+    resource_id,
+    source_type,
+)
+from livegrad.authoring.assembly.errors import AssemblyError, Problem
+from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode, ImageFunction, frozen
+from livegrad.authoring.assembly.node_types import CALLING_TYPES, VALUE_TYPES, node_type
+from livegrad.authoring.assembly.ports import (
+    INPUTS,
+    OUTPUTS,
+    Literal,
+    PortType,
+    Reference,
+    Source,
+    literal_for,
+    source_for,
+)
+from livegrad.authoring.assembly.resources import BuildItem, Document, Resource
+from livegrad.diagnostics import caller_origin
+
+FunctionName = int | str
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Functions by resource id, the resources they refer to, and what is built.
+
+    A function is named by its id or, where that is unambiguous, by its name; a port by `node.port`, with `inputs` and
+    `outputs` for the function's own.
+
+    >>> empty = Assembly()
+    >>> sphere = empty.add_function("sphere", {"pos": PortType.VECTOR}, {"shape": PortType.SCALAR})
+    >>> sphere = sphere.add_node("sphere", "Length", "distance", A="inputs.pos")
+    >>> sphere = sphere.add_node("sphere", "Subtraction", "offset", A="distance.result", B=1.0)
+    >>> sphere = sphere.link("sphere", "offset.result", "outputs.shape")
+    >>> sphere.problems(), len(empty.functions)
+    ((), 0)
+    """
+
+    functions: Mapping[int, AnyFunction] = field(default_factory=dict)
+    resources: Mapping[int, Resource] = field(default_factory=dict)
+    items: tuple[BuildItem, ...] = ()
+    document: Document = field(default_factory=Document)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "functions", frozen(self.functions))
+        object.__setattr__(self, "resources", frozen(self.resources))
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def function(self, name: FunctionName) -> AnyFunction:
+        """A function by id or name."""
+        if isinstance(name, int):
+            found = self.functions.get(name)
+            matches = [] if found is None else [found]
+        else:
+            matches = [function for function in self.functions.values() if function.name == name]
+        if len(matches) != 1:
+            known = ", ".join(f"{f.name} ({f.id})" for f in list(self.functions.values())[:20]) or "none"
+            what = f"no function `{name}`" if not matches else f"{len(matches)} functions are named `{name}`"
+            raise AssemblyError(what, where=caller_origin(), expected=f"one of {known}")
+        return matches[0]
+
+    def graph(self, name: FunctionName) -> GraphFunction:
+        """A function that is made of nodes."""
+        function = self.function(name)
+        if not isinstance(function, GraphFunction):
+            raise AssemblyError(f"function `{function.name}` samples an image and has no nodes", where=caller_origin())
+        return function
+
+    def node(self, function: FunctionName, identifier: str) -> GraphNode:
+        """A node of a function."""
+        graph = self.graph(function)
+        node = graph.nodes.get(identifier)
+        if node is None:
+            raise AssemblyError(
+                f"function `{graph.name}` has no node `{identifier}`",
+                where=caller_origin(),
+                expected="one of " + (", ".join(list(graph.nodes)[:20]) or "none"),
+            )
+        return node
+
+    def inputs_of(self, function: FunctionName, identifier: str) -> dict[str, PortType]:
+        """The inputs of a node with their types."""
+        return input_types(self, self.graph(function), self.node(function, identifier))
+
+    def outputs_of(self, function: FunctionName, identifier: str) -> dict[str, PortType]:
+        """The outputs of a node with their types."""
+        return output_types(self, self.graph(function), self.node(function, identifier))
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that keeps the assembly from running."""
+        return problems(self)
+
+    def check(self) -> Assembly:
+        """The assembly itself, or an error that lists its problems."""
+        found = self.problems()
+        if found:
+            listed = "; ".join(map(str, found[:5])) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+            raise AssemblyError(f"the assembly has problems: {listed}", where=caller_origin())
+        return self
+
+    def free_id(self) -> int:
+        """The resource id after the highest in use."""
+        return max([0, *self.functions, *self.resources]) + 1
+
+    # --- functions and resources --------------------------------------------------------------------------------------
+
+    def with_function(self, function: AnyFunction) -> Assembly:
+        """The assembly with a function added or exchanged as it is, unchecked: `problems` tells what it breaks."""
+        return replace(self, functions={**self.functions, function.id: function})
+
+    def add_function(
+        self,
+        name: str,
+        inputs: Mapping[str, PortType] | None = None,
+        outputs: Mapping[str, PortType] | None = None,
+        *,
+        id: int | None = None,
+        managed: bool = False,
+    ) -> Assembly:
+        """A new function without nodes."""
+        number = self._new_id(id)
+        for port in (*(inputs or {}), *(outputs or {})):
+            require_name(port, "a port")
+        return self.with_function(GraphFunction(number, name, inputs or {}, outputs or {}, managed=managed))
+
+    def add_image_function(self, name: str, image: int, *, id: int | None = None, **settings: Any) -> Assembly:
+        """A new function that samples an image stack; settings as of `ImageFunction`."""
+        return self.with_function(ImageFunction(self._new_id(id), name, image, **settings))
+
+    def remove_function(self, name: FunctionName, *, force: bool = False) -> Assembly:
+        """The assembly without a function. One that is called stays, unless forced: callers then have a problem."""
+        number = self.function(name).id
+        users = [f.name for f in self.functions.values() if f.id != number and number in callees(self, f)]
+        if users and not force:
+            raise AssemblyError(
+                f"function `{self.functions[number].name}` is called by {', '.join(users[:5])}",
+                where=caller_origin(),
+                help="remove the calls first, or pass force=True",
+            )
+        return replace(self, functions={id: f for id, f in self.functions.items() if id != number})
+
+    def rename_function(self, name: FunctionName, new_name: str) -> Assembly:
+        """The function under another name; its id, which calls use, stays."""
+        return self.with_function(replace(self.function(name), name=new_name))
+
+    def add_resource(self, resource: Resource, *, id: int | None = None) -> Assembly:
+        """A mesh, lattice, image stack, level set or volume data under a new id."""
+        return replace(self, resources={**self.resources, self._new_id(id): resource})
+
+    def build(self, object: int, **settings: Any) -> Assembly:
+        """The assembly with an object among what is to be built; settings as of `BuildItem`."""
+        if object not in self.resources:
+            raise AssemblyError(f"no resource {object}", where=caller_origin())
+        return replace(self, items=(*self.items, BuildItem(object, **settings)))
+
+    def _new_id(self, id: int | None) -> int:
+        if id is None:
+            return self.free_id()
+        number = int(literal_for(id, PortType.RESOURCE))  # type: ignore[arg-type]
+        if number in self.functions or number in self.resources or number == 0:
+            raise AssemblyError(f"resource id {number} is taken", where=caller_origin(), help="leave the id out")
+        return number
+
+    # --- ports of functions -------------------------------------------------------------------------------------------
+
+    def add_input(self, function: FunctionName, name: str, type: PortType, *, force: bool = False) -> Assembly:
+        """A function with one more input; its callers then miss an argument, which must be forced."""
+        graph = self.graph(function)
+        _require_new(require_name(name, "an input"), graph.inputs, "input")
+        return self._checked_signature(replace(graph, inputs={**graph.inputs, name: type}), force)
+
+    def add_output(self, function: FunctionName, name: str, type: PortType, source: Any = None) -> Assembly:
+        """A function with one more output, connected to `source` if that is given."""
+        graph = self.graph(function)
+        _require_new(require_name(name, "an output"), graph.outputs, "output")
+        edited = self.with_function(replace(graph, outputs={**graph.outputs, name: type}))
+        return edited if source is None else edited.link(graph.id, source, f"{OUTPUTS}.{name}")
+
+    def remove_input(self, function: FunctionName, name: str, *, force: bool = False) -> Assembly:
+        """A function with one input less."""
+        graph = self.graph(function)
+        _require_known(name, graph.inputs, "input")
+        inputs = {port: type for port, type in graph.inputs.items() if port != name}
+        return self._checked_signature(replace(graph, inputs=inputs), force)
+
+    def remove_output(self, function: FunctionName, name: str, *, force: bool = False) -> Assembly:
+        """A function with one output less."""
+        graph = self.graph(function)
+        _require_known(name, graph.outputs, "output")
+        outputs = {port: type for port, type in graph.outputs.items() if port != name}
+        results = {port: source for port, source in graph.results.items() if port != name}
+        return self._checked_signature(replace(graph, outputs=outputs, results=results), force)
+
+    def retype_input(self, function: FunctionName, name: str, type: PortType, *, force: bool = False) -> Assembly:
+        """A function with another type of input; links that this breaks, here or in callers, must be forced."""
+        graph = self.graph(function)
+        _require_known(name, graph.inputs, "input")
+        return self._checked_signature(replace(graph, inputs={**graph.inputs, name: type}), force)
+
+    def _checked_signature(self, graph: GraphFunction, force: bool) -> Assembly:
+        edited = self.with_function(graph)
+        if not force:
+            known = set(self.problems())
+            fresh = [problem for problem in edited.problems() if problem not in known]
+            if fresh:
+                raise AssemblyError(
+                    f"this would break: {fresh[0]}", where=caller_origin(), help="change that first, or pass force=True"
+                )
+        return edited
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def add_node(
+        self,
+        function: FunctionName,
+        type: str,
+        identifier: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        kind: PortType | None = None,
+        value: Any = None,
+        scalar_output: str | None = None,
+        vector_input: str | None = None,
+        display_name: str = "",
+        tag: str = "",
+        position: tuple[float, float] | None = None,
+        **more_inputs: Any,
+    ) -> Assembly:
+        """A function with one more node.
+
+        An input is given as `port="node.port"` or as a literal, by keyword or in the mapping. A node that works on
+        scalars, vectors and matrices alike takes its `kind` from the first input that tells, if it is not given.
+        """
+        connected = {**(inputs or {}), **more_inputs}
+        graph = self.graph(function)
+        kind_of_node = node_type(type)
+        name = graph.free_identifier(type) if identifier is None else require_name(identifier, "a node")
+        _require_new(name, graph.nodes, "node")
+        if name in (INPUTS, OUTPUTS):
+            raise AssemblyError(f"`{name}` stands for the function's own ports", where=caller_origin())
+        if kind_of_node.kinds and kind is None:
+            kind = self._kind_from(graph, connected)
+        if bool(kind_of_node.kinds) != (kind is not None) or (kind_of_node.kinds and kind not in kind_of_node.kinds):
+            raise AssemblyError(f"a {type} node cannot have the kind {kind}", where=caller_origin())
+        node = GraphNode(
+            name,
+            kind_of_node,
+            kind=kind,
+            value=self._value_for(type, value),
+            scalar_output=scalar_output,
+            vector_input=vector_input,
+            display_name=display_name,
+            tag=tag,
+            position=position,
+        )
+        edited = self.with_function(graph.with_node(node))
+        # The function to call comes first: it brings the other inputs.
+        for port in sorted(connected, key=lambda port: port != "functionID"):
+            edited = edited.link(graph.id, connected[port], f"{name}.{port}")
+        return edited
+
+    def _kind_from(self, graph: GraphFunction, inputs: Mapping[str, Any]) -> PortType:
+        for given in sorted(inputs.values(), key=lambda given: not isinstance(given, str | Reference)):
+            found = source_type(self, graph, source_for(given, None))
+            if isinstance(found, PortType):
+                return found
+        return PortType.SCALAR
+
+    @staticmethod
+    def _value_for(type: str, value: Any) -> Literal | None:
+        if type in VALUE_TYPES:
+            if value is None:
+                raise AssemblyError(f"a {type} node needs a value", where=caller_origin())
+            return literal_for(value, VALUE_TYPES[type])
+        if value is not None:
+            raise AssemblyError(f"a {type} node holds no value", where=caller_origin())
+        return None
+
+    def remove_node(self, function: FunctionName, identifier: str) -> Assembly:
+        """A function without a node, and without the links from it."""
+        graph = self.graph(function)
+        self.node(function, identifier)
+        kept = {name: _without_source(node, identifier) for name, node in graph.nodes.items() if name != identifier}
+        results = {port: source for port, source in graph.results.items() if not _is_from(source, identifier)}
+        return self.with_function(replace(graph, nodes=kept, results=results))
+
+    def rename_node(self, function: FunctionName, identifier: str, new_identifier: str) -> Assembly:
+        """A function with a node under another identifier; links follow."""
+        graph = self.graph(function)
+        node = self.node(function, identifier)
+        _require_new(require_name(new_identifier, "a node"), graph.nodes, "node")
+
+        def moved(source: Source) -> Source:
+            return Reference(new_identifier, source.port) if _is_from(source, identifier) else source  # type: ignore[union-attr]
+
+        nodes = {
+            (new_identifier if name == identifier else name): replace(
+                each, inputs={port: moved(source) for port, source in each.inputs.items()}
+            )
+            for name, each in graph.nodes.items()
+        }
+        nodes[new_identifier] = replace(nodes[new_identifier], identifier=new_identifier, type=node.type)
+        results = {port: moved(source) for port, source in graph.results.items()}
+        return self.with_function(replace(graph, nodes=nodes, results=results))
+
+    def retype_node(self, function: FunctionName, identifier: str, kind: PortType) -> Assembly:
+        """A function with a node that works on another kind of value; links that do not fit any more must go first."""
+        node = self.node(function, identifier)
+        if kind not in node.type.kinds:
+            raise AssemblyError(f"a {node.type.name} node cannot have the kind {kind.value}", where=caller_origin())
+        graph = self.graph(function)
+        return self._checked_signature(graph.with_node(replace(node, kind=kind)), force=False)
+
+    def set_value(self, function: FunctionName, identifier: str, value: Any) -> Assembly:
+        """A function with another value in a constant node."""
+        node = self.node(function, identifier)
+        changed = replace(node, value=self._value_for(node.type.name, value))
+        edited = self.with_function(self.graph(function).with_node(changed))
+        if node.type.name == "ResourceId":
+            edited._require_no_call_cycle(self.graph(function).id)
+        return edited
+
+    def describe_node(self, function: FunctionName, identifier: str, **described: Any) -> Assembly:
+        """A function with another `display_name`, `tag`, `position`, `scalar_output` or `vector_input` of a node."""
+        allowed = {"display_name", "tag", "position", "scalar_output", "vector_input"}
+        if not described.keys() <= allowed:
+            raise AssemblyError("no such description", where=caller_origin(), expected=", ".join(sorted(allowed)))
+        node = self.node(function, identifier)
+        return self.with_function(self.graph(function).with_node(replace(node, **described)))
+
+    # --- links --------------------------------------------------------------------------------------------------------
+
+    def link(self, function: FunctionName, source: Any, target: str | Reference) -> Assembly:
+        """A function with an input connected: to an output by `node.port`, or to a literal.
+
+        The target is `node.port`, or `outputs.name` for the function's own output.
+        """
+        graph = self.graph(function)
+        at = target if isinstance(target, Reference) else Reference.parse(target)
+        expected = self._target_type(graph, at)
+        connected = source_for(source, expected)
+        message = link_problem(self, graph, connected, expected)
+        if message is None and isinstance(connected, Reference) and depends_on(graph, connected.node, at.node):
+            message = f"node `{connected.node}` depends on node `{at.node}`, the links would go round in a circle"
+        if message is not None:
+            raise AssemblyError(
+                f"cannot connect `{at}` of function `{graph.name}`: {message}", where=caller_origin(), found=str(source)
+            )
+        if at.node == OUTPUTS:
+            return self.with_function(replace(graph, results={**graph.results, at.port: connected}))
+        edited = self.with_function(graph.with_node(graph.nodes[at.node].with_input(at.port, connected)))
+        if at.port == "functionID":
+            edited._require_no_call_cycle(graph.id)
+        return edited
+
+    def _target_type(self, graph: GraphFunction, target: Reference) -> PortType:
+        if target.node == OUTPUTS:
+            _require_known(target.port, graph.outputs, "output")
+            return graph.outputs[target.port]
+        node = self.node(graph.id, target.node)
+        types = input_types(self, graph, node)
+        if target.port not in types:
+            missing = node.type.name in CALLING_TYPES and called_function(self, graph, node) is None
+            raise AssemblyError(
+                f"node `{node.identifier}` of function `{graph.name}` has no input `{target.port}`",
+                where=caller_origin(),
+                expected="one of " + (", ".join(types) or "none"),
+                help="connect `functionID` first" if missing else None,
+            )
+        return types[target.port]
+
+    def unlink(self, function: FunctionName, target: str | Reference) -> Assembly:
+        """A function with an input connected to nothing."""
+        graph = self.graph(function)
+        at = target if isinstance(target, Reference) else Reference.parse(target)
+        self._target_type(graph, at)
+        if at.node == OUTPUTS:
+            return self.with_function(replace(graph, results={p: s for p, s in graph.results.items() if p != at.port}))
+        return self.with_function(graph.with_node(graph.nodes[at.node].with_input(at.port, None)))
+
+    def _require_no_call_cycle(self, function: int) -> None:
+        for number in callees(self, self.functions[function]):
+            if calls(self, number, function):
+                raise AssemblyError(
+                    f"function `{self.functions[function].name}` would call itself through function {number}",
+                    where=caller_origin(),
+                )
+
+    # --- rewriting ----------------------------------------------------------------------------------------------------
+
+    def map_graphs(self, rule: Callable[[GraphFunction], GraphFunction]) -> Assembly:
+        """The assembly with `rule` applied to each function that is made of nodes, unchecked."""
+        return replace(
+            self,
+            functions={id: rule(f) if isinstance(f, GraphFunction) else f for id, f in self.functions.items()},
+        )
+
+    def called_by(self, function: FunctionName, identifier: str) -> AnyFunction | None:
+        """The function that a node calls, or None."""
+        return called_function(self, self.graph(function), self.node(function, identifier))
+
+    def resource_of(self, function: FunctionName, identifier: str, port: str) -> Resource | None:
+        """The resource that a node's input names, or None."""
+        number = resource_id(self.graph(function), self.node(function, identifier).inputs.get(port))
+        return None if number is None else self.resources.get(number)
+
+
+def require_name(name: str, role: str) -> str:
+    """A name that can stand in a reference: `node.port` leaves no room for dots or spaces."""
+    if not isinstance(name, str) or not name or any(c == "." or c.isspace() or not c.isprintable() for c in name):
+        raise AssemblyError(
+            f"`{name}` cannot name {role}", where=caller_origin(), expected="a word without dots and spaces"
+        )
+    return name
+
+
+def _require_new(name: str, known: Mapping[str, Any], role: str) -> None:
+    if name in known:
+        raise AssemblyError(f"there is a {role} `{name}` already", where=caller_origin())
+
+
+def _require_known(name: str, known: Mapping[str, Any], role: str) -> None:
+    if name not in known:
+        raise AssemblyError(
+            f"the function has no {role} `{name}`",
+            where=caller_origin(),
+            expected="one of " + (", ".join(known) or "none"),
+        )
+
+
+def _is_from(source: Source, identifier: str) -> bool:
+    return isinstance(source, Reference) and source.node == identifier
+
+
+def _without_source(node: GraphNode, identifier: str) -> GraphNode:
+    if not any(_is_from(source, identifier) for source in node.inputs.values()):
+        return node
+    return replace(node, inputs={port: s for port, s in node.inputs.items() if not _is_from(s, identifier)})

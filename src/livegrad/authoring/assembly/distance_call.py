@@ -1,0 +1,46 @@
+"""Distances as calls: a function that changes by no more than its point moves has bounds over a box for free.
+
+`to_ir` calls distances to meshes and lattices through here; `pruning` asks which functions those are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from livegrad import ops
+from livegrad.ir.function import trace
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Vector
+from livegrad.ir.walk import reachable_functions
+from livegrad.ops.aggregate import members_of
+from livegrad.passes.interval_rules import Interval
+
+_PREFIX = "distance_to_"
+_ROUNDING = 1e-5
+
+
+def distance_call(rule: Callable[..., Node], position: Node, tables: Sequence[Node]) -> Node:
+    """A call of the function that `rule` writes, marked by its name as a distance."""
+    types = [position.type, *[table.type for table in tables]]
+    return ops.call(position, *tables, function=trace(rule, *types, name=_PREFIX + rule.__name__))
+
+
+def distance_rules(
+    function: Function,
+) -> dict[Function, Callable[[Function, Sequence[Interval]], tuple[Interval, ...]]]:
+    """Bounds for the distances that a function calls."""
+    return {inner: _bounds for inner in reachable_functions([function]) if inner.name.startswith(_PREFIX)}
+
+
+def _bounds(function: Function, arguments: Sequence[Interval]) -> tuple[Interval, ...]:
+    """The distance at the box's centre, less or more half its diagonal."""
+    position, *tables = arguments
+    assert isinstance(position.low.type, Vector)
+    half = ops.length(position.high - position.low) * 0.5
+    centre = position.low + (position.high - position.low) * 0.5
+    distance = ops.call(centre, *[table.low for table in tables], function=function)
+    size = ops.abs(members_of(centre)[0])
+    for coordinate in members_of(centre)[1:]:
+        size = ops.max(size, ops.abs(coordinate))
+    reach = half * (1.0 + _ROUNDING) + (size + ops.abs(distance)) * _ROUNDING
+    return (Interval(distance - reach, distance + reach),)

@@ -1,0 +1,30 @@
+"""What can be wrong with a node graph: the error that an edit raises, and problems as values for tools to show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livegrad.diagnostics import LivegradError
+
+
+class AssemblyError(LivegradError):
+    """An edit of a node graph that cannot be made, or a graph that cannot run."""
+
+    code = "assembly"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong in an assembly: where, and what.
+
+    >>> str(Problem("sphere", "Length_1", "input `A` is not connected"))
+    'function `sphere`, node `Length_1`: input `A` is not connected'
+    """
+
+    function: str
+    node: str | None
+    message: str
+
+    def __str__(self) -> str:
+        place = f"function `{self.function}`" + ("" if self.node is None else f", node `{self.node}`")
+        return f"{place}: {self.message}"

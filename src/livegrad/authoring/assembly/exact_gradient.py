@@ -1,0 +1,38 @@
+"""Analytic gradients of graph functions: what a gradient node means when its step goes to zero.
+
+`to_ir` calls these for gradient nodes in exact mode; the derivative ops that they make are written out by the
+`differentiate` pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livegrad import ops
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar
+from livegrad.ops.aggregate import get
+from livegrad.ops.rules import filled, zero
+
+SMALLEST_LENGTH = 1e-8  # gradients shorter than this have no direction
+
+
+def exact_gradient(function: Function, arguments: Sequence[Node], position: int) -> tuple[Node, Node, Node]:
+    """The normalised gradient, the gradient and its length, of a scalar function by its argument at `position`."""
+    element = function.results[0].type
+    assert isinstance(element, Scalar)
+    cotangents = ops.bwd_diff(*arguments, filled(1.0, element), function=function)
+    gradient = get(cotangents, index=position) if len(function.parameters) > 1 else cotangents
+    magnitude = ops.length(gradient)
+    has_direction = magnitude > SMALLEST_LENGTH
+    divisor = ops.select(has_direction, magnitude, filled(1.0, element))
+    normalized = ops.select(has_direction, gradient / ops.splat(divisor, type=gradient.type), zero(gradient.type))
+    return normalized, gradient, magnitude
+
+
+def exact_normalized_distance(function: Function, arguments: Sequence[Node], position: int) -> Node:
+    """The function's value over the length of its gradient; the value itself where there is no gradient."""
+    _, _, magnitude = exact_gradient(function, arguments, position)
+    value = ops.call(*arguments, function=function)
+    has_direction = magnitude > SMALLEST_LENGTH
+    return ops.select(has_direction, value / ops.select(has_direction, magnitude, filled(1.0, value.type)), value)

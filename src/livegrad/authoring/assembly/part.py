@@ -1,0 +1,230 @@
+"""`Part`: a body given by a function of position, with its bounds and open parameters.
+
+Made from the level sets of an assembly, from one of its functions, or from a shape written in Python. Called with
+points it gives values; meshing, slicing and rendering take one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad import ops
+from livegrad.authoring.assembly.assembly import Assembly, FunctionName
+from livegrad.authoring.assembly.errors import AssemblyError
+from livegrad.authoring.assembly.exact_gradient import exact_gradient
+from livegrad.authoring.assembly.lower_gradient import gradient_nodes, lower_function_gradient
+from livegrad.authoring.assembly.ports import PortType
+from livegrad.authoring.assembly.to_ir import NodePath, convert
+from livegrad.backends.cpu import compile_function
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key
+from livegrad.ir.types import Scalar, Vector, f32, scalar_of
+from livegrad.ops.aggregate import make_vector
+from livegrad.ops.control import map_over
+
+Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A body: where `function(position, *arguments)` is negative, within the corners `low` and `high`.
+
+    `arguments` are what the function takes after the position: values of the named parameters first, then tables.
+    `color` is a function of the same arguments that gives red, green and blue.
+
+    >>> from livegrad.authoring.assembly.expression import add_expression
+    >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    >>> ball = part_of_function(shapes, "ball", bounds=((-1, -1, -1), (1, 1, 1)))
+    >>> ball([[0, 0, 0], [3, 0, 0]]), ball.gradient([0, 2, 0])
+    (array([-1.,  2.], dtype=float32), array([0., 1., 0.], dtype=float32))
+    """
+
+    function: Function
+    arguments: tuple[Any, ...]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    name: str = "part"
+    parameter_names: tuple[str, ...] = ()
+    color: Function | None = None
+    min_feature_size: float = 0.0
+
+    def __post_init__(self) -> None:
+        low, high = np.array(self.low, np.float64), np.array(self.high, np.float64)
+        if low.shape != (3,) or high.shape != (3,) or not (low < high).all() or not np.isfinite([low, high]).all():
+            raise AssemblyError("not the bounds of a part", where=caller_origin(), found=f"{self.low} to {self.high}")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    @property
+    def element(self) -> Scalar:
+        """The precision in which the part is computed."""
+        found = scalar_of(self.function.parameter_types[0])
+        assert found is not None
+        return found
+
+    def bounds(self) -> Bounds:
+        """The corners of the box that holds the part."""
+        return self.low.copy(), self.high.copy()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The open parameters with their values."""
+        return dict(zip(self.parameter_names, self.arguments, strict=False))
+
+    def with_parameters(self, **values: Any) -> Part:
+        """The part with other values of parameters; nothing is compiled again."""
+        for name in values:
+            if name not in self.parameter_names:
+                raise AssemblyError(
+                    f"part `{self.name}` has no parameter `{name}`",
+                    where=caller_origin(),
+                    expected="one of " + (", ".join(self.parameter_names) or "none"),
+                )
+        given = {**self.parameters, **values}
+        own = tuple(given[name] for name in self.parameter_names)
+        return replace(self, arguments=(*own, *self.arguments[len(own) :]))
+
+    def __call__(self, points: Any) -> NDArray[Any]:
+        """The function's values at points of shape (..., 3): negative inside."""
+        x, y, z, shape = self._coordinates(points)
+        return self.evaluate(x, y, z).reshape(shape)
+
+    def evaluate(self, x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> NDArray[Any]:
+        """The function's values at points given by three arrays of one length."""
+        return over_points(self.function)(x, y, z, *self.arguments)
+
+    def gradient(self, points: Any) -> NDArray[Any]:
+        """The exact gradient at points of shape (..., 3)."""
+        x, y, z, shape = self._coordinates(points)
+        _, gradient, _ = over_points(_gradient_function(self.function))(x, y, z, *self.arguments)
+        return gradient.reshape(*shape, 3)
+
+    def normal(self, points: Any) -> NDArray[Any]:
+        """The direction of the exact gradient at points of shape (..., 3), zero where there is none."""
+        x, y, z, shape = self._coordinates(points)
+        normal, _, _ = over_points(_gradient_function(self.function))(x, y, z, *self.arguments)
+        return normal.reshape(*shape, 3)
+
+    def colors(self, points: Any) -> NDArray[Any] | None:
+        """Red, green and blue at points of shape (..., 3), or None for a part without colour."""
+        if self.color is None:
+            return None
+        x, y, z, shape = self._coordinates(points)
+        return over_points(self.color)(x, y, z, *self.arguments).reshape(*shape, 3)
+
+    def _coordinates(self, points: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, ...]]:
+        array = np.asarray(points, self.element.dtype)
+        if array.ndim < 1 or array.shape[-1] != 3:
+            raise AssemblyError(
+                "not points", where=caller_origin(), expected="an array of shape (..., 3)", found=str(array.shape)
+            )
+        x, y, z = np.ascontiguousarray(array.reshape(-1, 3).T)
+        return x, y, z, array.shape[:-1]
+
+
+@lru_cache(maxsize=256)
+def over_points(function: Function) -> Any:
+    """A function of a position as native code over arrays of x, y and z; the other arguments are shared."""
+    return compile_function(map_over(by_coordinates(function), _lifted(function)))
+
+
+def _lifted(function: Function) -> tuple[bool, ...]:
+    return (True, True, True, *[False] * (len(function.parameters) - 1))
+
+
+def by_coordinates(function: Function) -> Function:
+    """A function of a position as one of its three coordinates: arrays of numbers load faster than of triples."""
+    element = scalar_of(function.parameter_types[0])
+    assert element is not None
+    coordinates = [input_node(Key(axis), element) for axis in "xyz"]
+    others = [input_node(Key("argument"), type) for type in function.parameter_types[1:]]
+    value = ops.call(make_vector(*coordinates), *others, function=function)
+    number = len(function.results)
+    results = [value] if number == 1 else [ops.get(value, index=index) for index in range(number)]
+    return make_function(function.name, [*coordinates, *others], results)
+
+
+@lru_cache(maxsize=256)
+def _gradient_function(function: Function) -> Function:
+    inputs = [input_node(Key("argument"), type) for type in function.parameter_types]
+    return make_function(f"{function.name}.gradient", inputs, exact_gradient(function, inputs, 0))
+
+
+def part_of_function(
+    assembly: Assembly,
+    name: FunctionName,
+    bounds: Any,
+    *,
+    channel: str | None = None,
+    parameters: Mapping[str, NodePath] | Sequence[str] = (),
+    exact: bool = False,
+    element: Scalar = f32,
+) -> Part:
+    """A function of an assembly as a part: its `pos` (or only vector) is the position.
+
+    `parameters` names constants that stay open: by path, or by display name or identifier in the function itself. Other
+    inputs of the function are parameters too, and start at zero.
+    """
+    lowered = _ready(assembly, exact)
+    function = lowered.function(name)
+    output = channel or next((port for port, type in function.outputs.items() if type is PortType.SCALAR), None)
+    vectors = [port for port, type in function.inputs.items() if type is PortType.VECTOR]
+    position = "pos" if "pos" in vectors else (vectors[0] if len(vectors) == 1 else None)
+    if output is None or position is None:
+        raise AssemblyError(
+            f"function `{function.name}` is no field",
+            where=caller_origin(),
+            expected="a vector input `pos` and a scalar output",
+        )
+    paths = _paths(lowered, function.id, parameters)
+    converted = convert(
+        lowered, function.id, outputs=[output], parameters=list(paths.values()), exact=exact, element=element
+    )
+    names = {path: label for label, path in paths.items()}
+    inputs = [input_node(Key(str(index)), type) for index, type in enumerate(converted.function.parameter_types)]
+    own = len(converted.inputs)
+    first = converted.inputs.index(position)
+    order = [first, *(index for index in range(len(inputs)) if index != first)]
+    made = make_function(
+        converted.function.name, [inputs[index] for index in order], [ops.call(*inputs, function=converted.function)]
+    )
+    others = [port for port in converted.inputs if port != position]
+    zeros = [np.zeros(_shape(converted.function.parameter_types[converted.inputs.index(port)])) for port in others]
+    values = [np.asarray(value, element.dtype) for value in converted.values]
+    labels = (*others, *(names[path] for path in converted.parameters))
+    assert own == len(others) + 1
+    arguments = (*(zero.astype(element.dtype) for zero in zeros), *values, *converted.tables)
+    low, high = bounds
+    return Part(made, arguments, low, high, function.name, labels)
+
+
+def _shape(type: Any) -> tuple[int, ...]:
+    return (type.size,) if isinstance(type, Vector) else ((4, 4) if not isinstance(type, Scalar) else ())
+
+
+def _ready(assembly: Assembly, exact: bool) -> Assembly:
+    """The assembly without gradient nodes, unless those are to be exact."""
+    if exact or next(gradient_nodes(assembly), None) is None:
+        return assembly
+    return lower_function_gradient(assembly, on_problem="raise").assembly
+
+
+def _paths(assembly: Assembly, function: int, wanted: Mapping[str, NodePath] | Sequence[str]) -> dict[str, NodePath]:
+    if isinstance(wanted, Mapping):
+        return dict(wanted)
+    nodes = assembly.graph(function).nodes
+    paths = {}
+    for label in wanted:
+        matches = [n for n in nodes.values() if label in (n.identifier, n.display_name) and n.value is not None]
+        if len(matches) != 1:
+            raise AssemblyError(f"{len(matches)} constants are named `{label}`", where=caller_origin())
+        paths[label] = (function, matches[0].identifier)
+    return paths

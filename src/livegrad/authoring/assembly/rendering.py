@@ -1,0 +1,174 @@
+"""Pictures of parts: the first surface behind each pixel, shaded by its exact normal.
+
+`render` is for people. The view is a lattice of cubes as wide as pixels; cubes that no surface crosses are never
+evaluated, and another view or another parameter compiles nothing.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad import ops
+from livegrad.authoring.assembly.errors import AssemblyError
+from livegrad.authoring.assembly.meshing import _roots
+from livegrad.authoring.assembly.part import Part, over_points
+from livegrad.authoring.assembly.pruning import Lattice, bounded, find_blocks, fit_bounds
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key
+from livegrad.ir.types import Vector
+from livegrad.ops.aggregate import members_of
+
+_BLOCK = 4
+_BACKGROUND = (0.96, 0.965, 0.975)
+_PAINT = (0.93, 0.66, 0.28)
+
+
+def render(
+    part: Part,
+    *,
+    size: tuple[int, int] = (512, 512),
+    direction: Any = (-0.6, 0.75, -0.5),
+    color: Any = _PAINT,
+    background: Any = _BACKGROUND,
+) -> NDArray[np.float64]:
+    """A picture of a part as an array of shape (height, width, 3) with values from 0 to 1.
+
+    The view goes along `direction`, with z upwards, without perspective. A part that has colours shows them.
+
+    >>> from livegrad.authoring.assembly.assembly import Assembly
+    >>> from livegrad.authoring.assembly.expression import add_expression
+    >>> from livegrad.authoring.assembly.part import part_of_function
+    >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    >>> ball = part_of_function(shapes, "ball", ((-1, -1, -1), (1, 1, 1)))
+    >>> render(ball, size=(32, 24)).shape
+    (24, 32, 3)
+    """
+    width, height = size
+    if not (0 < width <= 1 << 14 and 0 < height <= 1 << 14):
+        raise AssemblyError("not a size of a picture", where=caller_origin(), found=str(size))
+    part = fit_bounds(part)
+    frame = _view_axes(direction)
+    centre = (part.low + part.high) / 2
+    corners = _corners(part) - centre
+    reach = np.abs(corners @ frame.T).max(0)
+    pixel = float(max(2 * reach[0] / width, 2 * reach[1] / height)) * 1.05
+    depth = int(np.ceil(2 * reach[2] / pixel)) + 2
+    origin = np.array([-(width - 1) / 2 * pixel, -(height - 1) / 2 * pixel, -reach[2] - pixel])
+    lattice = Lattice(origin, np.full(3, pixel), (width, height, depth), _BLOCK)
+    view = _view_function(part.function)
+    arguments = (*(np.asarray(a, part.element.dtype) for a in (*frame, centre)), *part.arguments)
+    hit = _first_inside(view, arguments, lattice, part)
+    return _shaded(part, view, arguments, lattice, hit, frame, np.asarray(color, float), np.asarray(background, float))
+
+
+def _view_axes(direction: Any) -> NDArray[np.float64]:
+    """Right, up and forward, as rows."""
+    forward = np.asarray(direction, np.float64)
+    if forward.shape != (3,) or not np.isfinite(forward).all() or not np.linalg.norm(forward):
+        raise AssemblyError("not a direction", where=caller_origin(), found=repr(direction))
+    forward = forward / np.linalg.norm(forward)
+    upwards = np.array([0.0, 0, 1]) if abs(forward[2]) < 0.99 else np.array([0.0, 1, 0])
+    right = np.cross(forward, upwards)
+    right /= np.linalg.norm(right)
+    return np.stack([right, np.cross(right, forward), forward])
+
+
+def _corners(part: Part) -> NDArray[np.float64]:
+    ends = np.stack([part.low, part.high])
+    return np.array([[ends[i, 0], ends[j, 1], ends[k, 2]] for i in (0, 1) for j in (0, 1) for k in (0, 1)])
+
+
+@lru_cache(maxsize=64)
+def _view_function(function: Function) -> Function:
+    """The function over view coordinates; axes and centre are arguments, so that no view is compiled by itself."""
+    vector = function.parameter_types[0]
+    assert isinstance(vector, Vector)
+    place, right, up, forward, centre = (input_node(Key(str(i)), vector) for i in range(5))
+    others = [input_node(Key("argument"), type) for type in function.parameter_types[1:]]
+    position = centre
+    for coordinate, axis in zip(members_of(place), (right, up, forward), strict=True):
+        position = position + ops.splat(coordinate, type=vector) * axis
+    value = ops.call(position, *others, function=function)
+    return make_function(f"{function.name}.view", [place, right, up, forward, centre, *others], [value])
+
+
+def _first_inside(view: Function, arguments: tuple[Any, ...], lattice: Lattice, part: Part) -> NDArray[np.int64]:
+    """For each pixel the number of the first lattice point that is inside, or the depth where none is."""
+    width, height, depth = lattice.shape
+    first = np.full((width, height), depth, np.int64)
+    flat = first.reshape(-1)
+    found = find_blocks(bounded(view, arguments, part.element.dtype), lattice)
+    for boxes, side in found.inside:
+        for column, row, layer in boxes * _BLOCK:
+            area = first[column : column + side * _BLOCK, row : row + side * _BLOCK]
+            np.minimum(area, layer, out=area)
+    crossed = found.crossed[np.argsort(found.crossed[:, 2], kind="stable")] * _BLOCK
+    side = np.arange(_BLOCK)
+    for at in range(0, len(crossed), 1 << 14):
+        blocks = crossed[at : at + (1 << 14)]
+        column, row, layer = (
+            np.broadcast_to(
+                (blocks[:, axis, None, None, None] + side.reshape([-1 if a == axis else 1 for a in range(3)])),
+                (len(blocks), _BLOCK, _BLOCK, _BLOCK),
+            ).reshape(-1)
+            for axis in range(3)
+        )
+        known = (column < width) & (row < height)
+        pixel = np.where(known, column * height + row, 0)
+        # Blocks come from front to back: what is hidden already need not be looked at.
+        seen = np.flatnonzero(known & (layer < flat[pixel]))
+        pixel, layer = pixel[seen], layer[seen]
+        places = np.stack([column[seen], row[seen], layer], -1) * lattice.cell + lattice.origin
+        inside = _evaluate(view, arguments, places, part) < 0
+        np.minimum.at(flat, pixel[inside], layer[inside])
+    return first
+
+
+def _evaluate(view: Function, arguments: tuple[Any, ...], places: NDArray[np.float64], part: Part) -> NDArray[Any]:
+    x, y, z = (np.ascontiguousarray(places[:, axis], part.element.dtype) for axis in range(3))
+    return over_points(view)(x, y, z, *arguments)
+
+
+def _shaded(
+    part: Part,
+    view: Function,
+    arguments: tuple[Any, ...],
+    lattice: Lattice,
+    first: NDArray[np.int64],
+    frame: NDArray[np.float64],
+    color: NDArray[np.float64],
+    background: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    width, height, depth = lattice.shape
+    picture = np.broadcast_to(background, (width, height, 3)).copy()
+    column, row = np.nonzero(first < depth)
+    if len(column):
+        back = lattice.origin + np.stack([column, row, first[column, row]], -1) * lattice.cell
+        front = back - np.array([0.0, 0.0, lattice.cell[2]])
+        sides = [np.ascontiguousarray(s[:, axis], part.element.dtype) for s in (front, back) for axis in range(3)]
+        share = _roots(view)(*sides, *arguments).astype(np.float64)
+        places = front + (back - front) * share[:, None]
+        points = places @ frame + (part.low + part.high) / 2
+        normals = part.normal(points).astype(np.float64)
+        painted = part.colors(points)
+        paint = color if painted is None else painted.astype(np.float64)
+        picture[column, row] = _lit(paint, normals, frame)
+    return picture.transpose(1, 0, 2)[::-1]
+
+
+def _lit(paint: NDArray[np.float64], normals: NDArray[np.float64], frame: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A light from over the left shoulder, a weaker one from the right, and some from everywhere."""
+    right, up, forward = frame
+    light = -forward * 0.7 + up * 0.6 - right * 0.45
+    fill = -forward * 0.4 + right * 0.8
+    main = np.clip(normals @ (light / np.linalg.norm(light)), 0, None)
+    side = np.clip(normals @ (fill / np.linalg.norm(fill)), 0, None)
+    glance = 1.0 - np.clip(-(normals @ forward), 0, 1)
+    shade = 0.22 + 0.68 * main + 0.16 * side
+    return np.clip(paint * shade[:, None] + 0.06 * glance[:, None] ** 2, 0.0, 1.0)

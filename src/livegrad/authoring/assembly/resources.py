@@ -1,0 +1,215 @@
+"""What functions refer to besides each other: meshes, beam lattices, image stacks; and what is built from functions.
+
+Read and written by `formats.threemf`, sampled by `to_ir`, turned into parts by `part`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.authoring.assembly.errors import AssemblyError
+from livegrad.diagnostics import caller_origin
+
+IDENTITY: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+
+
+def _fixed(values: Any, dtype: Any) -> NDArray[Any]:
+    array = np.array(values, dtype)
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class TriangleMesh:
+    """Vertices of shape (n, 3) and triangles of shape (m, 3), as indices of vertices.
+
+    >>> TriangleMesh.box((0, 0, 0), (1, 2, 3)).bounds()[1]
+    array([1., 2., 3.])
+    """
+
+    vertices: NDArray[np.float64]
+    triangles: NDArray[np.int64]
+    name: str = ""
+    volume: int | None = None  # the volume data that say what is inside
+
+    def __post_init__(self) -> None:
+        vertices, triangles = _fixed(self.vertices, np.float64), _fixed(self.triangles, np.int64)
+        if vertices.ndim != 2 or vertices.shape[1] != 3 or triangles.ndim != 2 or triangles.shape[1] != 3:
+            raise AssemblyError(
+                "not a mesh",
+                where=caller_origin(),
+                expected="vertices and triangles of three numbers each",
+                found=f"{vertices.shape} and {triangles.shape}",
+            )
+        if triangles.size and not (triangles.min() >= 0 and triangles.max() < len(vertices)):
+            raise AssemblyError("a triangle names a vertex that is not there", where=caller_origin())
+        if not np.isfinite(vertices).all():
+            raise AssemblyError("a vertex of the mesh is not a finite number", where=caller_origin())
+        object.__setattr__(self, "vertices", vertices)
+        object.__setattr__(self, "triangles", triangles)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TriangleMesh)
+            and (self.name, self.volume) == (other.name, other.volume)
+            and np.array_equal(self.vertices, other.vertices)
+            and np.array_equal(self.triangles, other.triangles)
+        )
+
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The corners of the box around the vertices."""
+        if not len(self.vertices):
+            raise AssemblyError("an empty mesh has no bounds", where=caller_origin())
+        return self.vertices.min(0), self.vertices.max(0)
+
+    def is_closed(self) -> bool:
+        """Whether every edge joins exactly two triangles, in opposite directions."""
+        edges = np.concatenate([self.triangles[:, [i, (i + 1) % 3]] for i in range(3)])
+        forward = edges[:, 0] * len(self.vertices) + edges[:, 1]
+        backward = edges[:, 1] * len(self.vertices) + edges[:, 0]
+        forward, backward = np.sort(forward), np.sort(backward)
+        return bool((np.diff(forward) > 0).all() and np.array_equal(forward, backward))
+
+    @staticmethod
+    def box(low: Any, high: Any, name: str = "") -> TriangleMesh:
+        """A closed box, as level sets take for a domain."""
+        corners = np.array([[x, y, z] for z in (0, 1) for y in (0, 1) for x in (0, 1)], np.float64)
+        low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+        quads = ((0, 2, 3, 1), (4, 5, 7, 6), (0, 1, 5, 4), (2, 6, 7, 3), (0, 4, 6, 2), (1, 3, 7, 5))
+        triangles = [(a, b, c) for a, b, c, _ in quads] + [(a, c, d) for a, _, c, d in quads]
+        return TriangleMesh(low + corners * (high - low), np.array(triangles), name)
+
+
+@dataclass(frozen=True, eq=False)
+class BeamLattice:
+    """Round beams between nodes: positions (n, 3), beams (m, 2) as indices of nodes, radii (m, 2) at both ends."""
+
+    vertices: NDArray[np.float64]
+    beams: NDArray[np.int64]
+    radii: NDArray[np.float64]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        vertices, beams, radii = (
+            _fixed(self.vertices, np.float64),
+            _fixed(self.beams, np.int64),
+            _fixed(self.radii, np.float64),
+        )
+        if vertices.ndim != 2 or vertices.shape[1:] != (3,) or beams.shape[1:] != (2,) or radii.shape != beams.shape:
+            raise AssemblyError("not a beam lattice", where=caller_origin(), found=f"{vertices.shape}, {beams.shape}")
+        if beams.size and not (beams.min() >= 0 and beams.max() < len(vertices)):
+            raise AssemblyError("a beam names a vertex that is not there", where=caller_origin())
+        if not (np.isfinite(vertices).all() and np.isfinite(radii).all() and (radii >= 0).all()):
+            raise AssemblyError("a beam's ends and radii must be finite, and radii not negative", where=caller_origin())
+        for name, value in (("vertices", vertices), ("beams", beams), ("radii", radii)):
+            object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, BeamLattice)
+            and self.name == other.name
+            and all(np.array_equal(getattr(self, n), getattr(other, n)) for n in ("vertices", "beams", "radii"))
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ImageStack:
+    """Samples of shape (sheets, rows, columns, 4): red, green, blue and alpha from 0 to 1.
+
+    `depth` and `channels` are those of the files: 8 or 16 bits, and 1 (grey) to 4 (red, green, blue, alpha) values.
+    """
+
+    samples: NDArray[np.float32]
+    depth: int = 8
+    channels: int = 4
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        samples = _fixed(self.samples, np.float32)
+        if samples.ndim != 4 or samples.shape[3] != 4 or not samples.size:
+            raise AssemblyError(
+                "not an image stack",
+                where=caller_origin(),
+                expected="(sheets, rows, columns, 4)",
+                found=str(samples.shape),
+            )
+        object.__setattr__(self, "samples", samples)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ImageStack)
+            and (self.depth, self.channels, self.name) == (other.depth, other.channels, other.name)
+            and np.array_equal(self.samples, other.samples)
+        )
+
+
+@dataclass(frozen=True)
+class LevelSet:
+    """A body: where a function's scalar output is negative, inside a mesh (or the box around it).
+
+    `transform` takes a point of the object to the function's coordinates; twelve numbers, as 3MF writes them.
+    """
+
+    function: int
+    channel: str
+    mesh: int
+    box_only: bool = False
+    transform: tuple[float, ...] = IDENTITY
+    min_feature_size: float = 0.0
+    fallback: float = 0.0
+    volume: int | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class VolumeChannel:
+    """A function's output as a colour, a material's share or a named property of a body."""
+
+    kind: str  # color, property, or material
+    function: int
+    channel: str
+    name: str = ""
+    transform: tuple[float, ...] = IDENTITY
+    min_feature_size: float = 0.0
+    fallback: float = 0.0
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class VolumeData:
+    """What is known inside a body: its colour, materials and properties by position."""
+
+    channels: tuple[VolumeChannel, ...] = ()
+    material_group: int | None = None  # the base materials that the shares of a composite are of
+
+
+@dataclass(frozen=True)
+class Components:
+    """Objects placed together: resource ids with a transform for each."""
+
+    members: tuple[tuple[int, tuple[float, ...]], ...]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class BuildItem:
+    """An object of the assembly, placed where it is to be built."""
+
+    object: int
+    transform: tuple[float, ...] = IDENTITY
+    part_number: str = ""
+
+
+Resource = TriangleMesh | BeamLattice | ImageStack | LevelSet | VolumeData | Components
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file says besides functions and resources."""
+
+    unit: str = "millimeter"
+    metadata: tuple[tuple[str, str], ...] = field(default=())

@@ -1,0 +1,78 @@
+"""Sharp edges for meshes of parts: vertices move to where the tangent planes around them meet.
+
+`meshing` calls this last. Only the places of vertices change, never what they join, so a closed mesh stays closed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.authoring.assembly.part import Part
+
+_STEPS = 3
+_SHARP = np.cos(np.radians(25.0))  # planes that differ by less belong to a smooth surface
+_WEAKEST = 0.08  # directions in which the planes say less than this (of the most) keep their place
+
+
+def sharpen(
+    part: Part, vertices: NDArray[np.float64], triangles: NDArray[np.int64], cell: float
+) -> NDArray[np.float64]:
+    """The vertices, with those near edges and corners of the part moved onto them."""
+    for _ in range(_STEPS):
+        centres = vertices[triangles].mean(1)
+        feet, normals = _onto_surface(part, centres, cell)
+        moved = _meeting_points(vertices, triangles, feet, normals, cell)
+        vertices = moved
+    return vertices
+
+
+def _onto_surface(
+    part: Part, points: NDArray[np.float64], cell: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The points moved along the gradient to the surface, no further than half a cell, and the normals there."""
+    feet = points.copy()
+    for _ in range(3):
+        gradient = part.gradient(feet).astype(np.float64)
+        square = np.maximum((gradient * gradient).sum(-1, keepdims=True), 1e-20)
+        step = -part(feet)[:, None].astype(np.float64) * gradient / square
+        length = np.linalg.norm(step, axis=-1, keepdims=True)
+        feet += step * np.minimum(1.0, 0.25 * cell / np.maximum(length, 1e-300))
+    return feet, part.normal(feet).astype(np.float64)
+
+
+def _meeting_points(
+    vertices: NDArray[np.float64],
+    triangles: NDArray[np.int64],
+    feet: NDArray[np.float64],
+    normals: NDArray[np.float64],
+    cell: float,
+) -> NDArray[np.float64]:
+    """For each vertex the point nearest to the tangent planes of its triangles, in the sense of least squares."""
+    number, at = len(vertices), triangles.reshape(-1)
+    own_normals, own_feet = np.repeat(normals, 3, axis=0), np.repeat(feet, 3, axis=0)
+
+    def gathered(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        flat = rows.reshape(len(rows), -1)
+        sums = [np.bincount(at, flat[:, column], number) for column in range(flat.shape[1])]
+        return np.stack(sums, -1, dtype=np.float64).reshape(number, *rows.shape[1:])
+
+    count = np.maximum(np.bincount(at, minlength=number), 1)[:, None]
+    mean = gathered(own_normals)
+    mean /= np.maximum(np.linalg.norm(mean, axis=-1, keepdims=True), 1e-300)
+    agreement = np.ones(number)
+    np.minimum.at(agreement, at, (own_normals * mean[at]).sum(-1))
+    sharp = agreement < _SHARP
+    centre = gathered(own_feet) / count
+    heights = (own_normals * (own_feet - centre[at])).sum(-1)
+    products = gathered(own_normals[:, :, None] * own_normals[:, None, :])
+    sides = gathered(own_normals * heights[:, None])
+    strengths, axes = np.linalg.eigh(products[sharp])
+    enough = strengths > _WEAKEST * strengths[:, -1:]
+    inverse = np.where(enough, 1.0 / np.where(enough, strengths, 1.0), 0.0)
+    along = (axes * sides[sharp][:, :, None]).sum(1) * inverse
+    moved = vertices.copy()
+    offset = (axes * along[:, None, :]).sum(-1)
+    length = np.linalg.norm(offset, axis=-1, keepdims=True)
+    moved[sharp] = centre[sharp] + offset * np.minimum(1.0, cell / np.maximum(length, 1e-300))
+    return moved

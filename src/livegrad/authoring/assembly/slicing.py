@@ -1,0 +1,210 @@
+"""Cuts through parts: closed contours of the plane at one height, and pictures of it.
+
+`slice_part` is for people and for writers of SVG; only blocks that the contour can cross are evaluated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.authoring.assembly.errors import AssemblyError
+from livegrad.authoring.assembly.meshing import _cell_size, _roots
+from livegrad.authoring.assembly.part import Part
+from livegrad.authoring.assembly.pruning import Bounded, Lattice, bounded, find_blocks, fit_bounds
+from livegrad.diagnostics import caller_origin
+
+_BLOCK = 16
+# Two triangles a cell, by corner (2 * x + y); the corners of each turn to the left.
+_TRIANGLES = ((0, 2, 3), (0, 3, 1))
+_STEPS = np.array([(0, 0), (0, 1), (1, 0), (1, 1)])
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Closed contours at a height: each an array of shape (n, 2), with the body to its left."""
+
+    height: float
+    contours: tuple[NDArray[np.float64], ...]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def area(self) -> float:
+        """The area of the body in the plane."""
+        return float(
+            sum(0.5 * (c[:, 0] * np.roll(c[:, 1], -1) - np.roll(c[:, 0], -1) * c[:, 1]).sum() for c in self.contours)
+        )
+
+
+def in_plane(bounds: Bounded, height: float) -> Bounded:
+    """Bounds over rectangles of a plane."""
+
+    def over(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        level = np.full((len(low), 1), height)
+        return bounds(np.concatenate([low, level], 1), np.concatenate([high, level], 1))
+
+    return over
+
+
+def slice_part(part: Part, height: float, *, feature_size: float | None = None) -> Slice:
+    """The contours of a part at z = `height`.
+
+    >>> from livegrad.authoring.assembly.assembly import Assembly
+    >>> from livegrad.authoring.assembly.expression import add_expression
+    >>> from livegrad.authoring.assembly.part import part_of_function
+    >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    >>> ball = part_of_function(shapes, "ball", ((-1, -1, -1), (1, 1, 1)))
+    >>> round(slice_part(ball, 0.0).area(), 2)
+    3.14
+    """
+    if not np.isfinite(height):
+        raise AssemblyError("not a height", where=caller_origin(), found=repr(height))
+    part = fit_bounds(part)
+    cell = _cell_size(part, feature_size)
+    counts = np.ceil((part.high[:2] - part.low[:2]) / cell).astype(np.int64) + 2
+    lattice = Lattice(part.low[:2] - 0.75 * cell, np.full(2, cell), tuple(int(c) for c in counts), _BLOCK)
+    limits = in_plane(bounded(part.function, part.arguments, part.element.dtype), height)
+    blocks = find_blocks(limits, lattice).crossed
+    starts, ends = _segments(part, lattice, blocks, height)
+    keys, joined = np.unique(np.concatenate([starts, ends]), return_inverse=True)
+    points = _points(part, lattice, keys, height)
+    loops = _loops(joined[: len(starts)], joined[len(starts) :], len(keys))
+    return Slice(float(height), tuple(points[loop] for loop in loops), part.low[:2].copy(), part.high[:2].copy())
+
+
+def _segments(
+    part: Part, lattice: Lattice, blocks: NDArray[np.int64], height: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    side = np.arange(_BLOCK + 1)
+    steps = np.stack(np.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
+    index = (blocks[:, None] * _BLOCK + steps).reshape(-1, 2)
+    points = lattice.origin + index * lattice.cell
+    x, y = (np.ascontiguousarray(points[:, axis], part.element.dtype) for axis in range(2))
+    values = part.evaluate(x, y, np.full_like(x, height)).reshape(-1, _BLOCK + 1, _BLOCK + 1)
+    corners = np.stack([values[:, i : i + _BLOCK, j : j + _BLOCK] for i, j in _STEPS], -1) < 0
+    count = corners.sum(-1)
+    block, column, row = np.nonzero((count > 0) & (count < 4))
+    inside = corners[block, column, row]
+    cells = blocks[block] * _BLOCK + np.stack([column, row], -1)
+    base = cells[:, 0] * (_width(lattice)) + cells[:, 1]
+    offsets = _STEPS @ np.array([_width(lattice), 1])
+    starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for triangle in _TRIANGLES:
+        for turn in range(3):
+            a, b, c = (triangle[(turn + place) % 3] for place in range(3))
+            # One corner inside: from the edge before it to the edge after it, with the corner to the left.
+            one = inside[:, a] & ~inside[:, b] & ~inside[:, c]
+            starts.append(_edge(base[one], offsets, a, b))
+            ends.append(_edge(base[one], offsets, a, c))
+            two = ~inside[:, a] & inside[:, b] & inside[:, c]
+            starts.append(_edge(base[two], offsets, a, c))
+            ends.append(_edge(base[two], offsets, a, b))
+    return np.concatenate(starts), np.concatenate(ends)
+
+
+def _width(lattice: Lattice) -> int:
+    """How many lattice points a column has."""
+    return int(lattice.blocks[1]) * lattice.block + 1
+
+
+def _edge(base: NDArray[np.int64], offsets: NDArray[np.int64], first: int, second: int) -> NDArray[np.int64]:
+    low, high = sorted((first, second))
+    return (base + offsets[low]) * 4 + (high - low)
+
+
+def _points(part: Part, lattice: Lattice, keys: NDArray[np.int64], height: float) -> NDArray[np.float64]:
+    corner, direction = keys // 4, keys % 4
+    width = _width(lattice)
+    start = lattice.origin + np.stack([corner // width, corner % width], -1) * lattice.cell
+    step = _STEPS[direction] * lattice.cell
+    dtype = part.element.dtype
+    level = np.full(len(keys), height, dtype)
+    sides = [
+        *(np.ascontiguousarray(start[:, axis], dtype) for axis in range(2)),
+        level,
+        *(np.ascontiguousarray((start + step)[:, axis], dtype) for axis in range(2)),
+        level,
+    ]
+    share = _roots(part.function)(*sides, *part.arguments).astype(np.float64)
+    return start + step * np.clip(share, 1e-3, 1.0 - 1e-3)[:, None]
+
+
+def _loops(starts: NDArray[np.int64], ends: NDArray[np.int64], number: int) -> list[NDArray[np.int64]]:
+    """Segments joined end to start; every point is the end of one and the start of one."""
+    following = np.full(number, -1, np.int64)
+    following[starts] = ends
+    chain = following.tolist()
+    loops = []
+    for first in range(number):
+        if chain[first] < 0:
+            continue
+        loop, at = [], first
+        while chain[at] >= 0:
+            loop.append(at)
+            chain[at], at = -1, chain[at]
+        loops.append(np.array(loop))
+    return loops
+
+
+def draw_plane(part: Part, height: float = 0.0, *, size: int = 1024, pruned: bool = True) -> NDArray[np.bool_]:
+    """A picture of the plane: True where the part is, `size` pixels along its longer side, y upwards.
+
+    With or without pruning the picture is the same, pixel for pixel.
+    """
+    extent = part.high[:2] - part.low[:2]
+    counts = np.maximum(np.rint(extent / extent.max() * size).astype(int), 1)
+    axes = [np.linspace(part.low[axis], part.high[axis], counts[axis]).astype(part.element.dtype) for axis in range(2)]
+    picture = np.zeros((counts[0], counts[1]), bool)
+    if not pruned:
+        x, y = (np.ascontiguousarray(grid.reshape(-1)) for grid in np.meshgrid(*axes, indexing="ij"))
+        picture[:] = (part.evaluate(x, y, np.full_like(x, height)) < 0).reshape(picture.shape)
+        return picture.T[::-1]
+    cell = np.where(counts > 1, extent / np.maximum(counts - 1, 1), 1.0)
+    block = 8
+    lattice = Lattice(part.low[:2], cell, (int(counts[0]), int(counts[1])), block)
+    limits = bounded(part.function, part.arguments, part.element.dtype)
+    found = find_blocks(_at_pixels(limits, axes, cell, part.low, height), lattice)
+    for boxes, side in found.inside:
+        for column, row in boxes * block:
+            picture[column : column + side * block, row : row + side * block] = True
+    _fill(part, picture, axes, found.crossed * block, block, height)
+    return picture.T[::-1]
+
+
+def _at_pixels(
+    bounds: Bounded, axes: list[NDArray[Any]], cell: NDArray[np.float64], origin: NDArray[np.float64], height: float
+) -> Bounded:
+    """Bounds over the pixels of rectangles: their corners are the coordinates of pixels, as those were rounded."""
+
+    def over(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        first = np.rint((low - origin[:2]) / cell).astype(int)
+        last = np.rint((high - origin[:2]) / cell).astype(int) - 1
+        corners = [
+            np.stack([axis[np.clip(index[:, place], 0, len(axis) - 1)] for place, axis in enumerate(axes)], -1)
+            for index in (first, last)
+        ]
+        return in_plane(bounds, height)(corners[0], corners[1])
+
+    return over
+
+
+def _fill(
+    part: Part,
+    picture: NDArray[np.bool_],
+    axes: list[NDArray[Any]],
+    first: NDArray[np.int64],
+    block: int,
+    height: float,
+) -> None:
+    side = np.arange(block)
+    for at in range(0, len(first), 1 << 16):
+        columns = (first[at : at + (1 << 16), :1, None] + side[:, None]).repeat(block, 2)
+        rows = (first[at : at + (1 << 16), 1:, None] + side[None, :]).repeat(block, 1)
+        columns, rows = columns.reshape(-1), rows.reshape(-1)
+        known = (columns < picture.shape[0]) & (rows < picture.shape[1])
+        columns, rows = columns[known], rows[known]
+        x, y = axes[0][columns], axes[1][rows]
+        picture[columns, rows] = part.evaluate(x, y, np.full_like(x, height)) < 0

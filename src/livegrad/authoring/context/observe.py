@@ -1,0 +1,244 @@
+"""Seeing what evaluation does: events, counts and times for each node, and why a node was computed last.
+
+Evaluation reports here; `Program.events`, `Program.report` and `Program.why` read it.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from livegrad.authoring.context.link import Environment, Unit
+from livegrad.engine.cache.describe import short_text
+from livegrad.engine.cache.facts import ABSENT, Fact
+from livegrad.engine.cache.store import MemoStore, Table
+
+if TYPE_CHECKING:
+    from livegrad.authoring.context.evaluate import Answer
+
+EventKind = Literal["computed", "hit", "reused", "loaded", "evicted"]
+_SMALL = 512  # bytes of a value that is kept for `why` as it is
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a node, for these values of its needed features.
+
+    `computed`: its function ran. `hit`: the result was there. `reused`: other features, but the same values went in.
+    `loaded`: the result was on disk. `evicted`: a result was dropped.
+    """
+
+    kind: EventKind
+    node: str
+    features: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{name}={short_text(value)}" for name, value in self.features)
+        return f"{self.kind} {self.node}" + (f" [{told}]" if told else "")
+
+
+class EventLog(list[Event]):
+    """Events in order; `str` has one a line, `names(kind)` the nodes of one kind.
+
+    >>> log = EventLog([Event("computed", "leaf"), Event("hit", "leaf", (("index", 2),))])
+    >>> print(log)
+    computed leaf
+    hit leaf [index=2]
+    >>> log.names("computed")
+    ['leaf']
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+    def names(self, kind: EventKind) -> list[str]:
+        return [event.node for event in self if event.kind == kind]
+
+
+class _Glimpse:
+    """A value as it is remembered for `why`: small ones themselves, large ones only while a cache holds them."""
+
+    __slots__ = ("_fact", "serial")
+
+    def __init__(self, fact: Fact) -> None:
+        self.serial = fact.serial
+        self._fact: Fact | weakref.ref[Fact] = fact if fact.size <= _SMALL else weakref.ref(fact)
+
+    def __str__(self) -> str:
+        fact = self._fact if isinstance(self._fact, Fact) else self._fact()
+        if fact is None:
+            return "(no longer kept)"
+        return "absent" if fact is ABSENT else short_text(fact.value)
+
+
+@dataclass(frozen=True)
+class _Computation:
+    """One computation of a node: what it is, and all that went into it."""
+
+    unit: Unit
+    features: dict[str, _Glimpse]
+    inputs: tuple[_Glimpse, ...]
+    answers: tuple[_Glimpse, ...]
+
+
+@dataclass
+class _History:
+    latest: _Computation | None = None
+    before: _Computation | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """One cause: a `feature`, `input`, `scoped input` or `edit`, with what it was and what it is."""
+
+    kind: Literal["feature", "input", "scoped input", "edit"]
+    name: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} `{self.name}`: {self.old} → {self.new}"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a node was computed last; `changes` are the causes, `summary` says it when there are none."""
+
+    node: str
+    summary: str
+    changes: tuple[Change, ...] = ()
+    through: tuple[Change, ...] = field(default=())  # features that changed below the inputs
+
+    def __str__(self) -> str:
+        lines = [f"`{self.node}` {self.summary}", *[f"  {change}" for change in self.changes]]
+        lines += [f"  below its inputs, {change}" for change in self.through]
+        return "\n".join(lines)
+
+
+class Observer:
+    """What is known about the evaluations of one program. `log` is None while nobody listens."""
+
+    def __init__(self, store: MemoStore, tell_programs: Callable[[], None]) -> None:
+        self.log: EventLog | None = None
+        self._tell_programs = tell_programs
+        store.on_evict = self._evicted
+        self._lock = threading.RLock()
+        self._histories: dict[str, _History] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[EventLog]:
+        before, self.log = self.log, EventLog()
+        self._tell_programs()
+        try:
+            yield self.log
+        finally:
+            self.log = before
+
+    def happened(self, kind: EventKind, unit: Unit, env: Environment) -> None:
+        log = self.log
+        if log is not None:
+            names = [(str(f), fact.value) for f, fact in zip(unit.need, env, strict=True) if fact is not ABSENT]
+            log.append(Event(kind, unit.name, tuple(names)))
+
+    def _evicted(self, table: Table) -> None:
+        if self.log is not None:
+            self.log.append(Event("evicted", table.name))
+
+    def counted(self, kind: Literal["reused", "loaded"], unit: Unit, env: Environment) -> None:
+        counts = unit.table.counts
+        with self._lock:
+            setattr(counts, kind, getattr(counts, kind) + 1)
+        self.happened(kind, unit, env)
+
+    def computed(
+        self, unit: Unit, env: Environment, inputs: Environment, answers: Sequence[Answer], seconds: float
+    ) -> None:
+        record = _Computation(
+            unit,
+            {str(feature): _Glimpse(fact) for feature, fact in zip(unit.need, env, strict=True)},
+            tuple([_Glimpse(fact) for fact in inputs]),
+            tuple([_Glimpse(answer.fact) for answer in answers]),
+        )
+        with self._lock:
+            counts = unit.table.counts
+            counts.computed += 1
+            counts.seconds += seconds
+            history = self._histories.setdefault(unit.name, _History())
+            history.before, history.latest = history.latest, record
+        self.happened("computed", unit, env)
+
+    def why(self, unit: Unit) -> Reason:
+        """Compares the last computation of a node with the one before it."""
+        with self._lock:
+            history = self._histories.get(unit.name, _History())
+            latest, before = history.latest, history.before
+        if latest is None:
+            return Reason(unit.name, "has not been computed")
+        if before is None:
+            return Reason(unit.name, "was computed for the first time")
+        edits = tuple(_edits(before.unit, latest.unit))
+        direct = set(latest.unit.reads)
+        features = _feature_changes(before, latest)
+        changes = (*edits, *[c for c in features if c.name in direct], *_input_changes(before, latest))
+        through = tuple([change for change in features if change.name not in direct])
+        if not changes and not through:
+            return Reason(unit.name, "was computed again: its result had been dropped from the cache")
+        return Reason(unit.name, "was computed again because of", changes, through)
+
+
+def _edits(old: Unit, new: Unit) -> Iterator[Change]:
+    before, after = old.declaration, new.declaration
+    if old.by_inputs is not new.by_inputs and before.function is not after.function:
+        yield Change("edit", "function", _named(before), _named(after))
+    sources = [", ".join(edge.source for edge in each.inputs) for each in (before, after)]
+    if sources[0] != sources[1]:
+        yield Change("edit", "inputs", sources[0] or "none", sources[1] or "none")
+    features = [_declared(each) for each in (before, after)]
+    if features[0] != features[1]:
+        yield Change("edit", "features", features[0], features[1])
+
+
+def _named(declaration: Any) -> str:
+    place = "" if declaration.origin is None else f" ({declaration.origin})"
+    return f"{short_text(declaration.function)}{place}"
+
+
+def _declared(declaration: Any) -> str:
+    groups = {
+        "extract": map(str, declaration.extracts),
+        "optional": map(str, declaration.optional),
+        "inject": declaration.injects,
+        "modify": declaration.modifies,
+    }
+    told = [f"{kind} {' '.join(sorted(names))}" for kind, names in groups.items()]
+    return ", ".join(text for text in told if not text.endswith(" ")) or "none"
+
+
+def _feature_changes(before: _Computation, latest: _Computation) -> list[Change]:
+    nothing = "not needed"
+    names = dict.fromkeys([*before.features, *latest.features])
+    pairs = [(name, before.features.get(name), latest.features.get(name)) for name in names]
+    return [
+        Change("feature", name, str(old or nothing), str(new or nothing))
+        for name, old, new in pairs
+        if (old and old.serial) != (new and new.serial)
+    ]
+
+
+def _input_changes(before: _Computation, latest: _Computation) -> Iterator[Change]:
+    plain = [edge.source for edge in latest.unit.declaration.inputs if not edge.scoped]
+    if len(before.inputs) == len(latest.inputs):
+        for name, old, new in zip(plain, before.inputs, latest.inputs, strict=True):
+            if old.serial != new.serial:
+                yield Change("input", name, str(old), str(new))
+    scoped = ", ".join(edge.source for edge in latest.unit.declaration.inputs if edge.scoped)
+    for old, new in zip(before.answers, latest.answers, strict=False):
+        if old.serial != new.serial:
+            yield Change("scoped input", scoped, str(old), str(new))
+            return
+    if len(before.answers) != len(latest.answers):
+        yield Change("scoped input", scoped, f"{len(before.answers)} answers", f"{len(latest.answers)} answers")

@@ -1,0 +1,30 @@
+"""Differentiable functions and types: the protocol, structs, pairs, derivatives of functions, and their checks."""
+
+from livegrad.authoring.differentiable.function import DifferentiableFunction, differentiable, prefer_recompute
+from livegrad.authoring.differentiable.interface import NullDifferential, interface
+from livegrad.authoring.differentiable.no_diff import no_diff
+from livegrad.authoring.differentiable.operators import Derivative, bwd_diff, fwd_diff
+from livegrad.authoring.differentiable.pair import Pair, pair
+from livegrad.authoring.differentiable.protocol import OPERATIONS, Differentiable
+from livegrad.authoring.differentiable.struct import derivative_member
+
+dzero, dadd, dmul = OPERATIONS["dzero"], OPERATIONS["dadd"], OPERATIONS["dmul"]
+
+__all__ = [
+    "Derivative",
+    "Differentiable",
+    "DifferentiableFunction",
+    "NullDifferential",
+    "Pair",
+    "bwd_diff",
+    "dadd",
+    "derivative_member",
+    "differentiable",
+    "dmul",
+    "dzero",
+    "fwd_diff",
+    "interface",
+    "no_diff",
+    "pair",
+    "prefer_recompute",
+]

@@ -1,0 +1,116 @@
+"""`differentiable`: functions whose derivatives exist, and structs whose values have derivatives."""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType
+from typing import Any
+
+from livegrad.authoring.differentiable.check import check_derivative_flow
+from livegrad.authoring.differentiable.custom import with_rules
+from livegrad.authoring.differentiable.generics import check_generic
+from livegrad.authoring.differentiable.struct import make_struct
+from livegrad.authoring.function.captured import CapturedFunction, Slot, Specialization
+from livegrad.authoring.function.context import Context
+from livegrad.authoring.function.problems import FunctionError
+from livegrad.authoring.function.types import FrontType
+
+
+class DifferentiableFunction(CapturedFunction):
+    """A captured function with derivatives; what it calls must be differentiable too, or be told not to be."""
+
+    differentiable = True
+
+    def __init__(self, function: FunctionType) -> None:
+        super().__init__(function)
+        self.forward_rule: CapturedFunction | None = None
+        self.backward_rule: CapturedFunction | None = None
+        self.substitute_rule: CapturedFunction | None = None
+        self.recompute = False
+
+    def verify(self, context: Context) -> None:
+        # What has a derivative of its own may use whatever it likes.
+        if not (self.forward_rule or self.backward_rule or self.substitute_rule):
+            check_derivative_flow(context)
+
+    def specialize(self, slots: tuple[Slot, ...]) -> Specialization:
+        found = self._own.get(slots)
+        made = super().specialize(slots)
+        return made if made is found else with_rules(self, made)
+
+    def differentiable_types(self, *types: Any) -> dict[FrontType, FrontType]:
+        """The differentiable types that the function (and what it calls) uses, each with its Differential.
+
+        >>> from livegrad.authoring.function.source import run_source
+        >>> f = DifferentiableFunction(run_source("def f(x: float, n: int): return x * n")["f"])
+        >>> f.differentiable_types()
+        {f64: f64}
+        """
+        return dict(self.specialization_for(*types).dependencies.types)
+
+    # --- derivatives of the user's own ---
+
+    def forward_derivative(self, rule: Any) -> CapturedFunction:
+        """The function that gives the forward derivative: with the signature of `fwd_diff` of this one.
+
+        >>> from livegrad.authoring.differentiable import Pair, fwd_diff, pair
+        >>> from livegrad.authoring.function.source import run_source
+        >>> names = run_source(
+        ...     "def f(x: float): return x * x\\n"
+        ...     "def df(x: Pair[float]): return pair(x.primal * x.primal, 10.0 * x.differential)",
+        ...     {"Pair": Pair, "pair": pair},
+        ... )
+        >>> f = DifferentiableFunction(names["f"])
+        >>> _ = f.forward_derivative(names["df"])
+        >>> fwd_diff(f)(pair(3.0, 1.0)).differential
+        10.0
+        """
+        self.forward_rule = self._rule(rule)
+        return self.forward_rule
+
+    def backward_derivative(self, rule: Any) -> CapturedFunction:
+        """The function that gives the backward derivative: with the signature of `bwd_diff` of this one."""
+        self.backward_rule = self._rule(rule)
+        return self.backward_rule
+
+    def primal_substitute(self, rule: Any) -> CapturedFunction:
+        """The function that is differentiated in the place of this one."""
+        self.substitute_rule = self._rule(rule)
+        return self.substitute_rule
+
+    def _rule(self, rule: Any) -> CapturedFunction:
+        self._own.clear()
+        return rule if isinstance(rule, CapturedFunction) else DifferentiableFunction(rule)
+
+
+def differentiable(target: Any) -> Any:
+    """Makes a function differentiable, or a class a struct with a Differential.
+
+    >>> from livegrad.authoring.function.source import run_source
+    >>> cube = differentiable(run_source("def cube(x: float): return x * x * x")["cube"])
+    >>> cube(2.0)
+    8.0
+    """
+    if isinstance(target, type):
+        frame = inspect.currentframe()
+        return make_struct(target, None if frame is None else frame.f_back)
+    if isinstance(target, CapturedFunction):
+        target = target.python_function
+    if not isinstance(target, FunctionType):
+        raise FunctionError("LG109", f"{target!r} is no Python function or class", help="decorate a def or a class")
+    made = DifferentiableFunction(target)
+    check_generic(made)
+    return made
+
+
+def prefer_recompute(function: DifferentiableFunction) -> DifferentiableFunction:
+    """Reverse mode remembers a call's arguments only, and computes the rest again on its way back.
+
+    >>> from livegrad.authoring.differentiable import bwd_diff
+    >>> from livegrad.authoring.function.source import run_source
+    >>> f = prefer_recompute(differentiable(run_source("def f(x: float): return x * x")["f"]))
+    >>> bwd_diff(f)(3.0, 1.0)
+    (6.0,)
+    """
+    function.recompute = True
+    return function

@@ -1,0 +1,99 @@
+"""Generic functions: checked once, when they are defined, against the bounds of their type variables.
+
+A parameter whose type is a variable bound to an interface stands for anything that implements it: what the function
+does with it must be in the interface. The check compiles the body with a stand-in type that has nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from livegrad.authoring.differentiable.interface import InterfaceType
+from livegrad.authoring.differentiable.protocol import TaggedType
+from livegrad.authoring.function.calls import METHODS, BoundMethod
+from livegrad.authoring.function.captured import CapturedFunction, Slot
+from livegrad.authoring.function.context import Context
+from livegrad.authoring.function.problems import FunctionError
+from livegrad.authoring.function.types import FrontType, differential_type, ir_of
+from livegrad.authoring.function.values import Value, convert, runtime
+from livegrad.ir import types as ir
+from livegrad.ops.rules import zero
+
+if TYPE_CHECKING:
+    from livegrad.authoring.differentiable.function import DifferentiableFunction
+
+
+class StandIn(TaggedType):
+    """Some type that implements an interface, of which no more is known; only the check of generics uses it."""
+
+    def __init__(self, variable: TypeVar, interface: InterfaceType) -> None:
+        self.variable, self.interface = variable, interface
+
+    def __repr__(self) -> str:
+        return self.variable.__name__
+
+    @property
+    def ir(self) -> ir.Type:
+        return ir.Struct(self.variable.__name__, (("value", ir.f64),))
+
+    @property
+    def differential(self) -> FrontType | None:
+        return self
+
+
+def check_generic(function: DifferentiableFunction) -> None:
+    """Compiles a generic function for stand-ins of its type variables, for the errors that this may give."""
+    annotations = function.python_function.__annotations__
+    if not any(isinstance(value, TypeVar) for value in annotations.values()):
+        return
+    slots = []
+    for parameter in function.signature.parameters:
+        variable = parameter.annotation.variable
+        type = parameter.annotation.type if variable is None else _stand_in(variable)
+        if type is None:
+            return  # not everything is known before it is called
+        slots.append(Slot(type, parameter.annotation.no_diff))
+    fresh = CapturedFunction(function.python_function)
+    fresh.specialize(tuple(slots))
+
+
+_stand_ins: dict[TypeVar, StandIn] = {}
+
+
+def _stand_in(variable: TypeVar) -> StandIn | None:
+    wanted = getattr(variable.__bound__, "__livegrad_type__", None)
+    if not isinstance(wanted, InterfaceType):
+        return None
+    return _stand_ins.setdefault(variable, StandIn(variable, wanted))
+
+
+def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
+    if not isinstance(value.type, StandIn):
+        return None
+    method = value.type.interface.methods.get(name)
+    if method is None:
+        return None
+
+    def run(
+        context: Context, target: Value, positional: list[Value], keywords: dict[str, Value], at: ast.AST
+    ) -> Value:
+        bound = method.signature.bind([target, *positional], keywords)
+        if isinstance(bound, str):
+            raise context.error("LG108", f"`{name}` {bound}", at, expected=str(method.signature))
+        for parameter in method.signature.parameters[1:]:
+            given: Any = bound[parameter.name]
+            if isinstance(given, Value) and parameter.annotation.type is not None:
+                convert(given, parameter.annotation.type, context.span(at), f"`{parameter.name}`")
+        result = method.signature.result.type
+        if result is None:
+            raise FunctionError("LG401", f"`{name}` of {value.type} has no result type", context.span(at))
+        own = target.type if result is value.type.interface else result  # type: ignore[union-attr]
+        assert own is not None
+        made = runtime(own, zero(ir_of(own)))
+        return context.with_flow(made, "operation", [target, *positional], at) if differential_type(own) else made
+
+    return BoundMethod(value, name, run)
+
+
+METHODS.append(_method)

@@ -1,0 +1,379 @@
+"""The differential protocol: for each differentiable type its `Differential`, and `dzero`, `dadd`, `dmul` on it.
+
+Types may bring their own; for all others they are made member by member. Passes work on the IR's own differentials,
+to and from which `lower_differential` and `raise_differential` convert.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.authoring.function.calls import call_value
+from livegrad.authoring.function.context import Context
+from livegrad.authoring.function.problems import FunctionError
+from livegrad.authoring.function.types import (
+    NONE,
+    ArrayType,
+    Composite,
+    Field,
+    FrontType,
+    RecordType,
+    TupleType,
+    VectorValue,
+    describe,
+    differential_type,
+    ir_of,
+    plain_type,
+)
+from livegrad.authoring.function.values import Value, as_scalar_type, convert, node_of, runtime
+from livegrad.ir import types as ir
+from livegrad.ir.node import Node
+from livegrad.ops.aggregate import make, member, members_of
+from livegrad.ops.rules import add_values, zero
+
+
+class Differentiable:
+    """The bound of type variables that stand for any differentiable type."""
+
+
+def require_differential(type: FrontType) -> FrontType:
+    """The Differential of a type, or an error that it has none.
+
+    >>> require_differential(ir.f32)
+    f32
+    """
+    found = differential_type(type)
+    if found is None:
+        raise FunctionError(
+            "LG306", f"{describe(type)} is not differentiable", help="a differentiable type has a float in it"
+        )
+    return found
+
+
+# --- between the types' own differentials and those of the IR --------------------------------------------------------
+
+
+def differential_field(record: RecordType, field: Field) -> int | None:
+    """Where a field's differential stands in the record's Differential; None for a field without one."""
+    if field.no_diff or differential_type(field.type) is None:
+        return None
+    own = record.differential
+    assert isinstance(own, RecordType)
+    return own.index_of(field.derivative_member or field.name)
+
+
+def lower_differential(type: FrontType, node: Node, primal: Node) -> Node:
+    """A differential of `primal` as the IR has it: fields that carry none by declaration are zero there."""
+    target = ir.differential_of(ir_of(type))
+    if node.type is target:
+        return node
+    if isinstance(type, TaggedType):
+        return type.lower_differential(node, primal)
+    if isinstance(type, RecordType):
+        parts = []
+        for index, field in enumerate(type.fields):
+            if not ir.is_differentiable(ir_of(field.type)):
+                continue
+            place = differential_field(type, field)
+            if place is None:
+                parts.append(zero(ir.differential_of(ir_of(field.type))))
+            else:
+                parts.append(lower_differential(field.type, member(node, place), member(primal, index)))
+        return make(*parts, type=target)
+    parts = [lower_differential(own, part, value) for own, part, value in _parts(type, node, primal)]
+    return make(*parts, type=target)
+
+
+def raise_differential(type: FrontType, node: Node, primal: Node) -> Node:
+    """An IR differential of `primal` as the type's own Differential."""
+    own = differential_type(type)
+    if own is None:
+        return make(type=ir.UNIT)
+    target = ir_of(own)
+    if node.type is target:
+        return node
+    if isinstance(type, TaggedType):
+        return type.raise_differential(node, primal)
+    if isinstance(type, RecordType):
+        return _raise_record(type, own, node, primal)
+    parts = [raise_differential(inner, part, value) for inner, part, value in _parts(type, node, primal)]
+    return make(*parts, type=target)
+
+
+def _raise_record(type: RecordType, own: FrontType, node: Node, primal: Node) -> Node:
+    assert isinstance(own, RecordType)
+    parts: list[Node] = [zero(ir_of(field.type)) for field in own.fields]
+    place = 0
+    for position, field in enumerate(type.fields):
+        if not ir.is_differentiable(ir_of(field.type)):
+            continue
+        index = differential_field(type, field)
+        if index is not None:
+            parts[index] = raise_differential(field.type, member(node, place), member(primal, position))
+        place += 1
+    return make(*parts, type=own.ir)
+
+
+class TaggedType(Composite):
+    """A type whose differentials know something of the primal: whether it is there, or which type it has."""
+
+    def lower_differential(self, node: Node, primal: Node) -> Node:
+        raise NotImplementedError
+
+    def raise_differential(self, node: Node, primal: Node) -> Node:
+        raise NotImplementedError
+
+    def zero_differential(self) -> Node:
+        raise NotImplementedError
+
+    def add_differentials(self, first: Node, second: Node) -> Node:
+        raise NotImplementedError
+
+    def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
+        raise NotImplementedError
+
+    def combine_values(self, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
+        """dadd and dmul of Python values."""
+        raise NotImplementedError
+
+    def zero_value(self) -> Any:
+        raise NotImplementedError
+
+
+def _parts(type: FrontType, node: Node, primal: Node) -> list[tuple[FrontType, Node, Node]]:
+    inner: Sequence[FrontType]
+    if isinstance(type, ArrayType):
+        inner = [type.element] * type.size
+    elif isinstance(type, TupleType):
+        inner = type.elements
+    else:
+        raise AssertionError(f"{describe(type)} has a differential of its own")
+    return list(zip(inner, members_of(node), members_of(primal), strict=True))
+
+
+# --- the operations --------------------------------------------------------------------------------------------------
+
+
+def _record_function(type: FrontType, name: str) -> Any:
+    """A struct's own dzero, dadd or dmul."""
+    return type.methods.get(name) if isinstance(type, RecordType) else None
+
+
+def _unwrapped(method: Any) -> Any:
+    return method.__func__ if isinstance(method, staticmethod) else method
+
+
+def zero_node(context: Context, type: FrontType, at: ast.AST) -> Value:
+    """dzero of a type inside a captured function."""
+    own = require_differential(type)
+    method = _record_function(type, "dzero")
+    if method is not None:
+        return convert(call_value(context, _unwrapped(method), [], {}, at), own, context.span(at), "dzero")
+    if isinstance(type, TaggedType):
+        return runtime(own, type.zero_differential())
+    return runtime(own, zero(ir_of(own)))
+
+
+def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at: ast.AST) -> Value:
+    """dadd of a type inside a captured function."""
+    own = require_differential(type)
+    span = context.span(at)
+    first, second = convert(first, own, span, "the first"), convert(second, own, span, "the second")
+    method = _record_function(type, "dadd")
+    if method is not None:
+        return call_value(context, _unwrapped(method), [first, second], {}, at)
+    if isinstance(type, TaggedType):
+        added = type.add_differentials(node_of(first, span), node_of(second, span))
+        return context.result(own, added, [first, second], at)
+    inner = _members(type)
+    if inner is None:
+        return context.result(own, add_values(node_of(first, span), node_of(second, span)), [first, second], at)
+    sums = [
+        add_nodes(
+            context, part, _member(context, own, first, index, at), _member(context, own, second, index, at), at
+        )
+        for index, part in inner
+    ]
+    return _assembled(context, own, sums, [first, second], at)
+
+
+def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, at: ast.AST) -> Value:
+    """dmul of a type inside a captured function: a real number times a differential."""
+    own = require_differential(type)
+    span = context.span(at)
+    value = convert(value, own, span, "the differential")
+    method = _record_function(type, "dmul")
+    if method is not None:
+        return call_value(context, _unwrapped(method), [factor, value], {}, at)
+    if not isinstance(factor.type, ir.Scalar) or factor.type.kind not in ("float", "signed", "unsigned"):
+        raise context.error("LG202", "dmul scales by a real number", at)
+    if isinstance(type, TaggedType):
+        scaled_node = type.scale_differential(lambda to: as_scalar_type(factor, to, span), node_of(value, span))
+        return context.result(own, scaled_node, [factor, value], at)
+    inner = _members(type)
+    if inner is None:
+        node = node_of(value, span)
+        scalar = ir.scalar_of(node.type)
+        assert scalar is not None
+        scaled = as_scalar_type(factor, scalar, span)
+        spread = scaled if node.type is scalar else make(*[scaled] * len(ir.components(node.type)), type=node.type)
+        return context.result(own, spread * node, [factor, value], at)
+    parts = [scale_nodes(context, part, factor, _member(context, own, value, index, at), at) for index, part in inner]
+    return _assembled(context, own, parts, [factor, value], at)
+
+
+def _members(type: FrontType) -> list[tuple[int, FrontType]] | None:
+    """The members that have differentials, with their places in the Differential; None for numbers and vectors."""
+    if isinstance(type, RecordType):
+        places = [(differential_field(type, field), field.type) for field in type.fields]
+        return [(place, own) for place, own in places if place is not None]
+    if isinstance(type, TupleType):
+        return [(k, own) for k, own in enumerate(type.elements) if differential_type(own) is not None]
+    if isinstance(type, ArrayType):
+        return [(k, type.element) for k in range(type.size)]
+    return None
+
+
+def _member(context: Context, type: FrontType, value: Value, index: int, at: ast.AST) -> Value:
+    if value.items is not None:
+        return value.items[index]
+    own = member_type(type, index)
+    return context.result(own, member(node_of(value, context.span(at)), index), [value], at)
+
+
+def member_type(type: FrontType, index: int) -> FrontType:
+    """The type of a member of a composite."""
+    if isinstance(type, RecordType):
+        return type.fields[index].type
+    if isinstance(type, TupleType):
+        return type.elements[index]
+    assert isinstance(type, ArrayType)
+    return type.element
+
+
+def _assembled(context: Context, type: FrontType, parts: list[Value], inputs: list[Value], at: ast.AST) -> Value:
+    span = context.span(at)
+    nodes = [node_of(part, span) for part in parts]
+    if isinstance(type, TupleType):
+        supply = iter(nodes)
+        nodes = [make(type=ir.UNIT) if own is NONE else next(supply) for own in type.elements]
+    return context.result(type, make(*nodes, type=ir_of(type)), inputs, at)
+
+
+# --- the same for Python values --------------------------------------------------------------------------------------
+
+
+def dzero(type: Any) -> Any:
+    """The zero of a type's Differential: where sums of derivatives start.
+
+    >>> float(dzero(float))
+    0.0
+    """
+    own = plain_type(type)
+    return zero_of(own)
+
+
+def zero_of(type: FrontType) -> Any:
+    """dzero of a type, as a Python value."""
+    own = require_differential(type)
+    method = _record_function(type, "dzero")
+    if method is not None:
+        return _unwrapped(method)()
+    if isinstance(type, TaggedType):
+        return type.zero_value()
+    if isinstance(own, RecordType):
+        assert isinstance(type, RecordType)
+        parts = {own.fields[place].name: zero_of(part) for place, part in _members(type) or []}
+        return own.make(**parts)
+    if isinstance(type, TupleType):
+        return tuple(None if differential_type(part) is None else zero_of(part) for part in type.elements)
+    if isinstance(type, ArrayType):
+        return [zero_of(type.element) for _ in range(type.size)]
+    if isinstance(own, ir.Scalar):
+        return own.dtype.type(0) if own not in (ir.f64, ir.c128) else own.dtype.type(0).item()
+    assert isinstance(own, ir.Vector | ir.Matrix)
+    shape = (own.size,) if isinstance(own, ir.Vector) else (own.rows, own.columns)
+    return np.zeros(shape, own.element.dtype).view(VectorValue)
+
+
+def dadd(type: Any, first: Any, second: Any) -> Any:
+    """The sum of two differentials of a type.
+
+    >>> dadd(float, 1.0, 2.0)
+    3.0
+    """
+    return combine(plain_type(type), [first, second], lambda a, b: a + b, "dadd", ())
+
+
+def dmul(type: Any, factor: Any, value: Any) -> Any:
+    """A real number times a differential of a type.
+
+    >>> dmul(float, 2.0, 3.0)
+    6.0
+    """
+    return combine(plain_type(type), [value], lambda a: _scaled(factor, a), "dmul", (factor,))
+
+
+def _scaled(factor: Any, value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return np.multiply(value.dtype.type(factor), value)
+    return factor * value
+
+
+def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
+    own = require_differential(type)
+    method = _record_function(type, name)
+    if method is not None:
+        return _unwrapped(method)(*first, *values)
+    if isinstance(type, TaggedType):
+        return type.combine_values(values, leaf, name, first)
+    if isinstance(own, RecordType):
+        assert isinstance(type, RecordType)
+        return own.make(**{
+            own.fields[place].name: combine(
+                part, [getattr(value, own.fields[place].name) for value in values], leaf, name, first
+            )
+            for place, part in _members(type) or []
+        })  # fmt: skip
+    if isinstance(type, TupleType):
+        return tuple(
+            None if differential_type(part) is None else combine(part, [v[k] for v in values], leaf, name, first)
+            for k, part in enumerate(type.elements)
+        )
+    if isinstance(type, ArrayType):
+        return [_combine(type.element, [v[k] for v in values], leaf, name, first) for k in range(type.size)]
+    return leaf(*values)
+
+
+class ProtocolCall:
+    """`T.dzero`, `T.dadd` and `T.dmul`, from Python and from captured functions; or `dzero(T)` with the type first."""
+
+    def __init__(self, name: str, type: FrontType | None = None) -> None:
+        self.name, self.type = name, type
+        self.__name__ = name
+
+    def __call__(self, *arguments: Any) -> Any:
+        given = arguments if self.type is None else (self.type, *arguments)
+        return {"dzero": dzero, "dadd": dadd, "dmul": dmul}[self.name](*given)
+
+    def __livegrad_call__(
+        self, context: Context, positional: list[Value], keywords: dict[str, Value], at: ast.AST
+    ) -> Value:
+        values = list(positional)
+        type = self.type
+        if type is None:
+            if not values:
+                raise context.error("LG108", f"`{self.name}` takes a type first", at)
+            type = plain_type(values.pop(0).static)
+        count = {"dzero": 0, "dadd": 2, "dmul": 2}[self.name]
+        if len(values) != count or keywords:
+            raise context.error("LG108", f"`{self.name}` takes {count} values", at, found=str(len(values)))
+        operation: Any = {"dzero": zero_node, "dadd": add_nodes, "dmul": scale_nodes}[self.name]
+        return operation(context, type, *values, at)
+
+
+OPERATIONS = {name: ProtocolCall(name) for name in ("dzero", "dadd", "dmul")}

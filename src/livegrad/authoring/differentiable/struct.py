@@ -1,0 +1,317 @@
+"""Structs: classes with annotated fields, whose Differential is synthesised or supplied.
+
+`differentiable` makes a class a struct. Its instances are ordinary Python objects; captured functions take them apart.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType, FunctionType
+from typing import Annotated, Any, get_args, get_origin
+
+import numpy as np
+
+from livegrad.authoring.differentiable.protocol import ProtocolCall
+from livegrad.authoring.function.captured import CapturedFunction
+from livegrad.authoring.function.problems import FunctionError, Span
+from livegrad.authoring.function.signature import read_annotation
+from livegrad.authoring.function.types import (
+    MISSING,
+    ArrayType,
+    Composite,
+    Field,
+    FrontType,
+    RecordType,
+    TupleType,
+    VectorValue,
+    describe,
+    differential_type,
+    plain_type,
+)
+from livegrad.ir import types as ir
+
+
+# What is done with each new struct (interfaces register their implementers), added by the modules that want it.
+STRUCT_BASES: list[Callable[[StructType], None]] = []
+
+
+class derivative_member:
+    """`Annotated[float, derivative_member("db")]`: the field of a supplied Differential that belongs to this field."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class StructType(RecordType):
+    """The type of a class's instances."""
+
+    def __init__(self, cls: type, frame: FrameType | None) -> None:
+        super().__init__(cls.__name__, self._fields, lambda **values: cls(**values))
+        self.cls = cls
+        self._frame = frame  # until the annotations are read: names of a function's locals may be in them
+        self.span = _class_span(cls)
+        self.methods = {
+            name: value
+            for base in reversed(cls.__mro__)
+            for name, value in vars(base).items()
+            if isinstance(value, FunctionType | CapturedFunction | staticmethod) and not _is_own_machinery(name)
+        }
+
+    def _fields(self) -> list[Field]:
+        fields = []
+        for name, annotation in self._annotations():
+            fields.append(self._field(name, annotation))
+        self._frame = None
+        self.__dict__["fields"] = tuple(fields)
+        self._forbid_recursion()
+        return fields
+
+    def _annotations(self) -> Iterator[tuple[str, Any]]:
+        for base in reversed(self.cls.__mro__):
+            names = {**vars(sys.modules.get(base.__module__, sys)), **(self._frame.f_locals if self._frame else {})}
+            for name, annotation in inspect.get_annotations(base).items():
+                yield name, self._evaluated(name, annotation, names)
+
+    def _evaluated(self, name: str, annotation: Any, names: dict[str, Any]) -> Any:
+        if not isinstance(annotation, str):
+            return annotation
+        try:
+            return eval(annotation, {**names, self.cls.__name__: self.cls})
+        except Exception as error:
+            raise FunctionError(
+                "LG204", f"`{annotation}` is no type that functions know", self._field_span(name), help=str(error)
+            ) from None
+
+    def _field(self, name: str, annotation: Any) -> Field:
+        association = None
+        if get_origin(annotation) is Annotated:
+            annotation, *extras = get_args(annotation)
+            association = next((extra.name for extra in extras if isinstance(extra, derivative_member)), None)
+        try:
+            if isinstance(annotation, str):
+                annotation = eval(annotation, {**vars(sys.modules[self.cls.__module__]), self.cls.__name__: self.cls})
+            read = read_annotation(annotation)
+        except (TypeError, NameError) as error:
+            raise FunctionError(
+                "LG204",
+                f"field `{name}` of {self.name} has no type that functions know",
+                self._field_span(name),
+                help=str(error),
+            ) from None
+        if read.type is None:
+            raise FunctionError("LG204", f"field `{name}` of {self.name} needs a type", self._field_span(name))
+        return Field(name, read.type, read.no_diff, self.cls.__dict__.get(name, MISSING), association)
+
+    def _field_span(self, name: str) -> Span | None:
+        if self.span is None:
+            return None
+        lines = _class_lines(self.cls)
+        for offset, text in enumerate(lines):
+            stripped = text.lstrip()
+            if stripped.startswith((f"{name}:", f"{name} :")):
+                column = len(text) - len(stripped) + 1
+                return Span(self.span.file, self.span.line + offset, column, len(text.rstrip()) + 1, text, self.name)
+        return self.span
+
+    def _forbid_recursion(self) -> None:
+        path = _way_to(self, self, [])
+        if path is not None:
+            way = " -> ".join([self.name, *path])
+            raise FunctionError(
+                "LG307",
+                f"{self.name} contains itself",
+                self._field_span(path[0].split(".")[-1]),
+                found=way,
+                help="a value of fixed size cannot hold itself; keep an index instead",
+            )
+
+    # --- the Differential ---
+
+    def make_differential(self) -> FrontType | None:
+        """The class's own Differential, or the synthesised one."""
+        supplied = self.cls.__dict__.get("__livegrad_differential__")
+        if supplied is None:
+            return super().make_differential()
+        own = plain_type(supplied)
+        self._differential = own
+        if own is self:
+            return own
+        if not isinstance(own, RecordType):
+            raise FunctionError("LG308", f"the Differential of {self.name} must be a struct", self.span)
+        for field in self.fields:
+            if field.no_diff or differential_type(field.type) is None:
+                continue
+            self._check_association(own, field)
+        return own
+
+    def _check_association(self, own: RecordType, field: Field) -> None:
+        target = field.derivative_member or field.name
+        index = own.index_of(target)
+        if index is None:
+            if field.derivative_member is None:
+                raise FunctionError(
+                    "LG308",
+                    f"field `{field.name}` of {self.name} has no member in {own.name}",
+                    self._field_span(field.name),
+                    expected=", ".join(f.name for f in own.fields),
+                    help="name it with derivative_member, or mark the field no_diff",
+                )
+            raise FunctionError(
+                "LG308",
+                f"{own.name} has no member `{target}`",
+                self._field_span(field.name),
+                expected=", ".join(f.name for f in own.fields),
+            )
+        expected, found = differential_type(field.type), own.fields[index].type
+        if expected != found:
+            assert expected is not None
+            raise FunctionError(
+                "LG308",
+                f"member `{target}` of {own.name} does not fit field `{field.name}`",
+                self._field_span(field.name),
+                expected=describe(expected),
+                found=describe(found),
+            )
+
+
+def _is_own_machinery(name: str) -> bool:
+    return name in (
+        "__init__",
+        "__repr__",
+        "__eq__",
+        "__new__",
+        "__init_subclass__",
+        "__class_getitem__",
+        "__post_init__",
+    )
+
+
+def _way_to(target: RecordType, current: FrontType, seen: list[Any]) -> list[str] | None:
+    """The fields that lead from a type back to the target."""
+    if isinstance(current, RecordType):
+        if current in seen:
+            return None
+        for field in current.fields:
+            for inner in _inner(field.type):
+                if inner is target:
+                    return [f"{current.name}.{field.name}"]
+                way = _way_to(target, inner, [*seen, current])
+                if way is not None:
+                    return [f"{current.name}.{field.name}", *way]
+    return None
+
+
+def _inner(type: FrontType) -> list[FrontType]:
+    """The records in a type of a field, through lists and tuples."""
+    if isinstance(type, ArrayType):
+        return _inner(type.element)
+    if isinstance(type, TupleType):
+        return [found for element in type.elements for found in _inner(element)]
+    element = getattr(type, "element", None)
+    return [type] if isinstance(type, RecordType) else (_inner(element) if isinstance(element, Composite) else [])
+
+
+def _class_lines(cls: type) -> list[str]:
+    try:
+        return inspect.getsourcelines(cls)[0]
+    except (OSError, TypeError):
+        return []
+
+
+def _class_span(cls: type) -> Span | None:
+    try:
+        lines, start = inspect.getsourcelines(cls)
+        file = inspect.getsourcefile(cls) or inspect.getfile(cls)
+    except (OSError, TypeError):
+        return None
+    column = len(lines[0]) - len(lines[0].lstrip()) + 1
+    return Span(file, start, column, len(lines[0].rstrip()) + 1, lines[0], cls.__name__)
+
+
+# --- the class -------------------------------------------------------------------------------------------------------
+
+
+class _DifferentialAttribute:
+    """`Material.Differential`: made when it is first asked for, because fields may name classes that come later."""
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        record: StructType = owner.__dict__["__livegrad_type__"]
+        return record.differential
+
+
+def make_struct(cls: type, frame: FrameType | None) -> type:
+    """The class as a struct: with an `__init__` from its fields, a Differential and the protocol's operations."""
+    supplied = cls.__dict__.get("Differential")
+    if supplied is not None:
+        cls.__livegrad_differential__ = supplied  # type: ignore[attr-defined]
+    record = StructType(cls, frame)
+    cls.__livegrad_type__ = record  # type: ignore[attr-defined]
+    if "__init__" not in cls.__dict__:
+        cls.__init__ = _initialize  # type: ignore[misc]
+    if "__repr__" not in cls.__dict__:
+        cls.__repr__ = _represent  # type: ignore[assignment]
+    if "__eq__" not in cls.__dict__:
+        cls.__eq__ = _equal  # type: ignore[assignment]
+        cls.__hash__ = None  # type: ignore[assignment]
+    cls.copy = cls.__dict__.get("copy", _copy)  # type: ignore[attr-defined]
+    if supplied is None:
+        cls.Differential = _DifferentialAttribute()  # type: ignore[attr-defined]
+    for name in ("dzero", "dadd", "dmul"):
+        if name not in cls.__dict__:
+            setattr(cls, name, ProtocolCall(name, record))
+    for register in STRUCT_BASES:
+        register(record)
+    return cls
+
+
+def _initialize(self: Any, *positional: Any, **keywords: Any) -> None:
+    record: StructType = type(self).__livegrad_type__
+    names = [field.name for field in record.fields]
+    if len(positional) > len(names):
+        raise TypeError(f"{record.name} has {len(names)} fields, found {len(positional)} values")
+    given = dict(zip(names, positional, strict=False))
+    for name, value in keywords.items():
+        if name not in names or name in given:
+            raise TypeError(f"{record.name} has {'two values for' if name in given else 'no field'} `{name}`")
+        given[name] = value
+    for field in record.fields:
+        if field.name not in given:
+            if field.default is MISSING:
+                raise TypeError(f"{record.name} needs a value for `{field.name}`")
+            given[field.name] = field.default
+        setattr(self, field.name, _fitting(field.type, given[field.name]))
+    prepare = getattr(self, "__post_init__", None)
+    if prepare is not None:
+        prepare()
+
+
+def _fitting(type: FrontType, value: Any) -> Any:
+    """Lists become vectors where a vector is declared."""
+    plain = isinstance(value, list | tuple | np.ndarray) and not isinstance(value, VectorValue)
+    if plain and isinstance(type, ir.Vector | ir.Matrix):
+        return np.array(value, type.element.dtype).view(VectorValue)
+    return value
+
+
+def _represent(self: Any) -> str:
+    record: StructType = type(self).__livegrad_type__
+    inside = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in record.fields)
+    return f"{record.name}({inside})"
+
+
+def _equal(self: Any, other: object) -> bool:
+    if type(other) is not type(self):
+        return NotImplemented
+    record: StructType = type(self).__livegrad_type__
+    return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in record.fields)
+
+
+def _copy(self: Any) -> Any:
+    record: StructType = type(self).__livegrad_type__
+    return type(self)(**{f.name: _copied(getattr(self, f.name)) for f in record.fields})
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if hasattr(value, "copy") else value

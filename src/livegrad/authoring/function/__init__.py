@@ -1,0 +1,6 @@
+"""Python source as IR functions: capture, types, the compiler of statements and expressions.
+
+Importing the package connects its parts: captured functions compile themselves and run when they are called.
+"""
+
+from livegrad.authoring.function import compiler, printing, running  # noqa: F401

@@ -1,0 +1,191 @@
+"""From a captured function and the types of its parameters to an IR function.
+
+`captured` calls `compile_function` for each specialisation.
+"""
+
+from __future__ import annotations
+
+import ast
+import threading
+from typing import Any
+
+from livegrad.authoring.function import captured
+from livegrad.authoring.function.assignment import DefiniteAssignment
+from livegrad.authoring.function.captured import CapturedFunction, Slot, Specialization
+from livegrad.authoring.function.context import Context, Dependencies
+from livegrad.authoring.function.expressions import evaluate
+from livegrad.authoring.function.places import detached
+from livegrad.authoring.function.regions import flag
+from livegrad.authoring.function.statements import checked_result, execute
+from livegrad.authoring.function.types import NONE, FrontType, differential_type, ir_of
+from livegrad.authoring.function.values import Value, from_python, node_of, runtime, static
+from livegrad.ir import types as ir
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node, input_op
+from livegrad.ir.node import Key, Node, originating_from
+from livegrad.ir.walk import toposort
+from livegrad.ops.aggregate import make, member
+from livegrad.ops.control import check
+from livegrad.ops.elementwise import equal
+
+
+class _Stack(threading.local):
+    """The functions that are being compiled on this thread, to see recursion."""
+
+    def __init__(self) -> None:
+        self.entries: list[CapturedFunction] = []
+
+
+_stack = _Stack()
+
+
+def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specialization:
+    """The IR function for one list of slots."""
+    source = function.source
+    if function in _stack.entries:
+        names = " -> ".join(f.__name__ for f in [*_stack.entries[_stack.entries.index(function) :], function])
+        raise captured.FunctionError(
+            "LG105",
+            f"`{function.__name__}` calls itself",
+            source.span(source.definition),
+            found=names,
+            help="write it as a loop",
+        )
+    _stack.entries.append(function)
+    try:
+        return _compile(function, slots)
+    finally:
+        _stack.entries.pop()
+
+
+def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specialization:
+    source, signature = function.source, function.signature
+    context = Context(source, Dependencies(), function.differentiable)
+    context.connect(evaluate, execute)
+    context.complete_signature = signature.is_complete
+    context.result_type = result_annotation(function, slots)
+    context.result_no_diff = signature.result.no_diff
+    inputs = _bind_parameters(context, function, slots)
+    names = [parameter.name for parameter in signature.parameters]
+    context.after_loop.update(DefiniteAssignment(source, names, lambda loop: _runs_once(context, loop)).after)
+    with originating_from((source.span(source.definition).origin,)):
+        context.execute(source.body)
+        value = _result_value(context)
+        node = _tied(context, node_of(value, source.span(source.definition)))
+    if not context.result_no_diff:
+        context.expect(value)
+    else:
+        node = detached(node)
+    function.verify(context)
+    result_type = value.type
+    assert result_type is not None
+    made = make_function(source.name, inputs, [node])
+    assert not any(n.op is input_op for n in toposort(made.results)), "a region has leaked a value"
+    return Specialization(function, slots, made, result_type, context.result_no_diff, context.dependencies, context)
+
+
+def result_annotation(function: CapturedFunction, slots: tuple[Slot, ...]) -> FrontType | None:
+    """The declared type of the result, with type variables filled in from the slots."""
+    annotation = function.signature.result
+    if annotation.variable is None:
+        return annotation.type
+    for parameter, slot in zip(function.signature.parameters, slots, strict=True):
+        if parameter.annotation.variable is annotation.variable:
+            return slot.type
+    return None
+
+
+def _bind_parameters(context: Context, function: CapturedFunction, slots: tuple[Slot, ...]) -> list[Node]:
+    inputs: list[Node] = []
+    for parameter, slot in zip(function.signature.parameters, slots, strict=True):
+        if slot.type is None:
+            context.environment[parameter.name] = from_python(slot.static, parameter.span)
+            continue
+        with originating_from((parameter.span.origin,)):
+            node = input_node(Key(parameter.name), ir_of(slot.type))
+        inputs.append(node)
+        context.environment[parameter.name] = _parameter_value(context, parameter, slot, node)
+    return inputs
+
+
+def _parameter_value(context: Context, parameter: Any, slot: Slot, node: Node) -> Value:
+    type = slot.type
+    assert type is not None
+    differential = differential_type(type)
+    if differential is None:
+        return runtime(type, node, weak=slot.weak)
+    context.dependencies.types[type] = differential
+    kind = "cut" if slot.no_diff else "parameter"
+    flow = context.graph.add(kind, parameter.span, [], parameter.name)
+    return runtime(type, detached(node) if slot.no_diff else node, flow, slot.weak)
+
+
+def _result_value(context: Context) -> Value:
+    """What the function returns; falling off the end returns None."""
+    definition = context.source.definition
+    returned = flag(context.environment, "$returned")
+    if returned.is_static and not returned.static:
+        return checked_result(context, static(None), definition)
+    value = context.environment.get("$return")
+    if value is None:
+        return checked_result(context, static(None), definition)
+    if not returned.is_static and value.type is not NONE:
+        raise context.error(
+            "LG202",
+            f"`{context.source.name}` may end without returning a value",
+            _last(context.source.body),
+            help="return a value on every way",
+        )
+    if value.type is None:
+        raise context.error(
+            "LG203",
+            f"`{context.source.name}` returns different types on different ways",
+            definition,
+            found=str(getattr(value.static, "first", value.static))
+            + " and "
+            + str(getattr(value.static, "second", "")),
+        )
+    return value
+
+
+def _last(body: list[ast.stmt]) -> ast.AST:
+    return body[-1]
+
+
+def _tied(context: Context, node: Node) -> Node:
+    """The result with the function's checks in it, so that they stay as long as the result is read."""
+    token = context.environment.get("$effects")
+    if token is None or token.node is None:
+        return node
+    if isinstance(node.type, ir.Scalar | ir.Vector | ir.Matrix):
+        return check(node, equal(token.node, 0), message="assertion failed")
+    count = len(ir.components(node.type))
+    if not count:
+        return node
+    members = [member(node, index) for index in range(count)]
+    return make(_tied(context, members[0]), *members[1:], type=node.type)
+
+
+def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:
+    """Whether a loop certainly runs at least once: over a range of constants that is not empty."""
+    if not isinstance(loop, ast.For):
+        return False
+    iterable = loop.iter
+    if isinstance(iterable, ast.List | ast.Tuple):
+        return bool(iterable.elts)
+    if not (isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "range"):
+        return False
+    numbers = []
+    for argument in iterable.args:
+        try:
+            known = ast.literal_eval(argument)
+        except ValueError:
+            known = context.source.lookup(argument.id) if isinstance(argument, ast.Name) else None
+            local = isinstance(argument, ast.Name) and argument.id in context.environment
+            if local or not isinstance(known, int):
+                return False
+        numbers.append(known)
+    return len(range(*numbers)) > 0
+
+
+captured.COMPILE.append(compile_specialization)

@@ -1,0 +1,144 @@
+"""The state of compiling one function: its variables, its derivative flow, what it depends on, and the way to errors.
+
+`compiler` makes one for each specialisation; expressions and statements read and change it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from livegrad.authoring.function.flow import FlowGraph
+from livegrad.authoring.function.problems import FunctionError, Span
+from livegrad.authoring.function.source import MISSING, Source
+from livegrad.authoring.function.types import FrontType, differential_type
+from livegrad.authoring.function.values import Value, flows_of, runtime
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Key, Node, originating_from
+
+Environment = dict[str, Value]
+
+
+@dataclass(eq=False)
+class Dependencies:
+    """What a compiled function was made from, apart from its own source: it is made again when any of it changes."""
+
+    names: dict[str, Any] = field(default_factory=dict)  # names of the function's surroundings
+    attributes: list[tuple[Any, str, Any]] = field(default_factory=list)  # of modules
+    callees: list[Callable[[], bool]] = field(default_factory=list)  # whether what was called is still current
+    types: dict[FrontType, FrontType] = field(default_factory=dict)  # differentiable types with their differentials
+
+
+class Context:
+    """Everything that is known while a function body is compiled."""
+
+    def __init__(self, source: Source, dependencies: Dependencies, differentiable: bool) -> None:
+        self.source = source
+        self.dependencies = dependencies
+        self.differentiable = differentiable
+        self.graph = FlowGraph()
+        self.environment: Environment = {}
+        self.exited = False  # no way leads from here to the next statement
+        self.after_loop: dict[Any, frozenset[str]] = {}
+        self.result_type: FrontType | None = None
+        self.result_no_diff = False
+        self.complete_signature = True  # every parameter has a type of its own
+        self.has_effects = False
+        self._evaluate: Callable[[Context, ast.expr], Value]
+        self._execute: Callable[[Context, list[ast.stmt]], None]
+        self._temporary = 0
+
+    # --- the two halves of the compiler, put in by it ---
+
+    def connect(self, evaluate: Any, execute: Any) -> None:
+        self._evaluate, self._execute = evaluate, execute
+
+    def evaluate(self, expression: ast.expr) -> Value:
+        """The value of an expression; its nodes stand for the expression's place."""
+        with originating_from((self.span(expression).origin,)):
+            return self._evaluate(self, expression)
+
+    def execute(self, statements: list[ast.stmt]) -> None:
+        self._execute(self, statements)
+
+    # --- places and errors ---
+
+    def span(self, node: ast.AST) -> Span:
+        return self.source.span(node)
+
+    def error(self, code: str, what: str, node: ast.AST, **details: Any) -> FunctionError:
+        return FunctionError(code, what, self.span(node), **details)
+
+    # --- values ---
+
+    def result(self, type: FrontType, node: Node, inputs: Iterable[Value], at: ast.AST, weak: bool = False) -> Value:
+        """The result of an operation on values: its derivative flows on from theirs."""
+        differential = differential_type(type)
+        if differential is None:
+            return runtime(type, node, weak=weak)
+        self.dependencies.types[type] = differential
+        flows = flows_of(*inputs)
+        flow = self.graph.add("operation", self.span(at), flows) if flows else None
+        return runtime(type, node, flow, weak)
+
+    def with_flow(self, value: Value, kind: str, inputs: Iterable[Value], at: ast.AST, label: str = "") -> Value:
+        """The same value with a flow of its own in the place of what it had."""
+        flow = self.graph.add(kind, self.span(at), flows_of(*inputs), label)
+        return self._reflow(value, flow)
+
+    def _reflow(self, value: Value, flow: Any) -> Value:
+        if value.items is not None:
+            return replace(value, items=tuple(self._reflow(item, flow) for item in value.items))
+        carries = value.node is not None and value.type is not None and differential_type(value.type) is not None
+        return replace(value, flow=flow if carries else None)
+
+    def expect(self, value: Value) -> None:
+        """A derivative is expected to come through this value."""
+        self.graph.expected += flows_of(value)
+
+    # --- names ---
+
+    def temporary(self, label: str) -> str:
+        """A variable that no program can name, for use in this region of control flow and those inside it."""
+        self._temporary += 1
+        return f"~{label}{self._temporary}"
+
+    def outcome(self) -> str:
+        """A variable that no program can name, which branches set and what follows them reads."""
+        self._temporary += 1
+        return f"$outcome{self._temporary}"
+
+    def outside(self, name: ast.Name) -> Any:
+        """What a name means outside the function; the function is compiled anew when that changes."""
+        found = self.source.lookup(name.id)
+        if found is MISSING:
+            raise self.error("LG104", f"`{name.id}` is not defined", name, help="assign it first, or import it")
+        self.dependencies.names[name.id] = remembered(found)
+        return found
+
+    def inner_environment(self) -> tuple[Environment, dict[Node, Node]]:
+        """The variables as a region of control flow sees them, and which input stands for which node."""
+        inputs: dict[Node, Node] = {}
+        return {name: _inside(value, name, inputs) for name, value in self.environment.items()}, inputs
+
+
+def _inside(value: Value, name: str, inputs: dict[Node, Node]) -> Value:
+    if value.items is not None:
+        return replace(value, items=tuple(_inside(item, name, inputs) for item in value.items))
+    if value.node is None:
+        return value
+    if value.node not in inputs:
+        inputs[value.node] = input_node(Key(name), value.node.type)
+    return replace(value, node=inputs[value.node])
+
+
+def remembered(value: Any) -> Any:
+    """A value to compare with later: things that can be changed in place are copied."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(remembered, value)) if type(value) in (list, tuple) else value
+    copy = getattr(value, "__array__", None)
+    if copy is not None and not isinstance(value, type):
+        return value.copy() if hasattr(value, "copy") else value
+    return value

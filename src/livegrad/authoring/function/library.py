@@ -1,0 +1,222 @@
+"""The functions of livegrad that people call in captured functions, and what they do under plain Python.
+
+Inside a captured function the compiler knows each by its name; outside they work on NumPy values.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from livegrad.authoring.function.types import VectorValue
+
+Item = TypeVar("Item")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def known_as(name: str) -> Callable[[_Function], _Function]:
+    """Marks a Python function as what the compiler knows under a name."""
+
+    def mark(function: _Function) -> _Function:
+        function.__livegrad_intrinsic__ = name  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def _vector(value: Any) -> Any:
+    array = np.asarray(value)
+    return array.view(VectorValue) if array.ndim else array[()]
+
+
+@known_as("max")
+def max(*values: Any) -> Any:
+    """The largest value, as Python's `max`; of vectors, component by component.
+
+    >>> float(max(1.0, 3.0))
+    3.0
+    """
+    if len(values) == 1:
+        return max(*values[0])
+    total = values[0]
+    for value in values[1:]:
+        total = np.where(np.greater(value, total), value, total)
+    return _vector(total) if np.ndim(total) else builtins.max(*values)
+
+
+@known_as("min")
+def min(*values: Any) -> Any:
+    """The smallest value, as Python's `min`; of vectors, component by component.
+
+    >>> float(min(1.0, 3.0))
+    1.0
+    """
+    if len(values) == 1:
+        return min(*values[0])
+    total = values[0]
+    for value in values[1:]:
+        total = np.where(np.less(value, total), value, total)
+    return _vector(total) if np.ndim(total) else builtins.min(*values)
+
+
+@known_as("clamp")
+def clamp(x: Any, low: Any, high: Any) -> Any:
+    """The value, kept between two others.
+
+    >>> float(clamp(5.0, 0.0, 1.0))
+    1.0
+    """
+    return _vector(np.minimum(np.maximum(x, low), high))
+
+
+@known_as("mix")
+def mix(a: Any, b: Any, t: Any) -> Any:
+    """From a (t = 0) to b (t = 1).
+
+    >>> mix(2.0, 4.0, 0.25)
+    2.5
+    """
+    return a + (b - a) * t
+
+
+@known_as("step")
+def step(edge: Any, x: Any) -> Any:
+    """0 below the edge, 1 from there on.
+
+    >>> float(step(0.5, 0.5))
+    1.0
+    """
+    return _vector(np.where(np.less(x, edge), 0.0, 1.0))
+
+
+@known_as("smoothstep")
+def smoothstep(low: Any, high: Any, x: Any) -> Any:
+    """A smooth step from 0 at `low` to 1 at `high`.
+
+    >>> float(smoothstep(0.0, 1.0, 0.5))
+    0.5
+    """
+    t = clamp((x - low) / (high - low), 0.0, 1.0)
+    return t * t * (3.0 - 2.0 * t)
+
+
+@known_as("select")
+def select(condition: Any, then: Any, otherwise: Any) -> Any:
+    """One of two values, both of which are computed.
+
+    >>> float(select(True, 1.0, 2.0))
+    1.0
+    """
+    return _vector(np.where(condition, then, otherwise))
+
+
+@known_as("dot")
+def dot(a: Any, b: Any) -> Any:
+    """The inner product of two vectors.
+
+    >>> float(dot([1.0, 2.0], [3.0, 4.0]))
+    11.0
+    """
+    return np.dot(np.asarray(a), np.asarray(b))
+
+
+@known_as("cross")
+def cross(a: Any, b: Any) -> Any:
+    """The vector product.
+
+    >>> cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    return _vector(np.cross(np.asarray(a), np.asarray(b)))
+
+
+@known_as("length")
+def length(v: Any) -> Any:
+    """The length of a vector.
+
+    >>> float(length([3.0, 4.0]))
+    5.0
+    """
+    return np.sqrt(np.dot(np.asarray(v), np.asarray(v)))
+
+
+@known_as("normalize")
+def normalize(v: Any) -> Any:
+    """The vector with length one.
+
+    >>> normalize([0.0, 2.0]).tolist()
+    [0.0, 1.0]
+    """
+    return _vector(np.asarray(v) / length(v))
+
+
+@known_as("determinant")
+def determinant(m: Any) -> Any:
+    """The determinant of a small matrix."""
+    return np.linalg.det(np.asarray(m))
+
+
+@known_as("inverse")
+def inverse(m: Any) -> Any:
+    """The inverse of a small matrix."""
+    return _vector(np.linalg.inv(np.asarray(m)))
+
+
+@known_as("transpose")
+def transpose(m: Any) -> Any:
+    """The transpose of a small matrix."""
+    return _vector(np.transpose(np.asarray(m)))
+
+
+@known_as("fract")
+def fract(x: Any) -> Any:
+    """The part after the point: x - floor(x).
+
+    >>> float(fract(-0.25))
+    0.75
+    """
+    return _vector(np.asarray(x) - np.floor(x))
+
+
+@known_as("sign")
+def sign(x: Any) -> Any:
+    """-1, 0 or 1."""
+    return _vector(np.sign(x))
+
+
+@known_as("detach")
+def detach(x: Item) -> Item:
+    """The value, with its derivative dropped.
+
+    >>> detach(2.0)
+    2.0
+    """
+    return x
+
+
+@known_as("copy")
+def copy(x: Item) -> Item:
+    """A value of its own, which can be changed without showing elsewhere."""
+    return x.copy() if hasattr(x, "copy") else x  # type: ignore[attr-defined]
+
+
+@known_as("unroll")
+def unroll(values: Iterable[Item]) -> Iterable[Item]:
+    """Goes over values of known number; the compiler writes each trip out.
+
+    >>> list(unroll(range(2)))
+    [0, 1]
+    """
+    return values
+
+
+@known_as("bounded")
+def bounded(condition: Any, limit: int) -> Any:
+    """`while bounded(condition, limit)`: the loop's condition, and how many trips it may take at most.
+
+    Running past the limit is an error; derivatives know how much a loop remembers at most.
+    """
+    return condition

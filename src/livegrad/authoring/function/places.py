@@ -1,0 +1,297 @@
+"""Parts of values by name and index: reading `value.field[index]`, and changing one part of a local variable.
+
+Values are never shared: changing a list, vector or struct that has two names is an error, because Python would show
+the change under both.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from livegrad.authoring.function.assignment import root_name
+from livegrad.authoring.function.context import Context
+from livegrad.authoring.function.operators import expect_int
+from livegrad.authoring.function.types import (
+    ArrayType,
+    RecordType,
+    describe,
+    is_mutable,
+    swizzle,
+)
+from livegrad.authoring.function.values import (
+    Value,
+    array_value,
+    convert,
+    name_of,
+    node_of,
+    runtime,
+    static,
+    tuple_value,
+)
+from livegrad.ir import types as ir
+from livegrad.ir.node import Node
+from livegrad.ops.aggregate import get_at, make, member, set_, set_at
+from livegrad.ops.elementwise import detach, select
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def detached(node: Node) -> Node:
+    """A value of any type through which no derivative passes."""
+    if not ir.is_differentiable(node.type):
+        return node
+    members = ir.components(node.type)
+    if isinstance(node.type, ir.Vector | ir.Matrix | ir.Scalar | ir.Tensor):
+        return detach(node)
+    return make(*[detached(member(node, index)) for index in range(len(members))], type=node.type)
+
+
+def read_field(context: Context, value: Value, index: int, at: ast.AST) -> Value:
+    """One field of a struct; the derivative of a `no_diff` field goes no further."""
+    assert isinstance(value.type, RecordType)
+    field = value.type.fields[index]
+    node = member(node_of(value, context.span(at)), index)
+    if not field.no_diff:
+        return context.result(field.type, node, [value], at)
+    return context.with_flow(runtime(field.type, detached(node)), "cut", [value], at)
+
+
+def read_swizzle(context: Context, value: Value, name: str, at: ast.AST) -> Value | None:
+    """Components of a vector by letters."""
+    places = swizzle(name)
+    if places is None or not isinstance(value.type, ir.Vector):
+        return None
+    if max(places) >= value.type.size:
+        raise context.error("LG207", f"{describe(value.type)} has no component `{name}`", at)
+    node = node_of(value, context.span(at))
+    parts = [member(node, place) for place in places]
+    if len(parts) == 1:
+        return context.result(value.type.element, parts[0], [value], at)
+    type = ir.Vector(value.type.element, len(parts))
+    return context.result(type, make(*parts, type=type), [value], at)
+
+
+def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
+    """`value[index]`, with Python's negative indices and slices."""
+    if isinstance(index, ast.Slice):
+        return _slice(context, value, index, at)
+    if isinstance(value.type, ir.Matrix):
+        return _matrix_part(context, value, index, at)
+    place = context.evaluate(index)
+    if value.items is not None:
+        if not isinstance(place.static, int):
+            raise context.error(
+                "LG208", "a tuple's index must be known now", index, help="use a list, or unroll the loop"
+            )
+        return value.items[_static_index(context, place.static, len(value.items), index)]
+    if value.is_static and not value.is_number and place.is_static:
+        return _static_item(context, value, place, at)
+    if not isinstance(value.type, ArrayType | ir.Vector):
+        raise context.error("LG208", f"{name_of(value)} has no elements", at)
+    node = node_of(value, context.span(at))
+    if isinstance(place.static, int):
+        position = _static_index(context, place.static, value.type.size, index)
+        return context.result(value.type.element, member(node, position), [value], at, value.weak)
+    chosen = wrapped_index(context, place, value.type.size, index)
+    return context.result(value.type.element, get_at(node, chosen), [value], at, value.weak)
+
+
+def _static_item(context: Context, value: Value, key: Value, at: ast.AST) -> Value:
+    try:
+        return static(value.static[key.static])
+    except Exception as error:
+        raise context.error("LG208", f"{name_of(value)} has no such element: {error!r}", at) from None
+
+
+def _static_index(context: Context, index: int, size: int, at: ast.AST) -> int:
+    if not -size <= index < size:
+        raise context.error("LG208", f"index {index} is out of range", at, expected=f"{-size} to {size - 1}")
+    return index % size
+
+
+def wrapped_index(context: Context, index: Value, size: int, at: ast.AST) -> Node:
+    """An index that is known when the function runs; a negative one counts from the end."""
+    node = expect_int(context, index, at, "an index")
+    return select(node < 0, node + size, node)
+
+
+def _matrix_part(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
+    assert isinstance(value.type, ir.Matrix)
+    rows, columns = value.type.rows, value.type.columns
+    node = node_of(value, context.span(at))
+    row = ir.Vector(value.type.element, columns)
+    if isinstance(index, ast.Tuple) and len(index.elts) == 2:
+        line = read_index(context, value, index.elts[0], at)
+        return read_index(context, line, index.elts[1], at)
+    place = context.evaluate(index)
+    lines = [make(*[member(node, r * columns + c) for c in range(columns)], type=row) for r in range(rows)]
+    if isinstance(place.static, int):
+        return context.result(row, lines[_static_index(context, place.static, rows, index)], [value], at)
+    table = make(*lines, type=ir.Array(row, rows))
+    return context.result(row, get_at(table, wrapped_index(context, place, rows, index)), [value], at)
+
+
+def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Value:
+    bounds: list[int | None] = []
+    for bound in (part.lower, part.upper, part.step):
+        known = None if bound is None else context.evaluate(bound).static
+        if bound is not None and not isinstance(known, int):
+            raise context.error("LG208", "the bounds of a slice must be known now", bound)
+        bounds.append(known)
+    if value.items is not None:
+        return tuple_value(value.items[slice(*bounds)])
+    if not isinstance(value.type, ArrayType | ir.Vector):
+        raise context.error("LG208", f"{name_of(value)} has no elements", at)
+    node = node_of(value, context.span(at))
+    places = range(value.type.size)[slice(*bounds)]
+    element = value.type.element
+    parts = [context.result(element, member(node, place), [value], at, value.weak) for place in places]
+    if isinstance(value.type, ir.Vector) and parts:
+        type = ir.Vector(value.type.element, len(parts))
+        nodes = [node_of(item, context.span(at)) for item in parts]
+        return context.result(type, make(*nodes, type=type), [value], at)
+    return array_value(parts, context.span(at))
+
+
+# --- changing --------------------------------------------------------------------------------------------------------
+
+
+def share(context: Context, expression: ast.expr, value: Value) -> Value:
+    """Notes that a second name is given to a value that Python could change in place."""
+    if value.type is None or not is_mutable(value.type):
+        return value
+    root = root_name(expression)
+    if root is None or root.id not in context.environment:
+        return value
+    if isinstance(expression, ast.Attribute) and isinstance(value.type, ir.Vector) and swizzle(expression.attr):
+        return value  # components are copied
+    held = context.environment[root.id]
+    context.environment[root.id] = replace(held, shared=True)
+    return replace(value, shared=True)
+
+
+def forbid_shared(context: Context, root: ast.Name, at: ast.AST) -> None:
+    """A variable that has a second name cannot be changed in place."""
+    held = context.environment.get(root.id)
+    if held is not None and held.shared and held.type is not None and is_mutable(held.type):
+        raise context.error(
+            "LG106",
+            f"`{root.id}` has a second name, under which the change would show too",
+            at,
+            help=f"copy it first: `{root.id} = copy({root.id})`",
+        )
+
+
+def read_place(context: Context, target: ast.expr) -> Value:
+    """The present value of what an augmented assignment changes."""
+    if isinstance(target, ast.Attribute):
+        load: ast.expr = ast.Attribute(target.value, target.attr, ast.Load())
+    else:
+        assert isinstance(target, ast.Subscript)
+        load = ast.Subscript(target.value, target.slice, ast.Load())
+    return context.evaluate(ast.copy_location(load, target))
+
+
+def assign_place(context: Context, target: ast.Attribute | ast.Subscript, value: Value) -> None:
+    """Changes a part of a local variable."""
+    root = root_name(target)
+    if root is None or root.id not in context.environment:
+        raise context.error(
+            "LG102", "only parts of local variables can be changed", target, help="return the new value instead"
+        )
+    forbid_shared(context, root, target)
+    path: list[ast.Attribute | ast.Subscript] = []
+    node: ast.expr = target
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        path.insert(0, node)
+        node = node.value
+    held = context.environment[root.id]
+    context.environment[root.id] = replace(_changed(context, held, path, value), shared=held.shared)
+
+
+def _changed(context: Context, held: Value, path: list[ast.Attribute | ast.Subscript], value: Value) -> Value:
+    """The held value with the part at the end of the path exchanged."""
+    step, rest = path[0], path[1:]
+    if isinstance(step, ast.Attribute):
+        return _changed_attribute(context, held, step, rest, value)
+    return _changed_element(context, held, step, rest, value)
+
+
+def _changed_attribute(
+    context: Context, held: Value, step: ast.Attribute, rest: list[ast.Attribute | ast.Subscript], value: Value
+) -> Value:
+    span = context.span(step)
+    if isinstance(held.type, RecordType):
+        index = held.type.index_of(step.attr)
+        if index is None:
+            raise context.error("LG207", f"{describe(held.type)} has no field `{step.attr}`", step)
+        field = held.type.fields[index]
+        inner = value if not rest else _changed(context, read_field(context, held, index, step), rest, value)
+        inner = convert(inner, field.type, span, f"field `{field.name}`")
+        if field.no_diff:
+            inner = context.with_flow(inner, "field", [inner], step, field.name)
+        node = set_(node_of(held, span), node_of(inner, span), index=index)
+        return context.result(held.type, node, [held, inner], step)
+    places = swizzle(step.attr)
+    if places is None or not isinstance(held.type, ir.Vector) or rest:
+        raise context.error("LG207", f"{name_of(held)} has no attribute `{step.attr}` that can be set", step)
+    if max(places) >= held.type.size or len(set(places)) != len(places):
+        raise context.error("LG207", f"{describe(held.type)} has no components `{step.attr}` to set", step)
+    node = node_of(held, span)
+    if len(places) == 1:
+        part = convert(value, held.type.element, span, "the component")
+        node = set_(node, node_of(part, span), index=places[0])
+    else:
+        part = convert(value, ir.Vector(held.type.element, len(places)), span, "the components")
+        for position, place in enumerate(places):
+            node = set_(node, member(node_of(part, span), position), index=place)
+    return context.result(held.type, node, [held, part], step)
+
+
+def _changed_element(
+    context: Context, held: Value, step: ast.Subscript, rest: list[ast.Attribute | ast.Subscript], value: Value
+) -> Value:
+    span = context.span(step)
+    if isinstance(held.type, ir.Matrix):
+        return _changed_matrix(context, held, step, value)
+    if not isinstance(held.type, ArrayType | ir.Vector):
+        what = "a tuple" if held.items is not None else name_of(held)
+        raise context.error("LG208", f"elements of {what} cannot be changed", step, help="use a list")
+    if isinstance(step.slice, ast.Slice):
+        raise context.error("LG102", "functions do not have assignment to slices", step, help="assign each element")
+    place = context.evaluate(step.slice)
+    inner = value if not rest else _changed(context, read_index(context, held, step.slice, step), rest, value)
+    element = held.type.element
+    inner = convert(inner, element, span, "the element")
+    node = node_of(held, span)
+    if isinstance(place.static, int):
+        position = _static_index(context, place.static, held.type.size, step.slice)
+        node = set_(node, node_of(inner, span), index=position)
+    else:
+        chosen = wrapped_index(context, place, held.type.size, step.slice)
+        node = set_at(node, chosen, node_of(inner, span))
+    return context.result(held.type, node, [held, inner], step)
+
+
+def _changed_matrix(context: Context, held: Value, step: ast.Subscript, value: Value) -> Value:
+    assert isinstance(held.type, ir.Matrix)
+    index = step.slice
+    if not isinstance(index, ast.Tuple) or len(index.elts) != 2:
+        raise context.error("LG208", "an element of a matrix has a row and a column", step, help="write m[row, column]")
+    span = context.span(step)
+    part = convert(value, held.type.element, span, "the element")
+    row, column = (context.evaluate(place) for place in index.elts)
+    node, new = node_of(held, span), node_of(part, span)
+    rows, columns = held.type.rows, held.type.columns
+    if isinstance(row.static, int) and isinstance(column.static, int):
+        r = _static_index(context, row.static, rows, index.elts[0])
+        c = _static_index(context, column.static, columns, index.elts[1])
+        return context.result(held.type, set_(node, new, index=r * columns + c), [held, part], step)
+    flat = make(*[member(node, k) for k in range(rows * columns)], type=ir.Array(held.type.element, rows * columns))
+    place = wrapped_index(context, row, rows, index.elts[0]) * columns + wrapped_index(
+        context, column, columns, index.elts[1]
+    )
+    changed = set_at(flat, place, new)
+    made = make(*[member(changed, k) for k in range(rows * columns)], type=held.type)
+    return context.result(held.type, made, [held, part], step)

@@ -1,0 +1,120 @@
+"""What is wrong with a captured function, where, and what to do: every diagnostic has a code and shows the source.
+
+The capture, the compiler of function bodies and the checks of `differentiable` raise `FunctionError`; the codes are
+listed in docs/diagnostics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from livegrad.diagnostics import LivegradError, TextOrigin
+
+# Every code with its title; docs/diagnostics.md explains each.
+CODES = {
+    "LG101": "the source of a function cannot be found",
+    "LG102": "syntax that functions do not have",
+    "LG103": "a name that may be unset",
+    "LG104": "a name that is not defined",
+    "LG105": "a function that calls itself",
+    "LG106": "a list, vector or struct that has two names is changed",
+    "LG107": "a loop whose steps or bounds cannot be compiled",
+    "LG108": "a call that does not fit the function",
+    "LG109": "a function that is not known to the compiler",
+    "LG201": "operands that an operation cannot take",
+    "LG202": "a value of the wrong type",
+    "LG203": "a variable with different types on different ways",
+    "LG204": "an annotation that is no type",
+    "LG205": "no overload fits",
+    "LG206": "more than one overload fits",
+    "LG207": "no such attribute",
+    "LG208": "an index that does not fit",
+    "LG301": "a derivative is lost in a call that is not differentiable",
+    "LG302": "a derivative is lost in a field that is not differentiable",
+    "LG303": "`no_diff` that is not directly on a call",
+    "LG304": "`no_diff` that does nothing",
+    "LG305": "a derivative of a function that is not differentiable",
+    "LG306": "a type that is not differentiable",
+    "LG307": "a struct that contains itself",
+    "LG308": "a derivative member that does not exist or does not fit",
+    "LG309": "a custom derivative whose signature does not fit",
+    "LG310": "an argument of a derivative that does not fit",
+    "LG401": "a type that does not implement its interface",
+    "LG402": "a type argument that does not satisfy its bound",
+    "LG403": "an interface without implementing types",
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of the user's source: where it starts, where it ends, and the line itself."""
+
+    file: str
+    line: int
+    column: int  # from 1
+    end_column: int  # one past the last, on the same line
+    text: str
+    function: str = ""
+
+    @property
+    def origin(self) -> TextOrigin:
+        return TextOrigin(self.file, self.line, self.column, self.function)
+
+    def __str__(self) -> str:
+        return str(self.origin)
+
+    def excerpt(self) -> list[str]:
+        """The line with the part underlined."""
+        number = str(self.line)
+        margin = " " * len(number)
+        stripped = self.text.rstrip("\n")
+        marks = " " * (self.column - 1) + "^" * max(1, self.end_column - self.column)
+        return [f"{margin} |", f"{number} | {stripped}", f"{margin} | {marks}"]
+
+
+class FunctionError(LivegradError):
+    """A captured function that cannot be compiled or differentiated as it is written.
+
+    >>> span = Span("scene.py", 4, 12, 13, "    return y")
+    >>> print(FunctionError("LG104", "`y` is not defined", span, help="assign it first"))
+    LG104: `y` is not defined (scene.py:4:12)
+      |
+    4 |     return y
+      |            ^
+    help: assign it first
+    """
+
+    def __init__(
+        self,
+        code: str,
+        what: str,
+        span: Span | None = None,
+        *,
+        expected: str | None = None,
+        found: str | None = None,
+        help: str | None = None,
+        path: Sequence[tuple[str, Span]] = (),
+    ) -> None:
+        assert code in CODES, code
+        self.code = code
+        self.span = span
+        self.path = tuple(path)
+        super().__init__(what, where=None if span is None else span.origin, expected=expected, found=found, help=help)
+
+    def _message(self) -> str:
+        place = "" if self.where is None else f" ({self.where})"
+        lines = [f"{self.code}: {self.what}{place}"]
+        if self.span is not None and self.span.text:
+            lines += self.span.excerpt()
+        for label, span in self.path:
+            lines.append(f"{label} ({span})")
+            if span.text:
+                lines += span.excerpt()
+        if self.expected is not None:
+            lines.append(f"expected: {self.expected}")
+        if self.found is not None:
+            lines.append(f"found: {self.found}")
+        if self.help is not None:
+            lines.append(f"help: {self.help}")
+        return "\n".join(lines)

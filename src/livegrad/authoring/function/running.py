@@ -1,0 +1,293 @@
+"""Calls of captured functions from Python: numbers, vectors and structs run at once, arrays are mapped over.
+
+A function and Python arguments go in, Python values (or NumPy arrays with one value a point) come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from livegrad.authoring.function import captured
+from livegrad.authoring.function.captured import CapturedFunction, Match, Specialization, choose
+from livegrad.authoring.function.problems import Span
+from livegrad.authoring.function.signature import Default
+from livegrad.authoring.function.types import (
+    ArrayType,
+    Composite,
+    FrontType,
+    RecordType,
+    TupleType,
+    VectorValue,
+    from_result,
+    ir_of,
+    to_argument,
+    type_of_value,
+)
+from livegrad.authoring.function.values import Value, static
+from livegrad.backends.cpu import compile_function
+from livegrad.backends.reference import evaluate
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir import types as ir
+from livegrad.ir.node import Function, Node
+from livegrad.ir.walk import reachable_functions, toposort
+from livegrad.ops.control import make_map, map_over
+from livegrad.ops.linalg import broadcast_shapes
+from livegrad.ops.movement import broadcast_to
+
+
+@dataclass
+class Prepared:
+    """A Python call made ready: the specialisation, its arguments, and which of them have one value a point."""
+
+    made: Specialization
+    arguments: list[Any]
+    lifted: list[bool]
+
+
+def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Calls a captured function with Python values."""
+    prepared = prepare(function, positional, keywords)
+    return run_prepared(prepared.made.function, prepared.arguments, prepared.lifted,
+                        [slot.type for slot in prepared.made.runtime_slots], prepared.made.result_type)  # fmt: skip
+
+
+def run_prepared(
+    function: Function, arguments: Sequence[Any], lifted: Sequence[bool], types: Sequence[Any], result: FrontType
+) -> Any:
+    """Runs an IR function on Python arguments of the given types; `lifted` ones have one value a point."""
+    if any(lifted):
+        return run_mapped(function, arguments, lifted, types, result)
+    given = [to_argument(type, value) for type, value in zip(types, arguments, strict=True)]
+    return from_result(result, execute_function(function)(*given))
+
+
+def execute_function(function: Function) -> Any:
+    """How to run a function: natively, or on the reference where something is printed."""
+    names = {node.op.name for inner in reachable_functions([function]) for node in toposort(inner.results)}
+    if "host_call" in names:
+        return lambda *arguments: evaluate(function, *arguments)
+    return compile_function(function)
+
+
+def prepare(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Prepared:
+    """Chooses the overload and the specialisation for Python arguments."""
+    values = [abstract_argument(value, _annotated_type(function, index)) for index, value in enumerate(positional)]
+    named = {name: abstract_argument(value, _annotated_type(function, name)) for name, value in keywords.items()}
+    found = choose(function, values, named, call_span())
+    return _gather(found, positional, keywords)
+
+
+def _gather(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Prepared:
+    bound = found.function.signature.bind(positional, keywords)
+    assert not isinstance(bound, str)
+    made = found.function.specialize(found.slots)
+    arguments, lifted = [], []
+    for parameter_, slot in zip(found.function.signature.parameters, found.slots, strict=True):
+        if slot.type is None:
+            continue
+        value = bound[parameter_.name]
+        if isinstance(value, Default):
+            value = value.value
+        arguments.append(value)
+        lifted.append(is_lifted(slot.type, value))
+    return Prepared(made, arguments, lifted)
+
+
+def call_span() -> Span:
+    """Where the user's program called us."""
+    origin = caller_origin()
+    if origin is None:
+        return Span("<python>", 0, 1, 2, "")
+    column = origin.column or 1
+    return Span(origin.file, origin.line, column, column + 1, "")
+
+
+def abstract_argument(value: Any, expected: FrontType | None) -> Value:
+    """What is known of a Python argument: its type, by which the overload is chosen."""
+    own = getattr(value, "__livegrad_abstract__", None)
+    if own is not None and not isinstance(value, type):
+        return own(abstract_argument, expected)
+    if _is_static_argument(value):
+        return static(value)
+    if expected is not None and is_lifted(expected, value):
+        return Value(expected)
+    try:
+        found = argument_type(value, expected)
+    except TypeError as error:
+        raise UsageError("this argument has no type", where=caller_origin(), help=str(error)) from None
+    # Python's own numbers fit parameters of every width; the backend refuses what does not fit.
+    weak = isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
+    return Value(found, weak=weak and expected is not None)
+
+
+def _is_static_argument(value: Any) -> bool:
+    return (
+        value is None
+        or isinstance(value, str | CapturedFunction)
+        or (callable(value) and not hasattr(value, "__livegrad_type__") and not isinstance(value, np.generic))
+    )
+
+
+def _annotated_type(function: CapturedFunction, place: int | str) -> FrontType | None:
+    if len(function.overloads) > 1:
+        return None
+    for index, parameter_ in enumerate(function.signature.parameters):
+        if place in (index, parameter_.name):
+            return parameter_.annotation.type
+    return None
+
+
+def argument_type(value: Any, expected: FrontType | None) -> FrontType:
+    """The type of a Python argument; what fits the expected type as it is counts as that type."""
+    if expected is not None and _fits(expected, value):
+        return expected
+    if isinstance(value, np.ndarray) and not isinstance(value, VectorValue) and value.ndim and expected is None:
+        return ir.scalar_of_dtype(value.dtype)  # one number a point
+    return type_of_value(value)
+
+
+def _fits(type: FrontType, value: Any) -> bool:
+    if isinstance(type, ir.Vector | ir.Matrix):
+        shape = (type.size,) if isinstance(type, ir.Vector) else (type.rows, type.columns)
+        return isinstance(value, list | tuple | np.ndarray) and np.shape(value) == shape
+    if isinstance(type, ArrayType):
+        return (
+            isinstance(value, list | tuple | np.ndarray)
+            and len(value) == type.size
+            and all(_fits(type.element, item) or isinstance(type.element, ir.Scalar) for item in value)
+        )
+    if isinstance(type, TupleType):
+        return isinstance(value, tuple) and len(value) == len(type.elements)
+    return False
+
+
+# --- one value a point -----------------------------------------------------------------------------------------------
+
+
+def is_lifted(type: FrontType, value: Any) -> bool:
+    """Whether an argument has one value for each point of an array."""
+    if isinstance(type, RecordType):
+        return any(is_lifted(field.type, getattr(value, field.name, None)) for field in type.fields)
+    if isinstance(type, TupleType):
+        return isinstance(value, tuple) and any(map(is_lifted, type.elements, value))
+    if isinstance(type, Composite):
+        return False
+    own = 0 if isinstance(type, ir.Scalar) else (1 if isinstance(type, ir.Vector) else 2)
+    return not isinstance(value, list | tuple) and np.ndim(value) > own if hasattr(value, "__array__") else False
+
+
+def run_mapped(
+    function: Function, arguments: Sequence[Any], lifted: Sequence[bool], types: Sequence[Any], result: FrontType
+) -> Any:
+    """The function at every point; leading shapes are broadcast against each other."""
+    leaves = [_leaves(type, value) if flag else [] for type, value, flag in zip(types, arguments, lifted, strict=True)]
+    domain = np.broadcast_shapes(*[shape for group in leaves for shape in group])
+    count = int(np.prod(domain))
+    given = [
+        _flattened(type, value, domain, count) if flag else to_argument(type, value)
+        for type, value, flag in zip(types, arguments, lifted, strict=True)
+    ]
+    mapped = map_over(function, tuple(lifted))
+    return _unflattened(result, execute_function(mapped)(*given), domain)
+
+
+def _leaves(type: FrontType, value: Any) -> list[tuple[int, ...]]:
+    if isinstance(type, RecordType):
+        return [s for field in type.fields for s in _leaves(field.type, getattr(value, field.name))]
+    if isinstance(type, TupleType):
+        return [s for own, item in zip(type.elements, value, strict=True) for s in _leaves(own, item)]
+    own = len(_component_shape(type))
+    shape = np.shape(value)
+    return [shape[: len(shape) - own]]
+
+
+def _component_shape(type: FrontType) -> tuple[int, ...]:
+    if isinstance(type, ir.Scalar):
+        return ()
+    if isinstance(type, ir.Vector):
+        return (type.size,)
+    if isinstance(type, ir.Matrix):
+        return (type.rows, type.columns)
+    raise UsageError(f"values of type {type!r} cannot be mapped over", where=caller_origin())
+
+
+def _flattened(type: FrontType, value: Any, domain: tuple[int, ...], count: int) -> Any:
+    if isinstance(type, RecordType):
+        return tuple(_flattened(field.type, getattr(value, field.name), domain, count) for field in type.fields)
+    if isinstance(type, TupleType):
+        return tuple(_flattened(own, item, domain, count) for own, item in zip(type.elements, value, strict=True))
+    own = _component_shape(type)
+    scalar = ir.scalar_of(ir_of(type))
+    assert scalar is not None
+    array = np.asarray(value)
+    if array.dtype != scalar.dtype:
+        if not np.can_cast(array.dtype, scalar.dtype, "same_kind"):
+            raise UsageError(
+                "an array of the wrong type", where=caller_origin(), expected=str(scalar), found=str(array.dtype)
+            )
+        array = array.astype(scalar.dtype)
+    return np.ascontiguousarray(np.broadcast_to(array, domain + own)).reshape((count, *own))
+
+
+def _unflattened(type: FrontType, value: Any, domain: tuple[int, ...]) -> Any:
+    if isinstance(type, RecordType):
+        parts = {f.name: _unflattened(f.type, v, domain) for f, v in zip(type.fields, value, strict=True)}
+        return type.make(**parts)
+    if isinstance(type, TupleType):
+        return tuple(_unflattened(own, item, domain) for own, item in zip(type.elements, value, strict=True))
+    if isinstance(type, ArrayType):
+        return [_unflattened(type.element, item, domain) for item in value]
+    if isinstance(type, Composite):
+        return None
+    return np.asarray(value).reshape(domain + _component_shape(type))
+
+
+def apply_mapped(function: Function, arguments: Sequence[Node]) -> Node:
+    """The function at every point, on IR nodes: tensors where its parameters are scalars, vectors or structs.
+
+    Arguments of a parameter's own type are shared by all points; the leading shapes of the others are broadcast.
+
+    >>> from livegrad.ir.function import trace
+    >>> square = trace(lambda x: x * x, ir.f32)
+    >>> apply_mapped(square, [parameter(0, ir.Tensor(ir.f32, (4, 5)))]).type
+    tensor<f32, [4, 5]>
+    """
+    lifted = [node.type is not type for node, type in zip(arguments, function.parameter_types, strict=True)]
+    if not any(lifted):
+        raise UsageError("nothing to map over: every argument is a single value", where=caller_origin())
+    domains = [
+        _tensor_domain(node.type, type)
+        for node, type, flag in zip(arguments, function.parameter_types, lifted, strict=True)
+        if flag
+    ]
+    domain = reduce(broadcast_shapes, domains)
+    spread = [
+        _spread(node, type, domain) if flag else node
+        for node, type, flag in zip(arguments, function.parameter_types, lifted, strict=True)
+    ]
+    return make_map(function, *spread)
+
+
+def _tensor_domain(type: ir.Type, own: ir.Type) -> tuple[Any, ...]:
+    while isinstance(own, ir.Struct | ir.Tuple) and isinstance(type, ir.Struct | ir.Tuple):
+        type, own = ir.components(type)[0], ir.components(own)[0]
+    assert isinstance(type, ir.Tensor)
+    depth = {ir.Vector: 1, ir.Matrix: 2}.get(own.__class__, 0)
+    return type.shape[: type.rank - depth]
+
+
+def _spread(node: Node, own: ir.Type, domain: tuple[Any, ...]) -> Node:
+    if not isinstance(node.type, ir.Tensor):
+        return node  # a struct of tensors has its points already
+    depth = {ir.Vector: 1, ir.Matrix: 2}.get(own.__class__, 0)
+    components = node.type.shape[node.type.rank - depth :]
+    shape = (*domain, *components)
+    return node if node.type.shape == shape else broadcast_to(node, shape)
+
+
+captured.RUN.append(run)

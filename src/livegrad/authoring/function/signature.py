@@ -1,0 +1,166 @@
+"""The parameters of a captured function: their annotations, defaults, and how arguments are given to them.
+
+`captured` reads a signature from the source; calls from Python and from other captured functions bind against it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from livegrad.authoring.function.problems import FunctionError, Span
+from livegrad.authoring.function.source import Source
+from livegrad.authoring.function.types import MISSING, FrontType, describe, plain_type
+
+
+@dataclass(frozen=True)
+class NoDiff:
+    """`no_diff[T]`: a parameter, result or field whose derivative is not wanted. It equals `T` where types are compared."""
+
+    type: Any
+
+    def __repr__(self) -> str:
+        return f"no_diff[{self.type!r}]"
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What an annotation says: a type, a type variable, or nothing; and whether derivatives stop there."""
+
+    type: FrontType | None = None
+    variable: TypeVar | None = None
+    listed: FrontType | None = None  # list[T]: the length comes from the argument
+    no_diff: bool = False
+
+    def __repr__(self) -> str:
+        if self.type is not None:
+            text = describe(self.type)
+        elif self.variable is not None:
+            text = self.variable.__name__
+        else:
+            text = "any" if self.listed is None else f"list[{describe(self.listed)}]"
+        return f"no_diff[{text}]" if self.no_diff else text
+
+
+def read_annotation(value: Any) -> Annotation:
+    """The meaning of an annotation's value; TypeError if it has none."""
+    if isinstance(value, NoDiff):
+        inner = read_annotation(value.type)
+        return Annotation(inner.type, inner.variable, inner.listed, True)
+    if isinstance(value, TypeVar):
+        return Annotation(variable=value)
+    if value is list:
+        return Annotation()
+    if getattr(value, "__origin__", None) is list:
+        return Annotation(listed=plain_type(value.__args__[0]))
+    if value is Any:
+        return Annotation()
+    return Annotation(plain_type(value))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter."""
+
+    name: str
+    annotation: Annotation
+    default: Any
+    keyword_only: bool
+    span: Span
+
+
+class Signature:
+    """The parameters and the result of a captured function."""
+
+    def __init__(self, source: Source, local_names: Mapping[str, Any] | None = None) -> None:
+        self.source = source
+        self._local_names = local_names or {}  # of the function that this one is defined in
+        arguments = source.definition.args
+        for kind, extra in (("*", arguments.vararg), ("**", arguments.kwarg)):
+            if extra is not None:
+                raise FunctionError(
+                    "LG102",
+                    f"functions do not have `{kind}{extra.arg}`",
+                    source.span(extra),
+                    help="name each parameter",
+                )
+        function = source.function
+        positional = [*arguments.posonlyargs, *arguments.args]
+        defaults = function.__defaults__ or ()
+        first = len(positional) - len(defaults)
+        self.parameters: list[Parameter] = []
+        for index, argument in enumerate(positional):
+            default = defaults[index - first] if index >= first else MISSING
+            self.parameters.append(self._parameter(argument, default, False))
+        for argument in arguments.kwonlyargs:
+            default = (function.__kwdefaults__ or {}).get(argument.arg, MISSING)
+            self.parameters.append(self._parameter(argument, default, True))
+        returns = None if isinstance(source.definition, ast.Lambda) else source.definition.returns
+        self.result = Annotation() if returns is None else self._annotation(returns, "return")
+
+    def _parameter(self, argument: ast.arg, default: Any, keyword_only: bool) -> Parameter:
+        annotation = Annotation()
+        if argument.annotation is not None:
+            annotation = self._annotation(argument.annotation, argument.arg)
+        return Parameter(argument.arg, annotation, default, keyword_only, self.source.span(argument))
+
+    def _annotation(self, node: ast.expr, name: str) -> Annotation:
+        source = self.source
+        expression: ast.expr = node
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            expression = ast.parse(node.value, mode="eval").body
+        names = {**source.function.__globals__, **self._local_names, **source.closure}
+        try:
+            value = source.function.__annotations__.get(name)
+            if value is None or isinstance(value, str):
+                value = eval(compile(ast.Expression(expression), source.file, "eval"), names)
+            return read_annotation(value)
+        except FunctionError:
+            raise
+        except Exception as error:
+            raise FunctionError(
+                "LG204",
+                f"`{ast.unparse(expression)}` is no type that functions know",
+                source.span(node),
+                help=f"{error}" if not isinstance(error, TypeError) else "use float, int, f32, vec3, a struct, ...",
+            ) from None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every parameter has a type of its own."""
+        return all(parameter.annotation.type is not None for parameter in self.parameters)
+
+    def bind(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any] | str:
+        """An argument for each parameter (its default where none is given), or why they do not fit."""
+        takes = [parameter for parameter in self.parameters if not parameter.keyword_only]
+        if len(positional) > len(takes):
+            return f"takes {len(takes)} arguments, found {len(positional)}"
+        given = {parameter.name: value for parameter, value in zip(takes, positional, strict=False)}
+        for name, value in keywords.items():
+            if name not in {parameter.name for parameter in self.parameters}:
+                return f"has no parameter `{name}`"
+            if name in given:
+                return f"has two values for `{name}`"
+            given[name] = value
+        bound: dict[str, Any] = {}
+        for parameter in self.parameters:
+            if parameter.name in given:
+                bound[parameter.name] = given[parameter.name]
+            elif parameter.default is not MISSING:
+                bound[parameter.name] = Default(parameter.default)
+            else:
+                return f"needs a value for `{parameter.name}`"
+        return bound
+
+    def __str__(self) -> str:
+        inside = ", ".join(f"{p.name}: {p.annotation}" for p in self.parameters)
+        return f"{self.source.name}({inside})"
+
+
+@dataclass(frozen=True)
+class Default:
+    """A default that stands for an argument that was not given."""
+
+    value: Any

@@ -1,0 +1,189 @@
+"""The source of a Python function as a syntax tree: from files, notebooks, the interactive prompt and `run_source`.
+
+A function object goes in; its `Source` (tree, places, names it can see) comes out. The decorators call this.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import itertools
+import linecache
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from livegrad.authoring.function.problems import FunctionError, Span
+
+Definition = ast.FunctionDef | ast.Lambda
+MISSING: Any = object()
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A captured function: its definition and the names that it can see."""
+
+    function: Any  # a Python function; declared as such, type checkers take it for a method
+    definition: Definition
+    file: str
+    lines: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """The statements; a lambda's expression is what it returns."""
+        if isinstance(self.definition, ast.Lambda):
+            expression = self.definition.body
+            returned = ast.Return(value=expression)
+            return [ast.copy_location(returned, expression)]
+        return self.definition.body
+
+    def span(self, node: ast.AST) -> Span:
+        """Where a part of the tree stands in the user's file."""
+        line = getattr(node, "lineno", self.definition.lineno)
+        column = getattr(node, "col_offset", 0)
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        last = getattr(node, "end_lineno", line)
+        raw = text.encode()
+        end = getattr(node, "end_col_offset", column + 1) if last == line else len(raw.rstrip())
+        # The tree counts bytes, people count characters.
+        start_character, end_character = len(raw[:column].decode()), len(raw[:end].decode())
+        return Span(self.file, line, start_character + 1, end_character + 1, text, self.name)
+
+    def lookup(self, name: str) -> Any:
+        """What a name means outside the function: closure, module, builtins; `MISSING` if nothing."""
+        cells = self.closure
+        if name in cells:
+            return cells[name]
+        if name in self.function.__globals__:
+            return self.function.__globals__[name]
+        return getattr(builtins, name, MISSING)
+
+    @property
+    def closure(self) -> Mapping[str, Any]:
+        names = self.function.__code__.co_freevars
+        cells = self.function.__closure__ or ()
+        found = {}
+        for name, cell in zip(names, cells, strict=True):
+            try:
+                found[name] = cell.cell_contents
+            except ValueError:  # not assigned yet: as good as missing until it is
+                continue
+        return found
+
+
+def capture(function: FunctionType) -> Source:
+    """The source of a function.
+
+    >>> import textwrap
+    >>> namespace = run_source("def double(x):\\n    return 2 * x")
+    >>> source = capture(namespace["double"])
+    >>> source.name, source.span(source.body[0]).line
+    ('double', 2)
+    """
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    lines = tuple(linecache.getlines(code.co_filename, function.__globals__))
+    if not lines and code.co_filename in ("<stdin>", "<console>"):
+        lines = _lines_from_history(function)
+    if lines:
+        definition = _find(lines, code)
+        if definition is not None:
+            return Source(function, definition, code.co_filename, lines)
+    raise FunctionError(
+        "LG101",
+        f"the source of `{function.__name__}` cannot be found",
+        found=f"code from {code.co_filename}" + (", which has changed since" if lines else ""),
+        help="define it in a file or notebook, or run its text with run_source(text)",
+    )
+
+
+def _find(lines: tuple[str, ...], code: CodeType) -> Definition | None:
+    """The definition that the code was compiled from."""
+    candidates = [
+        node for node in _definitions(lines) if _first_line(node) == code.co_firstlineno and _name(node) == code.co_name
+    ]
+    if len(candidates) > 1:
+        candidates = [node for node in candidates if _same_code(node, code)]
+    return candidates[0] if len(candidates) >= 1 else None
+
+
+@lru_cache(maxsize=64)
+def _definitions(lines: tuple[str, ...]) -> tuple[Definition, ...]:
+    try:
+        tree = ast.parse("".join(lines))
+    except SyntaxError:
+        return ()
+    return tuple(node for node in ast.walk(tree) if isinstance(node, Definition))
+
+
+def _first_line(node: Definition) -> int:
+    if isinstance(node, ast.FunctionDef) and node.decorator_list:
+        return node.decorator_list[0].lineno
+    return node.lineno
+
+
+def _name(node: Definition) -> str:
+    return "<lambda>" if isinstance(node, ast.Lambda) else node.name
+
+
+def _same_code(node: Definition, code: CodeType) -> bool:
+    """Whether compiling the definition by itself gives this code: tells lambdas of one line apart."""
+    statement = ast.Expression(node) if isinstance(node, ast.Lambda) else ast.Module([node], [])
+    compiled = compile(statement, "<candidate>", "eval" if isinstance(node, ast.Lambda) else "exec")
+    return any(
+        inner.co_name == code.co_name
+        and inner.co_names == code.co_names
+        and inner.co_varnames == code.co_varnames
+        and [c for c in inner.co_consts if not isinstance(c, CodeType)]
+        == [c for c in code.co_consts if not isinstance(c, CodeType)]
+        for inner in _codes(compiled)
+    )
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def _lines_from_history(function: FunctionType) -> tuple[str, ...]:
+    """What was typed at the prompt, from the history of the line editor; checked against the code."""
+    readline = sys.modules.get("readline")
+    if readline is None:
+        return ()
+    total = readline.get_current_history_length()
+    typed = [readline.get_history_item(index) or "" for index in range(1, total + 1)]
+    code = function.__code__
+    for start in reversed(range(len(typed))):
+        if not typed[start].lstrip().startswith(("def ", "@")):
+            continue
+        for end in range(len(typed), start, -1):
+            lines = tuple(line + "\n" for line in typed[start:end])
+            definitions = [node for node in _definitions(lines) if _name(node) == code.co_name]
+            if definitions and _same_code(definitions[0], code):
+                return ("\n",) * (code.co_firstlineno - 1) + lines
+    return ()
+
+
+_numbers = itertools.count(1)
+
+
+def run_source(text: str, namespace: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Runs Python text whose functions can then be captured, and gives its namespace: `exec` with a memory.
+
+    >>> run_source("def half(x):\\n    return x / 2")["half"](3.0)
+    1.5
+    """
+    file = f"<livegrad source {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names = {"__name__": "__main__"} if namespace is None else namespace
+    exec(compile(text, file, "exec"), names)
+    return names

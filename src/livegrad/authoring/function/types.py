@@ -1,0 +1,427 @@
+"""The types that captured functions work with: the IR's scalars, vectors and matrices, and types over them with fields
+and lengths.
+
+Annotations and Python values go in, a `FrontType` comes out; `ir_of` gives the IR type that holds its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir import types as ir
+
+MISSING: Any = object()
+
+
+class Composite:
+    """A type that is made of others. Equal types are equal objects of these classes."""
+
+    @property
+    def ir(self) -> ir.Type:
+        raise NotImplementedError
+
+    @property
+    def differential(self) -> FrontType | None:
+        """The type of differentials; None for a type that carries no derivative."""
+        raise NotImplementedError
+
+    def to_argument(self, value: Any) -> Any:
+        """A Python value as backends take it."""
+        raise NotImplementedError
+
+    def from_result(self, value: Any) -> Any:
+        """A backend's value as people get it."""
+        raise NotImplementedError
+
+
+FrontType = ir.Scalar | ir.Vector | ir.Matrix | Composite
+
+
+@dataclass(frozen=True)
+class ArrayType(Composite):
+    """A list of fixed length.
+
+    >>> ArrayType(ir.f64, 3)
+    array[float, 3]
+    """
+
+    element: FrontType
+    size: int
+
+    def __repr__(self) -> str:
+        return f"array[{describe(self.element)}, {self.size}]"
+
+    @property
+    def ir(self) -> ir.Type:
+        return ir.Array(ir_of(self.element), self.size)
+
+    @property
+    def differential(self) -> FrontType | None:
+        inner = differential_type(self.element)
+        return None if inner is None else ArrayType(inner, self.size)
+
+    def to_argument(self, value: Any) -> Any:
+        return tuple(to_argument(self.element, item) for item in value)
+
+    def from_result(self, value: Any) -> Any:
+        return [from_result(self.element, item) for item in value]
+
+
+@dataclass(frozen=True)
+class TupleType(Composite):
+    """Values by position."""
+
+    elements: tuple[FrontType, ...]
+
+    def __repr__(self) -> str:
+        return f"tuple[{', '.join(map(describe, self.elements)) or '()'}]"
+
+    @property
+    def ir(self) -> ir.Type:
+        return ir.Tuple(tuple(map(ir_of, self.elements)))
+
+    @property
+    def differential(self) -> FrontType | None:
+        inner = tuple(map(differential_type, self.elements))
+        if all(type is None for type in inner):
+            return None
+        return TupleType(tuple(NONE if type is None else type for type in inner))
+
+    def to_argument(self, value: Any) -> Any:
+        return tuple(to_argument(type, item) for type, item in zip(self.elements, value, strict=True))
+
+    def from_result(self, value: Any) -> Any:
+        return tuple(from_result(type, item) for type, item in zip(self.elements, value, strict=True))
+
+
+class NoneType(Composite):
+    """The type of None."""
+
+    def __repr__(self) -> str:
+        return "None"
+
+    @property
+    def ir(self) -> ir.Type:
+        return ir.UNIT
+
+    @property
+    def differential(self) -> FrontType | None:
+        return None
+
+    def to_argument(self, value: Any) -> Any:
+        return ()
+
+    def from_result(self, value: Any) -> Any:
+        return None
+
+
+NONE = NoneType()
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a record."""
+
+    name: str
+    type: FrontType
+    no_diff: bool = False
+    default: Any = MISSING
+    derivative_member: str | None = None  # the field of a supplied Differential that belongs to this one
+
+
+class RecordType(Composite):
+    """Named fields: a struct, its Differential, a pair. Two records are the same type only if they are one object."""
+
+    def __init__(self, name: str, resolve: Callable[[], Sequence[Field]], make: Callable[..., Any]) -> None:
+        self.name = name
+        self._resolve = resolve
+        self.make = make  # an instance from keyword arguments
+        self.methods: dict[str, Any] = {}
+        self._differential: FrontType | None = MISSING
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        return tuple(self._resolve())
+
+    @property
+    def ir(self) -> ir.Type:
+        return ir.Struct(self.name, tuple((field.name, ir_of(field.type)) for field in self.fields))
+
+    def __call__(self, *positional: Any, **keywords: Any) -> Any:
+        """An instance, from its fields by position or keyword."""
+        names = [field.name for field in self.fields]
+        given = dict(zip(names, positional, strict=False)) | keywords
+        for field in self.fields:
+            if field.name not in given:
+                if field.default is MISSING:
+                    raise TypeError(f"{self.name} needs a value for `{field.name}`")
+                given[field.name] = field.default
+        if len(positional) > len(names) or set(given) != set(names):
+            raise TypeError(f"{self.name} has the fields {', '.join(names)}")
+        return self.make(**given)
+
+    def index_of(self, name: str) -> int | None:
+        return next((index for index, field in enumerate(self.fields) if field.name == name), None)
+
+    @property
+    def differential(self) -> FrontType | None:
+        if self._differential is MISSING:
+            self._differential = self.make_differential()
+        return self._differential
+
+    def make_differential(self) -> FrontType | None:
+        """The synthesised Differential: a field for each field that has a differential itself."""
+        kept = tuple(
+            Field(field.name, differential, default=MISSING)
+            for field in self.fields
+            if not field.no_diff and (differential := differential_type(field.type)) is not None
+        )
+        if not kept:
+            return None
+        if self.name.endswith(".Differential") and [f.type for f in kept] == [f.type for f in self.fields]:
+            return self
+        name = f"{self.name}.Differential"
+        record = RecordType(name, lambda: kept, lambda **values: Instance(record, values))
+        return record
+
+    def to_argument(self, value: Any) -> Any:
+        return tuple(to_argument(field.type, getattr(value, field.name)) for field in self.fields)
+
+    def from_result(self, value: Any) -> Any:
+        given = {f.name: from_result(f.type, item) for f, item in zip(self.fields, value, strict=True)}
+        return self.make(**given)
+
+
+class Instance:
+    """A value of a record that has no Python class of its own: a Differential, a pair.
+
+    >>> record = RecordType("Point", lambda: [Field("x", ir.f64)], lambda **v: Instance(record, v))
+    >>> record.make(x=1.0)
+    Point(x=1.0)
+    """
+
+    def __init__(self, record: RecordType, values: dict[str, Any]) -> None:
+        self.__livegrad_type__ = record
+        self.__dict__.update(values)
+
+    def __repr__(self) -> str:
+        record = self.__livegrad_type__
+        inside = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in record.fields)
+        return f"{record.name}({inside})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Instance) or other.__livegrad_type__ is not self.__livegrad_type__:
+            return NotImplemented
+        names = [field.name for field in self.__livegrad_type__.fields]
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+# --- vectors and matrices as people write them -----------------------------------------------------------------------
+
+_COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
+
+
+def swizzle(name: str) -> tuple[int, ...] | None:
+    """The components that an attribute such as `x` or `zyx` names."""
+    if 1 <= len(name) <= 4 and all(letter in _COMPONENTS for letter in name):
+        return tuple(_COMPONENTS[letter] for letter in name)
+    return None
+
+
+class VectorValue(np.ndarray):
+    """A short vector outside of functions: a NumPy array whose components have names.
+
+    >>> v = vec3(1.0, 2.0, 3.0)
+    >>> float(v.y), v.zx.tolist()
+    (2.0, [3.0, 1.0])
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        places = swizzle(name)
+        if places is None or self.ndim != 1 or max(places) >= self.shape[0]:
+            raise AttributeError(f"a vector of shape {self.shape} has no attribute `{name}`")
+        picked = np.asarray(self)[list(places)]
+        return picked[0] if len(places) == 1 else picked.view(VectorValue)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        places = swizzle(name)
+        if places is None or self.ndim != 1:
+            super().__setattr__(name, value)
+        else:
+            np.asarray(self)[list(places)] = value
+
+
+@dataclass(frozen=True)
+class ShapedConstructor:
+    """`vec3`, `mat2` and so on: an annotation, and a function that makes values."""
+
+    type: ir.Vector | ir.Matrix
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        own = self.type
+        return (own.size,) if isinstance(own, ir.Vector) else (own.rows, own.columns)
+
+    def __call__(self, *parts: Any) -> VectorValue:
+        """From one number for all components, or from numbers and vectors that make up all of them."""
+        dtype = self.type.element.dtype
+        flat = np.concatenate([np.asarray(part, dtype).reshape(-1) for part in parts]) if parts else np.zeros(1, dtype)
+        count = int(np.prod(self.shape))
+        if flat.size not in (1, count):
+            raise ValueError(f"{self.name} takes 1 or {count} numbers, not {flat.size}")
+        return np.array(np.broadcast_to(flat, (count,)).reshape(self.shape)).view(VectorValue)
+
+
+class _Family:
+    """`vec[f64, 3]`, `mat[f32, 2, 2]`, `array[float, 4]`: types by element and size."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getitem__(self, parameters: tuple[Any, ...]) -> Any:
+        element, *sizes = parameters
+        inner = plain_type(element)
+        text = f"{self.name}[{describe(inner)}, {', '.join(map(str, sizes))}]"
+        if self.name == "array":
+            return ArrayType(inner, *sizes)
+        if not isinstance(inner, ir.Scalar):
+            raise TypeError(f"{self.name} is made of scalars")
+        made = ir.Vector(inner, *sizes) if self.name == "vec" else ir.Matrix(inner, *sizes)
+        return ShapedConstructor(made, text)
+
+
+vec, mat, array = _Family("vec"), _Family("mat"), _Family("array")
+vec2, vec3, vec4 = (ShapedConstructor(ir.Vector(ir.f32, n), f"vec{n}") for n in (2, 3, 4))
+dvec2, dvec3, dvec4 = (ShapedConstructor(ir.Vector(ir.f64, n), f"dvec{n}") for n in (2, 3, 4))
+ivec2, ivec3, ivec4 = (ShapedConstructor(ir.Vector(ir.i32, n), f"ivec{n}") for n in (2, 3, 4))
+mat2, mat3, mat4 = (ShapedConstructor(ir.Matrix(ir.f32, n, n), f"mat{n}") for n in (2, 3, 4))
+dmat2, dmat3, dmat4 = (ShapedConstructor(ir.Matrix(ir.f64, n, n), f"dmat{n}") for n in (2, 3, 4))
+_SHAPED = {
+    made.type: made.name
+    for made in (vec2, vec3, vec4, dvec2, dvec3, dvec4, ivec2, ivec3, ivec4, mat2, mat3, mat4, dmat2, dmat3, dmat4)
+}
+
+# --- what every type can be asked ------------------------------------------------------------------------------------
+
+_PYTHON = {float: ir.f64, int: ir.i64, bool: ir.bool_, complex: ir.c128, type(None): NONE, None: NONE}
+_PYTHON_NAMES = {ir.f64: "float", ir.i64: "int", ir.bool_: "bool", ir.c128: "complex"}
+
+
+def describe(type: FrontType) -> str:
+    """A type as people write it.
+
+    >>> describe(ir.f64), describe(ir.Vector(ir.f32, 3))
+    ('float', 'vec3')
+    """
+    if isinstance(type, ir.Scalar):
+        return _PYTHON_NAMES.get(type, type.name)
+    if isinstance(type, ir.Vector):
+        return _SHAPED.get(type, f"vec[{describe(type.element)}, {type.size}]")
+    if isinstance(type, ir.Matrix):
+        return _SHAPED.get(type, f"mat[{describe(type.element)}, {type.rows}, {type.columns}]")
+    return repr(type)
+
+
+def ir_of(type: FrontType) -> ir.Type:
+    """The IR type that holds values of a type."""
+    return type.ir if isinstance(type, Composite) else type
+
+
+def differential_type(type: FrontType) -> FrontType | None:
+    """The type of differentials of a type; None if it carries no derivative.
+
+    >>> differential_type(ir.f32), differential_type(ir.i32)
+    (f32, None)
+    """
+    if isinstance(type, Composite):
+        return type.differential
+    return type if ir.is_differentiable(type) else None
+
+
+def is_mutable(type: FrontType) -> bool:
+    """Whether Python lets values of the type be changed in place."""
+    return isinstance(type, ArrayType | RecordType | ir.Vector | ir.Matrix)
+
+
+def to_argument(type: FrontType, value: Any) -> Any:
+    """A Python value as backends take it."""
+    return type.to_argument(value) if isinstance(type, Composite) else value
+
+
+def from_result(type: FrontType, value: Any) -> Any:
+    """A backend's value as Python people expect it: floats, ints, vectors, structs."""
+    if isinstance(type, Composite):
+        return type.from_result(value)
+    if isinstance(type, ir.Scalar):
+        return value.item() if type in _PYTHON_NAMES else type.dtype.type(value)
+    return np.asarray(value).view(VectorValue)
+
+
+def plain_type(annotation: Any) -> FrontType:
+    """The type that an annotation without `no_diff` or type variables stands for; TypeError if it is none."""
+    if isinstance(annotation, ir.Scalar | ir.Vector | ir.Matrix | Composite):
+        return annotation
+    if isinstance(annotation, ShapedConstructor):
+        return annotation.type
+    own = getattr(annotation, "__livegrad_type__", None)
+    if isinstance(own, Composite):
+        return own
+    try:
+        found = _PYTHON.get(annotation)
+    except TypeError:
+        found = None
+    if found is not None:
+        return found
+    if getattr(annotation, "__origin__", None) is tuple:
+        arguments = annotation.__args__
+        return TupleType(() if arguments == ((),) else tuple(map(plain_type, arguments)))
+    for convert in PLAIN_ANNOTATIONS:
+        converted = convert(annotation)
+        if converted is not None:
+            return converted
+    raise TypeError(f"{annotation!r} is no type that functions know")
+
+
+# Further annotations (optionals, generic structs), added by the modules that define them.
+PLAIN_ANNOTATIONS: list[Callable[[Any], FrontType | None]] = []
+
+
+def type_of_value(value: Any) -> FrontType:
+    """The type of a Python value; TypeError if it has none.
+
+    >>> type_of_value([1.0, 2.0])
+    array[float, 2]
+    """
+    own = getattr(value, "__livegrad_type__", None)
+    if isinstance(own, Composite) and not isinstance(value, type):
+        return own
+    if isinstance(value, bool | int | float | complex) or value is None:
+        return _PYTHON[type(value)] if type(value) in _PYTHON else type_of_value(float(value))  # type: ignore[arg-type]  # a subclass
+    if isinstance(value, np.generic):
+        return ir.scalar_of_dtype(value.dtype)
+    if isinstance(value, np.ndarray) and value.ndim in (0, 1, 2):
+        element = ir.scalar_of_dtype(value.dtype)
+        return (ir.Vector, ir.Matrix)[value.ndim - 1](element, *value.shape) if value.ndim else element
+    if isinstance(value, tuple):
+        return TupleType(tuple(map(type_of_value, value)))
+    if isinstance(value, list) and value:
+        inner = [type_of_value(item) for item in value]
+        common = ir.f64 if set(inner) == {ir.f64, ir.i64} else inner[0]
+        if all(type in (common, ir.i64) for type in inner):
+            return ArrayType(common, len(value))
+        raise TypeError(f"a list of values of different types: {', '.join(sorted({describe(t) for t in inner}))}")
+    raise TypeError(f"{value!r} has no type that functions know")

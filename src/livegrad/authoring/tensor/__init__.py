@@ -1,0 +1,1 @@
+"""Lazy tensors: the Array API over the value IR."""

@@ -1,0 +1,94 @@
+"""Checks on programs: derivatives against finite differences, and the first operation that gives a NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from livegrad.authoring.tensor.creation import asarray
+from livegrad.authoring.tensor.handle import Tensor
+from livegrad.authoring.tensor.transforms import jvp, vjp
+from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
+from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
+from livegrad.engine import execution
+from livegrad.ir.types import f64
+
+
+def check_gradients(
+    function: Callable[..., Any], *arguments: Any, tolerance: float = 1e-5, step: float = 1e-6, seed: int = 0
+) -> None:
+    """Compares both modes with central differences in float64, in a random direction; raises where they disagree.
+
+    Float arguments are taken to float64 first, so the check is of the mathematics, not of rounding.
+
+    >>> import livegrad as lg
+    >>> lg.check_gradients(lambda x: lg.sum(lg.sin(x) * x), lg.asarray([0.5, 1.5]))
+    """
+    primals = tree_map(_in_double, arguments)
+    generator = np.random.default_rng(seed)
+    tangents = tree_map(lambda leaf: asarray(generator.standard_normal(leaf.shape)), primals)
+    value, forward = jvp(function, primals, tangents)
+    low = function(*tree_map(lambda p, t: p - step * t, primals, tangents))
+    high = function(*tree_map(lambda p, t: p + step * t, primals, tangents))
+    numeric = tree_map(lambda a, b: (b - a) / (2.0 * step), low, high)
+    _require_close(forward, numeric, tolerance, "forward mode", "central differences")
+    cotangents = tree_map(lambda leaf: asarray(generator.standard_normal(leaf.shape)), value)
+    _, pullback = vjp(function, *primals)
+    first = _inner(pullback(cotangents), tangents)
+    second = _inner(cotangents, forward)
+    if not np.isclose(first, second, rtol=tolerance, atol=tolerance):
+        raise DifferentiationError(
+            "reverse and forward mode disagree", where=caller_origin(), expected=f"{second}", found=f"{first}"
+        )
+
+
+def _in_double(leaf: Any) -> Tensor:
+    tensor = leaf if isinstance(leaf, Tensor) else asarray(leaf)
+    if tensor.dtype.kind != "float":
+        raise UsageError(
+            "gradients are checked with respect to floats",
+            where=caller_origin(),
+            found=str(tensor.dtype),
+            help="close over the other arguments",
+        )
+    return asarray(tensor, dtype=f64)
+
+
+def _inner(first: Any, second: Any) -> float:
+    pairs = zip(flatten(first)[0], flatten(second)[0], strict=True)
+    return float(sum(np.vdot(a.numpy(), b.numpy()).real for a, b in pairs))
+
+
+def _require_close(found: Any, expected: Any, tolerance: float, name: str, other: str) -> None:
+    leaves, structure = flatten(found)
+    for index, (a, b) in enumerate(zip(leaves, flatten(expected)[0], strict=True)):
+        difference = np.abs(a.numpy() - b.numpy())
+        limit = tolerance * np.maximum(1.0, np.abs(b.numpy()))
+        if not np.all(difference <= limit):
+            names = unflatten(structure, [f"result {position}" for position in range(len(leaves))])
+            worst = float(np.nanmax(difference)) if difference.size else float("nan")
+            where = flatten(names)[0][index]
+            raise DifferentiationError(
+                f"{name} and {other} disagree in {where}", where=caller_origin(), found=f"a difference of {worst:.3g}"
+            )
+
+
+@contextmanager
+def debug_nans(*, infinities: bool = False) -> Iterator[None]:
+    """Inside, the first operation whose result has a NaN (or, if asked for, an infinity) raises and names its line.
+
+    Graphs are run operation by operation, which is slow: it is for finding the culprit.
+
+    >>> import livegrad as lg
+    >>> with lg.debug_nans():
+    ...     try:
+    ...         lg.log(lg.asarray([-1.0])).execute()
+    ...     except lg.KernelCheckError as error:
+    ...         print(error.what)
+    `log` gave the first NaN, at index (0,)
+    """
+    with execution.watching_for_nans(infinities=infinities):
+        yield

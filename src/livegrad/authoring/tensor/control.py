@@ -1,0 +1,237 @@
+"""Control flow on tensors that the graph itself carries: branches and loops whose course depends on values.
+
+Branches and bodies take and give nests of tensors; values from around them are taken along. Both modes differentiate
+through all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from livegrad.authoring.tensor.handle import ShapeError, node_of, wrap
+from livegrad.authoring.tensor.tracing import name_of, result_node
+from livegrad.authoring.tensor.trees import Structure, flatten, unflatten
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import Trace, Type, bool_, i64, shape_of
+from livegrad.ops.aggregate import get
+from livegrad.ops.control import make_cond, make_for_loop, make_switch, make_while_loop
+from livegrad.ops.conversion import cast
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, iota
+from livegrad.ops.trace import trace_new, trace_set, trace_stack
+
+
+def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+    """`then(*operands)` if the predicate holds, else `otherwise(*operands)`; only that one is computed.
+
+    >>> import livegrad as lg
+    >>> x = lg.asarray(-4.0)
+    >>> lg.cond(x > 0, lg.sqrt, lambda x: -x, x)
+    Tensor(4., dtype=float32)
+    """
+    given, structure = _flat_nodes(operands, "cond")
+    ends: list[Structure] = []
+    first, second = (_on_nodes(branch, structure, ends) for branch in (then, otherwise))
+    result = make_cond(_scalar(predicate, bool_, "cond"), first, second, *given)
+    return _results(result, ends[0])
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """The branch with this number, applied to the operands; only that one is computed.
+
+    >>> import livegrad as lg
+    >>> lg.switch(1, [lambda x: x, lambda x: x * 10.0], lg.asarray(2.0))
+    Tensor(20., dtype=float32)
+    """
+    given, structure = _flat_nodes(operands, "switch")
+    ends: list[Structure] = []
+    result = make_switch(_scalar(index, i64, "switch"), [_on_nodes(b, structure, ends) for b in branches], *given)
+    return _results(result, ends[0])
+
+
+def while_loop(
+    condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any, *, max_iters: int | None = None
+) -> Any:
+    """`state = body(state)` while `condition(state)` holds; running past `max_iters` is an error.
+
+    >>> import livegrad as lg
+    >>> lg.while_loop(lambda x: x < 100.0, lambda x: x * 2.0, lg.asarray(3.0))
+    Tensor(192., dtype=float32)
+    """
+    given, structure = _flat_nodes(state, "while_loop")
+
+    def test(*nodes: Node) -> Node:
+        return _scalar(condition(unflatten(structure, map(wrap, nodes))), bool_, "while_loop")
+
+    def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
+        return _carried(body(unflatten(structure, map(wrap, nodes))), structure, given, name_of(body))
+
+    return unflatten(structure, map(wrap, make_while_loop(test, step, *given, limit=max_iters)))
+
+
+def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
+    """`state = body(index, state)` for each index from `lower` up to, but without, `upper`.
+
+    >>> import livegrad as lg
+    >>> lg.fori_loop(0, 5, lambda i, total: total + i, lg.asarray(0))
+    Tensor(10, dtype=int64)
+    """
+    given, structure = _flat_nodes(state, "fori_loop")
+    start, end = _scalar(lower, i64, "fori_loop"), _scalar(upper, i64, "fori_loop")
+
+    def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
+        value = body(wrap(index + start), unflatten(structure, map(wrap, nodes)))
+        return _carried(value, structure, given, name_of(body))
+
+    return unflatten(structure, map(wrap, make_for_loop(end - start, step, *given)))
+
+
+def scan(
+    body: Callable[[Any, Any], tuple[Any, Any]],
+    state: Any,
+    inputs: Any = None,
+    *,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """`state, output = body(state, input)` along the first axis of the inputs: the last state, and the outputs stacked.
+
+    >>> import livegrad as lg
+    >>> lg.scan(lambda total, x: (total + x, total), lg.asarray(0.0), lg.asarray([1.0, 2.0, 3.0]))
+    (Tensor(6., dtype=float32), Tensor([0., 1., 3.], dtype=float32))
+    """
+    given, structure = _flat_nodes(state, "scan")
+    rows, row_structure = _flat_nodes(inputs, "scan")
+    size = _scan_length(rows, length)
+    output_types, output_structure = _output_types(body, given, structure, rows, row_structure)
+    traces = [trace_new(type=Trace(type)) for type in output_types]
+
+    def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
+        current, kept = nodes[: len(given)], nodes[len(given) :]
+        after, output = _step_once(body, current, structure, [_row(row, index) for row in rows], row_structure)
+        fresh = [result_node(leaf, name_of(body)) for leaf in flatten(output)[0]]
+        return (
+            *_carried(after, structure, given, name_of(body)),
+            *[trace_set(trace, index, value) for trace, value in zip(kept, fresh, strict=True)],
+        )
+
+    found = make_for_loop(constant(size, i64), step, *given, *traces, reverse=reverse)
+    last = unflatten(structure, map(wrap, found[: len(given)]))
+    stacked = [wrap(trace_stack(trace, size=size)) for trace in found[len(given) :]]
+    return last, unflatten(output_structure, stacked)
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _flat_nodes(tree: Any, user: str) -> tuple[list[Node], Structure]:
+    leaves, structure = flatten(tree)
+    return [node_of(leaf, user) for leaf in leaves], structure
+
+
+def _scalar(value: Any, wanted: Type, user: str) -> Node:
+    """A tensor without dimensions, or a number, as a scalar of the IR."""
+    node = node_of(value, user)
+    if shape_of(node.type) != ():
+        raise ShapeError(f"`{user}` decides by one value", where=caller_origin(), found=f"shape {shape_of(node.type)}")
+    scalar = lookup(node)
+    if wanted is bool_ and scalar.type is not bool_:
+        raise UsageError(f"`{user}` needs a truth value", where=caller_origin(), found=str(scalar.type))
+    return scalar if scalar.type is wanted else cast(scalar, type=wanted)
+
+
+def _on_nodes(branch: Callable[..., Any], structure: Structure, ends: list[Structure]) -> Callable[..., Any]:
+    """A branch on nests of tensors as one on nodes; the structure of what it gives is appended to `ends`."""
+
+    def apply(*nodes: Node) -> tuple[Node, ...]:
+        result = branch(*unflatten(structure, map(wrap, nodes)))
+        leaves, end = flatten(result)
+        ends.append(end)
+        if end != ends[0]:
+            raise UsageError(
+                "the branches return differently nested results",
+                where=caller_origin(),
+                help=f"`{name_of(branch)}` must return what the first branch returns",
+            )
+        return tuple(result_node(leaf, name_of(branch)) for leaf in leaves)
+
+    apply.__name__ = name_of(branch)
+    return apply
+
+
+def _results(result: Node, structure: Structure) -> Any:
+    """One node that stands for all results of a branch, as a nest."""
+    if isinstance(result.type, TensorType):
+        return unflatten(structure, [wrap(result)])
+    number = len(result.type.elements)  # type: ignore[attr-defined]
+    return unflatten(structure, [wrap(get(result, index=index)) for index in range(number)])
+
+
+def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str) -> tuple[Node, ...]:
+    """What a loop's body gives, which must be of the structure and types that it was given."""
+    leaves, found = flatten(value)
+    if found != structure:
+        raise UsageError(
+            f"`{name}` must give the loop's state as it got it", where=caller_origin(), help="same nesting"
+        )
+    nodes = tuple(result_node(leaf, name) for leaf in leaves)
+    for node, old in zip(nodes, before, strict=True):
+        if node.type is not old.type:
+            raise UsageError(
+                f"`{name}` changes the type of the loop's state",
+                where=caller_origin(),
+                expected=str(old.type),
+                found=str(node.type),
+                help="cast the state before the loop, or the result inside it",
+            )
+    return nodes
+
+
+def _row(tensor: Node, index: Node) -> Node:
+    """The part of a tensor at an index along its first axis."""
+    rest = shape_of(tensor.type)[1:]
+    if not rest:
+        return broadcast(lookup(tensor, index), shape=(), axes=())
+    others = [iota(shape=rest, axis=axis, type=i64) for axis in range(len(rest))]
+    return lookup(tensor, broadcast(index, shape=rest, axes=()), *others)
+
+
+def _step_once(
+    body: Callable[..., Any],
+    state: Sequence[Node],
+    structure: Structure,
+    rows: Sequence[Node],
+    row_structure: Structure,
+) -> tuple[Any, Any]:
+    returned = body(unflatten(structure, map(wrap, state)), unflatten(row_structure, map(wrap, rows)))
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise UsageError(f"`{name_of(body)}` must return (state, output)", where=caller_origin())
+    return returned
+
+
+def _output_types(
+    body: Callable[..., Any],
+    state: Sequence[Node],
+    structure: Structure,
+    rows: Sequence[Node],
+    row_structure: Structure,
+) -> tuple[list[Type], Structure]:
+    """What the body puts out at each step, from one step at the first row."""
+    first = [_row(row, constant(0, i64)) for row in rows]
+    leaves, found = flatten(_step_once(body, state, structure, first, row_structure)[1])
+    return [result_node(leaf, name_of(body)).type for leaf in leaves], found
+
+
+def _scan_length(rows: Sequence[Node], length: int | None) -> Any:
+    sizes = {shape_of(row.type)[:1] for row in rows}
+    if () in sizes or len(sizes) > 1:
+        found = ", ".join(str(shape_of(row.type)) for row in rows)
+        raise ShapeError("`scan` goes along a first axis of one size", where=caller_origin(), found=found)
+    known = next(iter(sizes))[0] if sizes else length
+    if known is None or (length is not None and length != known):
+        raise UsageError("how many steps?", where=caller_origin(), help="give inputs, or length=")
+    return known

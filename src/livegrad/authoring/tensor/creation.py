@@ -1,0 +1,419 @@
+"""Tensors from data, from numbers and from rules. Part of the namespace of tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.authoring.tensor.arguments import shape_from
+from livegrad.authoring.tensor.constants import Number, number_node
+from livegrad.authoring.tensor.devices import placed
+from livegrad.authoring.tensor.dtypes import (
+    DEFAULT_COMPLEX,
+    DEFAULT_FLOAT,
+    DEFAULT_INTEGER,
+    default_type,
+    dtype_from,
+)
+from livegrad.authoring.tensor.errors import DtypeError, ShapeError
+from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.backends.arguments import is_dense
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.node import Node
+from livegrad.ir.types import Dimension, Scalar, Size, scalar_of, scalar_of_dtype, shape_of
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import greater_equal, less_equal, select
+from livegrad.ops.movement import broadcast_to, index_along, iota, reshape
+from livegrad.ops.rules import zero
+
+# --- from data -------------------------------------------------------------------------------------------------------
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor of the given data: nested lists of numbers, a tensor, or anything that NumPy or DLPack can read.
+
+    Python floats become float32, integers int64, complex numbers complex64; arrays keep their type. Data is copied
+    unless `copy=False`, which shares memory or raises: results below such a tensor are computed anew each time.
+
+    >>> import livegrad as lg
+    >>> lg.asarray([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    wanted = None if dtype is None else dtype_from(dtype, "asarray")
+    if isinstance(obj, Tensor):
+        return placed(_retyped(obj, wanted, copy), device)
+    if isinstance(obj, list | tuple) and _holds_tensors(obj):
+        obj = _values_of(obj)
+    if isinstance(obj, np.ndarray | np.generic):
+        array, plain = np.asarray(obj), False
+    elif hasattr(obj, "__array__") or hasattr(obj, "__array_interface__") or not hasattr(obj, "__dlpack__"):
+        array, plain = _read(obj, wanted), not hasattr(obj, "dtype")
+    else:
+        return placed(_retyped(from_dlpack(obj, copy=copy), wanted, copy), device)
+    if wanted is None:
+        wanted = _type_of_data(array, plain)
+    if copy is False:
+        return placed(_shared(array, obj, wanted), device)
+    return placed(wrap_array(_copied(array, wanted)), device)
+
+
+def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
+    if wanted is None or wanted is tensor.dtype:
+        # A tensor's elements never change; what an assignment changes is the handle, so that a copy is a new handle.
+        return wrap(tensor.node) if copy else tensor
+    if copy is False:
+        raise UsageError(
+            "another element type needs a copy", where=caller_origin(), found=f"{tensor.dtype} to {wanted}"
+        )
+    if tensor.dtype.kind == "complex" and wanted.kind != "complex":
+        raise DtypeError("complex numbers cannot become real ones", where=caller_origin(), help="take lg.real first")
+    return wrap(cast(tensor.node, type=wanted))
+
+
+def _holds_tensors(items: Sequence[Any]) -> bool:
+    return any(isinstance(item, Tensor) or (isinstance(item, list | tuple) and _holds_tensors(item)) for item in items)
+
+
+def _values_of(items: Any) -> Any:
+    """Nested lists with the values of the tensors in them; Python's numbers stay as they are."""
+    if isinstance(items, list | tuple):
+        return [_values_of(item) for item in items]
+    return items.numpy() if isinstance(items, Tensor) else items
+
+
+def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
+    try:
+        if wanted is not None and wanted.kind == "complex" and isinstance(obj, list | tuple | complex | float | int):
+            return np.asarray(obj, wanted.dtype)  # parts keep signed zeros and infinities
+        return np.asarray(obj)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise UsageError(
+            "not numbers of one shape", where=caller_origin(), found=type(obj).__name__, help=str(error)
+        ) from None
+
+
+def _type_of_data(array: np.ndarray[Any, Any], plain: bool) -> Scalar:
+    if plain and array.dtype.kind in "fc":
+        return DEFAULT_FLOAT if array.dtype.kind == "f" else DEFAULT_COMPLEX
+    if plain and array.dtype == np.uint64:
+        raise UsageError(
+            f"an integer that no {DEFAULT_INTEGER} holds", where=caller_origin(), help="pass dtype=lg.uint64"
+        )
+    try:
+        return scalar_of_dtype(array.dtype)
+    except UsageError:
+        raise DtypeError("no dtype for this data", where=caller_origin(), found=str(array.dtype)) from None
+
+
+def _shared(array: np.ndarray[Any, Any], obj: Any, wanted: Scalar) -> Tensor:
+    owned = isinstance(obj, np.ndarray) or hasattr(obj, "__array_interface__") or isinstance(obj, memoryview)
+    if not owned or array.dtype != wanted.dtype or not is_dense(array):
+        raise UsageError("this data cannot be shared", where=caller_origin(), expected=f"a dense array of {wanted}")
+    return wrap_array(array, external=True)
+
+
+def _copied(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]:
+    """A dense copy of our own, in the type that is wanted; numbers that it cannot hold are refused."""
+    kind = array.dtype.kind
+    if kind not in "buifc" or (kind == "c" and wanted.kind != "complex"):
+        raise DtypeError(f"this data cannot become {wanted}", where=caller_origin(), found=str(array.dtype))
+    with np.errstate(all="ignore"):
+        made = np.array(array, dtype=wanted.dtype, order="C")
+    if wanted.kind in ("signed", "unsigned") and array.dtype != wanted.dtype:
+        whole = np.trunc(array) if kind == "f" else array
+        wrong = made != whole
+        if wrong.any():
+            found = np.asarray(array[wrong]).reshape(-1)[0]
+            raise UsageError(f"a number that no {wanted} holds", where=caller_origin(), found=str(found))
+    return made
+
+
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor of the data of another library's array, which is shared unless `copy=True`.
+
+    What is computed from shared memory is computed anew each time, because its owner may write to it.
+
+    >>> import numpy as np
+    >>> import livegrad as lg
+    >>> lg.from_dlpack(np.arange(3))
+    Tensor([0, 1, 2], dtype=int64)
+    """
+    if isinstance(x, Tensor):
+        return placed(_retyped(x, None, copy), device)
+    try:
+        array = np.from_dlpack(x, copy=copy)
+    except (AttributeError, TypeError, BufferError, RuntimeError) as error:
+        raise UsageError(
+            "this array cannot be taken over", where=caller_origin(), found=type(x).__name__, help=str(error)
+        ) from None
+    if copy or not is_dense(array):
+        if copy is False:
+            raise UsageError("this data cannot be shared", where=caller_origin(), expected="a dense array")
+        return placed(wrap_array(np.array(array, order="C")), device)
+    return placed(wrap_array(array, external=True), device)
+
+
+# --- from a number ---------------------------------------------------------------------------------------------------
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor with one number everywhere.
+
+    >>> import livegrad as lg
+    >>> lg.full((2, 2), 7)
+    Tensor([[7, 7],
+            [7, 7]], dtype=int64)
+    """
+    sizes = shape_from(shape, "full")
+    if isinstance(fill_value, Tensor):
+        return placed(_spread(fill_value, sizes, dtype), device)
+    if isinstance(fill_value, np.generic):
+        fill_value = fill_value.item()
+    if not isinstance(fill_value, Number):
+        raise UsageError("`full` takes a number", where=caller_origin(), found=repr(fill_value))
+    wanted = default_type(fill_value) if dtype is None else dtype_from(dtype, "full")
+    return placed(wrap(number_node(_number_for(fill_value, wanted), wanted, sizes)), device)
+
+
+def _number_for(value: Number, wanted: Scalar) -> Number:
+    """Whole floats may stand for integers, as in asarray."""
+    if wanted.kind in ("signed", "unsigned") and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return bool(value) if wanted.kind == "bool" and value in (0, 1) else value
+
+
+def _spread(value: Tensor, sizes: tuple[Size, ...], dtype: Any) -> Tensor:
+    if value.shape != ():
+        raise ShapeError("`full` takes a single number", where=caller_origin(), found=f"shape {value.shape}")
+    return wrap(broadcast_to(_retyped(value, None if dtype is None else dtype_from(dtype, "full"), None).node, sizes))
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Zeros, in float32 unless told otherwise.
+
+    >>> import livegrad as lg
+    >>> lg.zeros(3)
+    Tensor([0., 0., 0.], dtype=float32)
+    """
+    return _constant(shape, 0, dtype, device, "zeros")
+
+
+def ones(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Ones, in float32 unless told otherwise.
+
+    >>> import livegrad as lg
+    >>> lg.ones(3, dtype=lg.int8)
+    Tensor([1, 1, 1], dtype=int8)
+    """
+    return _constant(shape, 1, dtype, device, "ones")
+
+
+def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor whose elements are yet to be set, with `fill` or by assignment. They are zeros until then.
+
+    >>> import livegrad as lg
+    >>> lg.empty((2, 3)).shape
+    (2, 3)
+    """
+    sizes = shape_from(shape, "empty")
+    if any(isinstance(size, Dimension) for size in sizes):
+        return _constant(sizes, 0, dtype, device, "empty")
+    wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "empty")
+    return placed(wrap_array(np.zeros(sizes, wanted.dtype)), device)  # type: ignore[arg-type]
+
+
+def _constant(shape: Any, value: int, dtype: Any, device: str | None, user: str) -> Tensor:
+    wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
+    number = bool(value) if wanted.kind == "bool" else value
+    return placed(wrap(number_node(number, wanted, shape_from(shape, user))), device)
+
+
+def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """One number everywhere, in the shape (and type) of another tensor.
+
+    >>> import livegrad as lg
+    >>> lg.full_like(lg.asarray([1, 2]), 5)
+    Tensor([5, 5], dtype=int64)
+    """
+    node = node_of(x, "full_like")
+    return full(shape_of(node.type), fill_value, dtype=scalar_of(node.type) if dtype is None else dtype, device=device)
+
+
+def zeros_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Zeros in the shape (and type) of another tensor.
+
+    >>> import livegrad as lg
+    >>> lg.zeros_like(lg.asarray([1, 2]))
+    Tensor([0, 0], dtype=int64)
+    """
+    return _constant_like(x, 0, dtype, device, "zeros_like")
+
+
+def ones_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Ones in the shape (and type) of another tensor.
+
+    >>> import livegrad as lg
+    >>> lg.ones_like(lg.asarray([1, 2]))
+    Tensor([1, 1], dtype=int64)
+    """
+    return _constant_like(x, 1, dtype, device, "ones_like")
+
+
+def empty_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor in the shape (and type) of another, whose elements are yet to be set. They are zeros.
+
+    >>> import livegrad as lg
+    >>> lg.empty_like(lg.asarray([1, 2])).dtype == lg.int64
+    True
+    """
+    node = node_of(x, "empty_like")
+    return empty(shape_of(node.type), dtype=scalar_of(node.type) if dtype is None else dtype, device=device)
+
+
+def _constant_like(x: Any, value: int, dtype: Any, device: str | None, user: str) -> Tensor:
+    node = node_of(x, user)
+    return _constant(shape_of(node.type), value, scalar_of(node.type) if dtype is None else dtype, device, user)
+
+
+# --- by a rule -------------------------------------------------------------------------------------------------------
+
+
+def arange(
+    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """Numbers from `start` up to, but without, `stop`; with one argument from 0 up to that.
+
+    >>> import livegrad as lg
+    >>> lg.arange(2, 8, 2)
+    Tensor([2, 4, 6], dtype=int64)
+    """
+    if stop is None:
+        start, stop = 0, start
+    bounds = [each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop, step)]
+    first, last, stride = bounds
+    if not all(isinstance(each, int | float) and math.isfinite(each) for each in bounds) or stride == 0:
+        expected = "finite numbers and a step that is not 0"
+        raise UsageError("`arange` cannot count so", where=caller_origin(), expected=expected, found=str(bounds))
+    whole = all(isinstance(each, int) for each in bounds)
+    wanted = (DEFAULT_INTEGER if whole else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
+    if whole:
+        count = len(range(first, last, stride))
+    else:
+        count = max(0, math.ceil((last - first) / stride))
+    if whole and first == 0 and stride == 1 and wanted.kind in ("signed", "unsigned", "float"):
+        return placed(wrap(iota(shape=(count,), axis=0, type=wanted)), device)
+    numbers = np.arange(count) * stride + first if count else np.arange(0)
+    return placed(wrap_array(_copied(numbers, wanted)), device)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+    endpoint: bool = True,
+) -> Tensor:
+    """`num` numbers evenly spread from `start` to `stop`, which is the last of them unless `endpoint=False`.
+
+    >>> import livegrad as lg
+    >>> lg.linspace(0, 1, 5)
+    Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
+    first, last = (each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop))
+    if isinstance(num, bool) or not isinstance(num, int) or num < 0:
+        raise UsageError("not a number of points", where=caller_origin(), expected="num >= 0", found=repr(num))
+    default = DEFAULT_COMPLEX if isinstance(first, complex) or isinstance(last, complex) else DEFAULT_FLOAT
+    wanted = default if dtype is None else dtype_from(dtype, "linspace")
+    with np.errstate(all="ignore"):
+        numbers = np.linspace(first, last, num, endpoint=endpoint)
+    return placed(wrap_array(_copied(numbers, wanted)), device)
+
+
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """Ones on the k-th diagonal, zeros elsewhere.
+
+    >>> import livegrad as lg
+    >>> lg.eye(2)
+    Tensor([[1., 0.],
+            [0., 1.]], dtype=float32)
+    """
+    shape = shape_from((n_rows, n_rows if n_cols is None else n_cols), "eye")
+    wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "eye")
+    on = _column_beyond(shape, k)
+    diagonal = greater_equal(on, 0) & less_equal(on, 0)
+    return placed(wrap(diagonal if wanted.kind == "bool" else cast(diagonal, type=wanted)), device)
+
+
+def _column_beyond(shape: tuple[Size, ...], k: int) -> Node:
+    """How far each element of a matrix lies to the right of the k-th diagonal."""
+    rank = len(shape)
+    rows, columns = shape[-2:]
+    if isinstance(rows, int) and isinstance(columns, int):
+        k = max(-rows, min(k, columns))  # diagonals beyond the corners are all alike
+    return index_along(shape, rank - 1) - index_along(shape, rank - 2) - k
+
+
+def tril(x: Any, /, *, k: int = 0) -> Tensor:
+    """The matrix (or each of several) with zeros above the k-th diagonal.
+
+    >>> import livegrad as lg
+    >>> lg.tril(lg.ones((2, 2), dtype=lg.int64))
+    Tensor([[1, 0],
+            [1, 1]], dtype=int64)
+    """
+    node = _matrices(x, "tril")
+    return wrap(select(less_equal(_column_beyond(shape_of(node.type), k), 0), node, zero(node.type)))
+
+
+def triu(x: Any, /, *, k: int = 0) -> Tensor:
+    """The matrix (or each of several) with zeros below the k-th diagonal.
+
+    >>> import livegrad as lg
+    >>> lg.triu(lg.ones((2, 2), dtype=lg.int64))
+    Tensor([[1, 1],
+            [0, 1]], dtype=int64)
+    """
+    node = _matrices(x, "triu")
+    return wrap(select(greater_equal(_column_beyond(shape_of(node.type), k), 0), node, zero(node.type)))
+
+
+def _matrices(x: Any, user: str) -> Node:
+    node = node_of(x, user)
+    if len(shape_of(node.type)) < 2:
+        raise ShapeError(f"`{user}` takes matrices", where=caller_origin(), found=f"shape {shape_of(node.type)}")
+    return node
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
+    """The coordinates of a grid from those along each axis; "xy" swaps the first two axes, "ij" does not.
+
+    >>> import livegrad as lg
+    >>> x, y = lg.meshgrid(lg.arange(3), lg.arange(2))
+    >>> x
+    Tensor([[0, 1, 2],
+            [0, 1, 2]], dtype=int64)
+    """
+    if indexing not in ("xy", "ij"):
+        raise UsageError(f"`meshgrid` has no indexing {indexing!r}", where=caller_origin(), expected="'xy' or 'ij'")
+    nodes = [node_of(each, "meshgrid") for each in arrays]
+    if any(len(shape_of(node.type)) > 1 for node in nodes):
+        raise ShapeError("`meshgrid` takes sequences", where=caller_origin(), expected="one dimension each")
+    if len({node.type.element for node in nodes}) > 1:  # type: ignore[attr-defined]
+        raise DtypeError("`meshgrid` takes sequences of one type", where=caller_origin())
+    lengths = [(shape_of(node.type) or (1,))[0] for node in nodes]
+    order = list(range(len(nodes)))
+    if indexing == "xy" and len(nodes) > 1:
+        order[0], order[1] = 1, 0
+    shape = tuple(lengths[axis] for axis in order)
+    return tuple(
+        wrap(broadcast_to(reshape(node, shape=tuple(lengths[own] if a == own else 1 for a in order)), shape))
+        for own, node in enumerate(nodes)
+    )

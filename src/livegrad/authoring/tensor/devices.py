@@ -1,0 +1,29 @@
+"""Where tensors live: the devices by name, and tensors placed on one. Creation functions ask here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from livegrad.authoring.tensor.handle import Tensor
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.engine.devices import DEFAULT_DEVICE, RUNNERS
+
+DEVICES = tuple(RUNNERS)
+
+
+def device_named(device: Any) -> str:
+    """A device's name, checked; None stands for the default.
+
+    >>> device_named(None)
+    'cpu'
+    """
+    if device is None:
+        return DEFAULT_DEVICE
+    if not isinstance(device, str) or device not in DEVICES:
+        raise UsageError(f"no device {device!r}", where=caller_origin(), expected=" or ".join(DEVICES))
+    return device
+
+
+def placed(tensor: Tensor, device: Any) -> Tensor:
+    """The tensor on a device; None leaves it where it is."""
+    return tensor if device is None or device_named(device) == tensor.device else tensor.to(device)

@@ -1,0 +1,282 @@
+"""The graph behind tensors, for people and tools: its nodes in order, their inputs by slot, pictures, summaries.
+
+`Tensor.graph` makes one. A graph is a view: it holds its tensors, and what it shows is what they compute.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from livegrad.authoring.tensor.errors import GraphMergeError, GraphOrderError
+from livegrad.authoring.tensor.handle import Tensor, wrap
+from livegrad.diagnostics import Place, UsageError, caller_origin
+from livegrad.engine.execution import execute
+from livegrad.engine.values import holders_of, known_value, leaf_of
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, Size, scalar_of, shape_of
+from livegrad.ir.walk import toposort
+
+_MOST_PRINTED = 200
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """One node of a graph: what it computes, and what is known of its value.
+
+    >>> import livegrad as lg
+    >>> graph = (lg.asarray([1.0, 2.0]) + lg.asarray([3.0, 4.0])).graph
+    >>> node = graph.nodes[-1]
+    >>> node.name, node.op, node.shape, node.is_computed, node.bytes
+    ('%2', 'add', (2,), False, 8)
+    """
+
+    number: int
+    node: Node
+
+    @property
+    def name(self) -> str:
+        return f"%{self.number}"
+
+    @property
+    def op(self) -> str:
+        """The operation's name; `data` for a leaf that was given."""
+        return "data" if leaf_of(self.node) is not None else self.node.op.name
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return shape_of(self.node.type)
+
+    @property
+    def dtype(self) -> Scalar | None:
+        """The element type; None for a node that stands for several values."""
+        return scalar_of(self.node.type)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The operation's parameters, such as axes."""
+        return {} if leaf_of(self.node) is not None else dict(self.node.attributes)
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the value is known."""
+        return leaf_of(self.node) is not None or known_value(self.node) is not None
+
+    @property
+    def bytes(self) -> int | None:
+        """The size of the value; None while it is symbolic."""
+        size = 1 if self.dtype is None else self.dtype.dtype.itemsize
+        for extent in self.shape:
+            if not isinstance(extent, int):
+                return None
+            size *= extent
+        return size
+
+    @property
+    def origin(self) -> Place | None:
+        """The line of the program that made the node."""
+        return self.node.origin
+
+    def __str__(self) -> str:
+        state = "computed" if self.is_computed else "not computed"
+        known = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items() if not callable(value))
+        size = "symbolic size" if self.bytes is None else f"{self.bytes:,} bytes"
+        return f"{self.name} {self.op}({known}): {self.node.type}, {size}, {state}, {self.origin or 'no origin'}"
+
+
+class Graph:
+    """All nodes that some tensors need, operands first.
+
+    >>> import livegrad as lg
+    >>> x, y = lg.asarray([1.0, 2.0]), lg.asarray([3.0, 4.0])
+    >>> graph = (x - y).graph
+    >>> [node.op for node in graph.nodes]
+    ['data', 'data', 'sub']
+    >>> [(slot, node.name) for slot, node in graph.inputs(graph.nodes[-1])]
+    [(0, '%0'), (1, '%1')]
+    """
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._tensors = list(tensors)
+        self._freed = False
+
+    # --- what is in it ---
+
+    @cached_property
+    def nodes(self) -> tuple[GraphNode, ...]:
+        """Every node, operands before what uses them."""
+        order = toposort([tensor.node for tensor in self.tensors])
+        return tuple(GraphNode(number, node) for number, node in enumerate(order))
+
+    @property
+    def tensors(self) -> Sequence[Tensor]:
+        """The tensors that the graph was made for."""
+        self._require_alive()
+        return tuple(self._tensors)
+
+    @cached_property
+    def _numbers(self) -> dict[Node, int]:
+        return {node.node: node.number for node in self.nodes}
+
+    def node(self, which: int | str | Tensor) -> GraphNode:
+        """A node by its number, its name (`%3`) or a tensor."""
+        number = self._numbers.get(which.node) if isinstance(which, Tensor) else int(str(which).removeprefix("%"))
+        if number is None or not 0 <= number < len(self.nodes):
+            raise UsageError(
+                f"no node {which} in this graph", where=caller_origin(), expected=f"0 to {len(self.nodes) - 1}"
+            )
+        return self.nodes[number]
+
+    def inputs(self, node: GraphNode | int | str) -> list[tuple[int, GraphNode]]:
+        """What a node takes: (slot, node) for each operand."""
+        found = node if isinstance(node, GraphNode) else self.node(node)
+        return [(slot, self.nodes[self._numbers[operand]]) for slot, operand in enumerate(found.node.operands)]
+
+    @property
+    def leaves(self) -> tuple[GraphNode, ...]:
+        """The nodes without inputs."""
+        return tuple(node for node in self.nodes if not node.node.operands)
+
+    def topological_sort(self, edges: Iterable[tuple[int, int]] = ()) -> list[GraphNode]:
+        """The nodes in an order of execution, which also obeys further edges (first, then); a cycle is an error.
+
+        >>> import livegrad as lg
+        >>> graph = (lg.ones(2).execute() + 1.0).graph
+        >>> [node.number for node in graph.topological_sort()] == list(range(len(graph)))
+        True
+        """
+        after: dict[int, list[int]] = {node.number: [] for node in self.nodes}
+        waiting = dict.fromkeys(after, 0)
+        own = [(source.number, node.number) for node in self.nodes for _, source in self.inputs(node)]
+        for source, target in (*own, *edges):
+            after[self.node(source).number].append(self.node(target).number)
+            waiting[target] += 1
+        ready = [number for number, count in waiting.items() if not count]
+        order: list[GraphNode] = []
+        for number in ready:
+            order.append(self.nodes[number])
+            for target in after[number]:
+                waiting[target] -= 1
+                if not waiting[target]:
+                    ready.append(target)
+        if len(order) < len(self.nodes):
+            stuck = ", ".join(f"%{number}" for number, count in waiting.items() if count)
+            raise GraphOrderError("the graph has a cycle", where=caller_origin(), found=f"a cycle among {stuck}")
+        return order
+
+    def merge(self, other: Graph) -> Graph:
+        """One graph with the nodes of both; what they share is in it once.
+
+        >>> import livegrad as lg
+        >>> x = lg.asarray([1.0])
+        >>> len((x + 1.0).graph.merge((x * 2.0).graph)) < len((x + 1.0).graph) + len((x * 2.0).graph)
+        True
+        """
+        for graph in (self, other):
+            if graph._freed:
+                raise GraphMergeError("a graph that was freed cannot be merged", where=caller_origin())
+        return Graph([*self._tensors, *other._tensors])
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    # --- running and letting go ---
+
+    def execute(self) -> Graph:
+        """Computes all tensors of the graph."""
+        execute([tensor.node for tensor in self.tensors])
+        return self
+
+    def free(self) -> None:
+        """Frees every tensor of the graph, leaves and intermediate ones included: their later use is an error."""
+        for node in self.nodes:
+            for holder in list(holders_of(node.node)):
+                holder.free()
+        self._freed = True
+        self._tensors = []
+        self.__dict__.pop("nodes", None)
+        self.__dict__.pop("_numbers", None)
+
+    def _require_alive(self) -> None:
+        if self._freed:
+            raise UsageError("this graph was freed", where=caller_origin(), help="make it anew from a tensor")
+
+    # --- seeing it ---
+
+    def __str__(self) -> str:
+        computed = sum(node.is_computed for node in self.nodes)
+        lines = [f"graph of {len(self.nodes):,} nodes, {computed:,} computed"]
+        shown = self.nodes if len(self.nodes) <= _MOST_PRINTED else self.nodes[-_MOST_PRINTED:]
+        if len(shown) < len(self.nodes):
+            lines.append(f"  ... {len(self.nodes) - len(shown):,} nodes before these")
+        for node in shown:
+            operands = ", ".join(source.name for _, source in self.inputs(node))
+            state = "computed" if node.is_computed else "-"
+            size = "?" if node.bytes is None else f"{node.bytes:,}"
+            lines.append(
+                f"  {node.name:>6} = {node.op}({operands})  {node.node.type}  {size} B  {state}  {node.origin or ''}"
+            )
+        return "\n".join(lines)
+
+    def print(self) -> None:
+        """Prints a summary with one line a node."""
+        print(self)
+
+    def to_dot(self, path: str | Path | None = None) -> str:
+        """The graph in Graphviz' language; written to a file if one is named. Edges carry their slot.
+
+        >>> import livegrad as lg
+        >>> print((lg.asarray([1.0]) + lg.asarray([2.0])).graph.to_dot())
+        digraph {
+          rankdir=BT; node [shape=box, fontname="sans-serif"];
+          n0 [label="%0 data\\nf32 [1]\\n4 B", style=filled, fillcolor="#cfe8cf"];
+          n1 [label="%1 data\\nf32 [1]\\n4 B", style=filled, fillcolor="#cfe8cf"];
+          n2 [label="%2 add\\nf32 [1]\\n4 B"];
+          n0 -> n2 [label="0"];
+          n1 -> n2 [label="1"];
+        }
+        """
+        lines = ["digraph {", '  rankdir=BT; node [shape=box, fontname="sans-serif"];']
+        for node in self.nodes:
+            kind = f"{node.dtype} {list(node.shape)}" if node.dtype is not None else str(node.node.type)
+            size = "?" if node.bytes is None else f"{node.bytes:,}"
+            style = ', style=filled, fillcolor="#cfe8cf"' if node.is_computed else ""
+            lines.append(f'  n{node.number} [label="{node.name} {node.op}\\n{kind}\\n{size} B"{style}];')
+        for node in self.nodes:
+            lines += [f'  n{s.number} -> n{node.number} [label="{slot}"];' for slot, s in self.inputs(node)]
+        text = "\n".join([*lines, "}"])
+        if path is not None:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        return text
+
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """The graph as a picture, drawn by Graphviz, which must be installed."""
+        program = shutil.which("dot")
+        if program is None:
+            raise UsageError("Graphviz is not installed", where=caller_origin(), help="install it, or use to_dot()")
+        drawn = subprocess.run(
+            [program, "-Tsvg"], input=self.to_dot(), capture_output=True, text=True, check=True
+        ).stdout
+        if path is not None:
+            Path(path).write_text(drawn, encoding="utf-8")
+        return drawn
+
+    def _repr_svg_(self) -> str | None:
+        return self.to_svg() if shutil.which("dot") is not None and len(self.nodes) <= _MOST_PRINTED else None
+
+
+def graph_of(*tensors: Tensor) -> Graph:
+    """The graph behind several tensors."""
+    return Graph(tensors)
+
+
+def tensor_at(node: GraphNode) -> Tensor:
+    """A tensor on a node of a graph, to read or to go on from."""
+    if not hasattr(node.node.type, "shape"):
+        raise UsageError("this node stands for several values", where=caller_origin(), found=str(node.node.type))
+    return wrap(node.node)

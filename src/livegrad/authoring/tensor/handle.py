@@ -1,0 +1,522 @@
+"""The lazy tensor: a handle on a node of the value IR. Operations make nodes; a value is computed when it is asked for.
+
+Every function of the tensor namespace takes handles, works on their nodes, and gives new handles through `wrap`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, ClassVar, NoReturn
+from weakref import WeakSet
+
+import numpy as np
+
+from livegrad.authoring.tensor.constants import Number, number_node
+from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
+from livegrad.authoring.tensor.errors import ShapeError
+from livegrad.authoring.tensor.interop import Interop
+from livegrad.authoring.tensor.lifecycle import Lifecycle
+from livegrad.authoring.tensor.methods import Methods
+from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
+from livegrad.engine.execution import execute
+from livegrad.engine.values import Array, hold, known_value, leaf_node, leaf_of, read_leaf
+from livegrad.ir.leaves import constant_op, input_op, parameter_op
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, Size, f64
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.walk import toposort
+from livegrad.ops.conversion import cast
+from livegrad.ops.linalg import broadcast_shapes
+from livegrad.ops.movement import broadcast, broadcast_to
+
+
+class Tensor(Interop, Lifecycle, Methods):
+    """A multi-dimensional array whose value is computed when it is needed, once.
+
+    >>> import livegrad as lg
+    >>> x = lg.asarray([1.0, 2.0, 3.0])
+    >>> y = x * x + 1.0          # adds nodes to a graph; nothing runs yet
+    >>> y
+    Tensor([ 2.,  5., 10.], dtype=float32)
+    """
+
+    __slots__ = ("__weakref__", "_extra", "_node")
+    __array_priority__: ClassVar[float] = 1000.0  # NumPy leaves `array + tensor` to the tensor
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+    _node: Node | None  # None: freed
+    _extra: dict[str, Any] | None  # what few tensors have: a gradient, a wish for one
+
+    def __init__(self) -> None:
+        raise UsageError(
+            "a Tensor is made by a function", where=caller_origin(), help="use lg.asarray(data) or lg.zeros(shape)"
+        )
+
+    # --- what it is ---
+
+    @property
+    def node(self) -> Node:
+        """The node of the value IR that computes this tensor."""
+        node = self._node
+        if node is None:
+            _refuse_freed()
+        return node
+
+    @property
+    def type(self) -> TensorType:
+        return self.node.type  # type: ignore[return-value]
+
+    @property
+    def dtype(self) -> Scalar:
+        """The element type.
+
+        >>> import livegrad as lg
+        >>> lg.ones(3).dtype == lg.float32
+        True
+        """
+        return self.type.element
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The size of each dimension; sizes are symbolic inside a function that is traced for any size."""
+        return self.type.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.type.rank
+
+    @property
+    def size(self) -> Any:
+        total: Size = 1
+        for size in self.shape:
+            total = total * size
+        return total
+
+    # --- its value ---
+
+    def execute(self) -> Tensor:
+        """Computes the value now, unless it is known already; gives the tensor itself.
+
+        >>> import livegrad as lg
+        >>> total = lg.sum(lg.ones((3, 4)))
+        >>> float(total.execute())
+        12.0
+        """
+        execute([self.node])
+        return self
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the value is known, so that reading it runs nothing."""
+        return leaf_of(self.node) is not None or known_value(self.node) is not None
+
+    def _value(self) -> Array:
+        """The value as a read-only array, computed if need be."""
+        node = self.node
+        leaf = leaf_of(node)
+        if leaf is not None:
+            return read_leaf(leaf)
+        value = known_value(node)
+        return execute([node])[0] if value is None else value
+
+    def numpy(self) -> Array:
+        """The value as a NumPy array that cannot be written to; nothing is copied.
+
+        >>> import livegrad as lg
+        >>> lg.arange(3).numpy()
+        array([0, 1, 2])
+        """
+        value = self._value().view()
+        value.flags.writeable = False
+        return value
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        if self.size != 1:
+            raise UsageError("only one element can be an item", where=caller_origin(), found=f"shape {self.shape}")
+        return self._value().item()
+
+    def tolist(self) -> Any:
+        """The value as nested lists of Python numbers."""
+        return self._value().tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("truth value"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("integer"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex number"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in ("signed", "unsigned"):
+            raise UsageError("an index is an integer", where=caller_origin(), found=str(self.dtype))
+        return int(self._scalar("index"))
+
+    def _scalar(self, role: str) -> Any:
+        if self.shape != ():
+            help = "reduce it first, with lg.all or lg.any" if role == "truth value" else "index or reduce it first"
+            raise UsageError(
+                f"a tensor of shape {self.shape} has no {role}", where=caller_origin(), expected="shape ()", help=help
+            )
+        return self._value()[()]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise TypeError("iteration over a tensor without dimensions")
+        return (self[index] for index in range(self.shape[0]))
+
+    def __repr__(self) -> str:
+        if self._node is None:
+            return "Tensor(freed)"
+        if not all(isinstance(size, int) for size in self.shape) or is_traced(self.node):
+            return f"Tensor(traced, shape={self.shape}, dtype={self.dtype.dtype.name})"
+        text = np.array2string(self._value(), separator=", ", prefix="Tensor(")
+        return f"Tensor({text}, dtype={self.dtype.dtype.name})"
+
+    # --- the namespace ---
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The module whose functions take this tensor."""
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
+            raise ValueError(f"no version {api_version} of the Array API here: expected 2025.12 or before")
+        return importlib.import_module("livegrad")
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return _namespace().get_item(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Puts values in: this handle then stands for the updated tensor, and other handles for what they stood for."""
+        self._become(_namespace().set_item(self, key, value))
+
+    def _settle(self, node: Node) -> None:
+        """The engine says: this leaf has the same value, without the history."""
+        self._node = node
+        hold(node, self)
+
+    # --- operators ---
+
+    def __add__(self, other: Any) -> Tensor:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return _binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return _binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return _binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return _binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return _named("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return _named("divide", other, self)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return _named("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return _named("floor_divide", other, self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return _binary("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return _binary("mod", other, self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return _named("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return _named("pow", other, self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return _named("matmul", self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return _named("matmul", other, self)
+
+    def __and__(self, other: Any) -> Tensor:
+        return _binary("bit_and", self, other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return _binary("bit_and", other, self)
+
+    def __or__(self, other: Any) -> Tensor:
+        return _binary("bit_or", self, other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return _binary("bit_or", other, self)
+
+    def __xor__(self, other: Any) -> Tensor:
+        return _binary("bit_xor", self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return _binary("bit_xor", other, self)
+
+    def __lshift__(self, other: Any) -> Tensor:
+        return _named("bitwise_left_shift", self, other)
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return _named("bitwise_left_shift", other, self)
+
+    def __rshift__(self, other: Any) -> Tensor:
+        return _named("bitwise_right_shift", self, other)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return _named("bitwise_right_shift", other, self)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return _binary("less", self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return _binary("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return _binary("greater", self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return _binary("greater_equal", self, other)
+
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return _binary("equal", self, other)
+
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return _binary("not_equal", self, other)
+
+    def __neg__(self) -> Tensor:
+        return _named("negative", self)
+
+    def __pos__(self) -> Tensor:
+        return _named("positive", self)
+
+    def __abs__(self) -> Tensor:
+        return _named("abs", self)
+
+    def __invert__(self) -> Tensor:
+        return _named("bitwise_invert", self)
+
+
+def _in_place(method: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
+    def apply(self: Tensor, other: Any) -> Tensor:
+        """`self` then stands for the result; its shape and type stay."""
+        result = method(self, other)
+        if result is NotImplemented:
+            return result
+        if result.type is not self.type:
+            raise TypeRuleError(
+                "an update in place keeps shape and type",
+                where=caller_origin(),
+                expected=str(self.type),
+                found=str(result.type),
+            )
+        self._become(result)
+        return self
+
+    return apply
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+    setattr(Tensor, f"__i{_name}__", _in_place(getattr(Tensor, f"__{_name}__")))
+for _name in ("and", "or", "xor", "lshift", "rshift"):
+    setattr(Tensor, f"__i{_name}__", _in_place(getattr(Tensor, f"__{_name}__")))
+
+
+# --- from nodes to tensors and back ----------------------------------------------------------------------------------
+
+
+def wrap(node: Node) -> Tensor:
+    """A handle on a node; a scalar becomes a tensor without dimensions."""
+    if not isinstance(node.type, TensorType):
+        node = broadcast(node, shape=(), axes=())
+    made = object.__new__(Tensor)
+    made._node, made._extra = node, None
+    hold(node, made)
+    if _weak_in_use and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
+        _note_weakness(node)
+    return made
+
+
+def wrap_array(array: Array, type: TensorType | None = None, *, external: bool = False) -> Tensor:
+    """A tensor of data that is used as it is: dense, of native byte order, and not written to by anyone."""
+    return wrap(leaf_node(array, type, external=external))
+
+
+def node_of(value: Any, user: str) -> Node:
+    """The node of a tensor, number or array-like; arrays become data of the graph."""
+    if isinstance(value, Tensor):
+        return value.node
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
+        return number_node(value, default_type(value))
+    if isinstance(value, np.ndarray | np.generic):
+        return _namespace().asarray(value).node
+    raise UsageError(
+        f"`{user}` takes tensors and numbers", where=caller_origin(), found=type(value).__name__, help="use lg.asarray"
+    )
+
+
+def is_operand(value: Any) -> bool:
+    """Whether arithmetic takes the value: a tensor, a number, or an array of NumPy."""
+    return isinstance(value, _OPERANDS)
+
+
+_NUMBERS = (bool, int, float, complex)
+_OPERANDS = (Tensor, bool, int, float, complex, np.ndarray, np.generic)
+
+
+def combine(op: Op, first: Any, second: Any) -> Node:
+    """A binary op over operands that are brought to one type and one shape."""
+    a, b = matched(op.name, first, second)
+    return op(a, b)
+
+
+def matched(user: str, first: Any, second: Any) -> tuple[Node, Node]:
+    """Two operands in one element type and one shape. Python numbers take the type of the tensor beside them."""
+    a, b = _typed(user, first, second)
+    if a.type is b.type:
+        return a, b
+    a_type, b_type = a.type, b.type
+    assert isinstance(a_type, TensorType)
+    assert isinstance(b_type, TensorType)
+    element = promoted(a_type.element, b_type.element, user)
+    shape = a_type.shape if a_type.shape == b_type.shape else shapes_joined(user, a, b)
+    return converted(a, element, shape), converted(b, element, shape)
+
+
+def shapes_joined(user: str, *nodes: Node) -> tuple[Size, ...]:
+    """The shape that tensors broadcast to, with an error that names both shapes where they do not."""
+    joined: tuple[Size, ...] = ()
+    for node in nodes:
+        assert isinstance(node.type, TensorType)
+        joined = join_shapes(user, joined, node.type.shape)
+    return joined
+
+
+def join_shapes(user: str, first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple[Size, ...]:
+    """The shape that two shapes broadcast to."""
+    try:
+        return broadcast_shapes(first, second)
+    except TypeRuleError as error:
+        raise ShapeError(
+            f"`{user}` cannot combine shapes {first} and {second}", where=caller_origin(), help=error.help
+        ) from None
+
+
+def converted(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
+    """A node in another element type, broadcast to a shape."""
+    own = node.type
+    assert isinstance(own, TensorType)
+    if own.element is not element:
+        node = cast(node, type=element)
+    return node if own.shape == shape else broadcast_to(node, shape)
+
+
+def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
+    """Both as nodes; the weaker operand in the type that it takes beside the other."""
+    first_weakness, second_weakness = _weakness(first), _weakness(second)
+    if first_weakness == second_weakness:
+        return node_of(first, user), node_of(second, user)
+    if second_weakness > first_weakness:
+        a = node_of(first, user)
+        return a, _weakened(second, a)
+    b = node_of(second, user)
+    return _weakened(first, b), b
+
+
+def _weakness(value: Any) -> int:
+    """How readily an operand takes the other's type: tensors never, numbers of a traced call, then Python numbers."""
+    if isinstance(value, Tensor):
+        return 1 if _weak_in_use and value._node in _weak_nodes else 0
+    return 2 if isinstance(value, _NUMBERS) and not isinstance(value, np.generic) else 0
+
+
+def _weakened(value: Any, beside: Node) -> Node:
+    own = beside.type
+    assert isinstance(own, TensorType)
+    if isinstance(value, Tensor):
+        example: Number = {"float": 1.0, "complex": 1j}.get(value.dtype.kind, 1)
+        element = weak_type(example, own.element)
+        return value.node if value.dtype is element else cast(value.node, type=element)
+    element = weak_type(value, own.element)
+    if element is DEFAULT_FLOAT and own.element.kind != "float" and _weak_in_use and beside in _weak_nodes:
+        element = f64  # nothing here has a precision yet: the tensor that they meet will say
+    return number_node(value, element, own.shape if element is own.element else ())
+
+
+# Python numbers that a traced function was called with, and what was computed from them and from constants alone: they
+# take the type of the tensor beside them, as the numbers themselves would have done.
+_weak_nodes: WeakSet[Node] = WeakSet()
+_weak_in_use = False  # asked at every operation: most programs have no such numbers
+
+
+def weak_tensor(node: Node) -> Tensor:
+    """A handle on a number without a type of its own."""
+    global _weak_in_use
+    _weak_in_use = True
+    _weak_nodes.add(node)
+    return wrap(node)
+
+
+def _note_weakness(node: Node) -> None:
+    """A node computed from weak numbers and constants alone is weak as well."""
+    below = toposort([node], stop=_weak_nodes.__contains__)
+    if all(n.operands or n in _weak_nodes or n.op is constant_op for n in below):
+        _weak_nodes.add(node)
+
+
+def _binary(name: str, first: Any, second: Any) -> Tensor:
+    if first.__class__ is Tensor and second.__class__ is Tensor:
+        a, b = first.node, second.node
+        if a.type is b.type:
+            return wrap(Op.table[name](a, b))
+    elif second.__class__ is float and first.__class__ is Tensor and not _weak_in_use:
+        a = first.node
+        own = a.type
+        if own.element.kind == "float":  # type: ignore[attr-defined]
+            return wrap(Op.table[name](a, number_node(second, own.element, own.shape)))  # type: ignore[attr-defined]
+    elif not (is_operand(first) and is_operand(second)):
+        return NotImplemented
+    return wrap(combine(Op.table[name], first, second))
+
+
+def _named(name: str, *operands: Any) -> Tensor:
+    if not all(map(is_operand, operands)):
+        return NotImplemented
+    return getattr(_namespace(), name)(*operands)
+
+
+@cache
+def _namespace() -> Any:
+    # The namespace is made of functions on tensors, so this module cannot import it while it is loaded itself.
+    return importlib.import_module("livegrad.authoring.tensor.namespace")
+
+
+def is_traced(node: Node) -> bool:
+    """Whether the value depends on an argument of a function that is being traced."""
+    leaves = (below for below in toposort([node]) if below.op in (input_op, parameter_op))
+    return any(leaf_of(leaf) is None for leaf in leaves)
+
+
+def _refuse_freed() -> NoReturn:
+    raise UsageError("this tensor was freed", where=caller_origin(), help="keep it, or compute it anew")

@@ -1,0 +1,195 @@
+"""Functions on tensors compiled once for each signature, and then called without building a graph."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any
+
+import numpy as np
+
+from livegrad.authoring.tensor.handle import Tensor, is_traced, node_of, weak_tensor, wrap, wrap_array
+from livegrad.authoring.tensor.tracing import close, name_of, placeholders
+from livegrad.authoring.tensor.trees import Structure, flatten, unflatten
+from livegrad.backends.arguments import is_dense
+from livegrad.backends.cpu import compile_function
+from livegrad.backends.cpu.execute import CompiledPlan
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.engine.values import leaf_of, read_leaf
+from livegrad.ir.node import Function
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import Type, c128, f64, i64, scalar_of_dtype
+
+_MOST_SIGNATURES = 256
+# Python numbers are arguments like tensors, but weak: inside, they take the type of the tensor beside them.
+_NUMBERS: dict[type, Type] = {
+    float: TensorType(f64, ()),
+    int: TensorType(i64, ()),
+    complex: TensorType(c128, ()),
+}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What one signature was compiled to; `captures` are the tensors that the function took from around it."""
+
+    function: Function
+    captures: tuple[Tensor, ...]
+    structure: Structure
+    plan: CompiledPlan
+
+
+class Jitted:
+    """A function that is traced once for each signature: nesting, element types and shapes of its arguments.
+
+    Made by `jit`.
+    """
+
+    def __init__(self, function: Callable[..., Any], static_argnums: Iterable[int], static_argnames: Iterable[str]):
+        self.function = function
+        self._static_places, self._static_names = frozenset(static_argnums), frozenset(static_argnames)
+        self._entries: OrderedDict[Any, _Entry] = OrderedDict()
+        self._lock = threading.RLock()
+        self.traces = 0  # how often the function itself was called
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
+        parts: list[Any] = []
+        arrays: list[Any] = []
+        for leaf in leaves:
+            kind = leaf.__class__
+            if kind is Tensor:
+                node = leaf.node
+                leaf_data = leaf_of(node)
+                if leaf_data is None and is_traced(node):
+                    return self._inline(args, kwargs)
+                parts.append(node.type)
+                arrays.append(leaf._value() if leaf_data is None else read_leaf(leaf_data))
+            elif kind in _NUMBERS:
+                parts.append(kind)
+                arrays.append(leaf)
+            elif kind is np.ndarray:
+                parts.append((leaf.dtype, leaf.shape))
+                arrays.append(leaf if is_dense(leaf) else np.ascontiguousarray(leaf))
+            else:
+                parts.append(_Static(leaf))
+        key = (structure, tuple(parts))
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._compile(key, args, kwargs)
+        results = entry.plan.run([*arrays, *[tensor._value() for tensor in entry.captures]])
+        return unflatten(entry.structure, map(_result, results, entry.function.result_types))
+
+    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
+        given = tuple(_Static(arg) if place in self._static_places else arg for place, arg in enumerate(args))
+        named = {name: _Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
+        return flatten((given, named))
+
+    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry:
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None:
+                return found
+            function, captures, structure = self._trace(args, kwargs)
+            tensors = tuple(map(wrap, captures))
+            entry = _Entry(function, tensors, structure, compile_function(function).plan())
+            self._entries[key] = entry
+            while len(self._entries) > _MOST_SIGNATURES:
+                self._entries.popitem(last=False)
+            return entry
+
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Function, Any, Structure]:
+        self.traces += 1
+        leaves, structure = self._take_apart(args, kwargs)
+        dynamic = [leaf for leaf in leaves if not _is_static(leaf)]
+        inputs = placeholders([_type_of(leaf) for leaf in dynamic])
+        tensors = iter(
+            [weak_tensor(n) if leaf.__class__ in _NUMBERS else wrap(n) for n, leaf in zip(inputs, dynamic, strict=True)]
+        )
+        given = [
+            leaf.value if isinstance(leaf, _Static) else leaf if _is_static(leaf) else next(tensors) for leaf in leaves
+        ]
+        positional, named = unflatten(structure, given)
+        traced = close(name_of(self.function), inputs, self.function(*positional, **named))
+        for result in traced.function.result_types:
+            if not isinstance(result, TensorType):
+                raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))
+        return traced.function, traced.captures, traced.structure
+
+    def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Inside another trace the function's graph becomes part of that one."""
+        return self.function(*args, **kwargs)
+
+    def forget(self) -> None:
+        """Drops all compiled signatures."""
+        with self._lock:
+            self._entries.clear()
+
+
+class _Static:
+    """An argument that is part of the signature by its value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value.value if isinstance(value, _Static) else value
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Static) and self.value.__class__ is other.value.__class__ and self.value == other.value
+        )
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self.value)
+        except TypeError:
+            raise UsageError(
+                "an argument that is neither a tensor nor hashable",
+                where=caller_origin(),
+                found=type(self.value).__name__,
+                help="pass tensors, numbers, or nests of them",
+            ) from None
+
+
+def _is_static(leaf: Any) -> bool:
+    return not (leaf.__class__ is Tensor or leaf.__class__ in _NUMBERS or leaf.__class__ is np.ndarray)
+
+
+def _type_of(leaf: Any) -> Type:
+    if isinstance(leaf, np.ndarray):
+        return TensorType(scalar_of_dtype(leaf.dtype), leaf.shape)
+    return _NUMBERS.get(leaf.__class__) or node_of(leaf, "jit").type
+
+
+def _result(array: Any, type: Type) -> Tensor:
+    array.flags.writeable = False
+    return wrap_array(array, type)  # type: ignore[arg-type]
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    static_argnums: Iterable[int] = (),
+    static_argnames: Iterable[str] = (),
+) -> Any:
+    """The function, compiled: traced once for each signature, then run as native code without building a graph.
+
+    Python numbers may change from call to call without tracing again; truth values, strings and other hashable objects
+    are part of the signature. Tensors from around the function are read anew at each call.
+
+    >>> import livegrad as lg
+    >>> @lg.jit
+    ... def step(x, rate):
+    ...     return x - rate * x
+    >>> step(lg.asarray([1.0, 2.0]), 0.5)
+    Tensor([0.5, 1. ], dtype=float32)
+    >>> step(lg.asarray([1.0, 2.0]), 0.25), step.traces
+    (Tensor([0.75, 1.5 ], dtype=float32), 1)
+    """
+    if function is None:
+        return lambda given: Jitted(given, static_argnums, static_argnames)
+    return Jitted(function, static_argnums, static_argnames)

@@ -1,0 +1,206 @@
+"""What a tensor's handle can do besides arithmetic: be filled, moved, freed, shown, and gather a gradient.
+
+A mixin of `Tensor`. Functions on tensors are looked up when they are called: they are made of tensors themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
+from livegrad.engine.devices import RUNNERS, assign_devices
+from livegrad.engine.values import Leaf, hold, holders_of, leaf_of, replace_data
+from livegrad.ir.node import Node
+from livegrad.ir.op import exact_value
+from livegrad.ir.walk import toposort
+from livegrad.ops.placement import transfer
+
+if TYPE_CHECKING:
+    from livegrad.authoring.tensor.graph import Graph
+    from livegrad.authoring.tensor.handle import Tensor
+
+
+@cache
+def _module(name: str) -> Any:
+    return importlib.import_module(f"livegrad.authoring.tensor.{name}")
+
+
+class Lifecycle:
+    """Data, place, graph and gradient of a tensor."""
+
+    __slots__ = ()
+
+    # --- data ---
+
+    def fill(self: Any, value: bool | int | float | complex) -> None:
+        """Gives a leaf this number everywhere; what was computed from it is computed anew when it is next asked for.
+
+        >>> import livegrad as lg
+        >>> x = lg.empty(2)
+        >>> y = x + 1.0
+        >>> x.fill(2.0); y
+        Tensor([3., 3.], dtype=float32)
+        >>> x.fill(5.0); y
+        Tensor([6., 6.], dtype=float32)
+        """
+        leaf = self._leaf("fill")
+        number = exact_value(value, self.dtype, "fill")
+        replace_data(leaf, np.full(self.shape, number, self.dtype.dtype))
+
+    def fill_random(self: Any, seed: int = 0) -> None:
+        """Gives a leaf uniform random numbers from 0 to 1; the same seed gives the same numbers.
+
+        >>> import livegrad as lg
+        >>> x = lg.empty(3)
+        >>> x.fill_random(seed=1)
+        >>> bool(lg.all((x >= 0.0) & (x < 1.0)))
+        True
+        """
+        leaf = self._leaf("fill_random")
+        if self.dtype.kind != "float":
+            raise UsageError("random numbers are floats", where=caller_origin(), found=str(self.dtype))
+        random = _module("random")
+        drawn = random.uniform(random.key(seed), self.shape, dtype=self.dtype)
+        replace_data(leaf, drawn.numpy())
+
+    def _leaf(self: Any, user: str) -> Leaf:
+        leaf = leaf_of(self.node)
+        if leaf is None or leaf.external:
+            raise UsageError(
+                f"`{user}` gives other data to a leaf, and this tensor is "
+                + ("computed" if leaf is None else "somebody else's memory"),
+                where=caller_origin(),
+                help="make it with lg.empty or lg.asarray; or update it with x[...] = value",
+            )
+        return leaf
+
+    # --- place ---
+
+    @property
+    def device(self: Any) -> str:
+        """Where the tensor is computed."""
+        return assign_devices(toposort([self.node]))[self.node]
+
+    def to(self: Any, device: str) -> Tensor:
+        """The tensor on a device: `cpu`, or `reference` for NumPy. Graphs over several devices copy where they must.
+
+        >>> import livegrad as lg
+        >>> x = lg.asarray([1.0, 2.0]).to("reference")
+        >>> (x + 1.0).device
+        'reference'
+        """
+        if device not in RUNNERS:
+            raise UsageError(f"no device {device!r}", where=caller_origin(), expected=" or ".join(RUNNERS))
+        wrap = _module("handle").wrap
+        return wrap(self.node) if self.device == device else wrap(transfer(self.node, device=device))
+
+    def to_device(self: Any, device: Any, /, *, stream: Any = None) -> Tensor:
+        """`to`, under the name of the Array API."""
+        if stream is not None:
+            raise UsageError("these devices have no streams", where=caller_origin())
+        return self.to(device)
+
+    # --- graph ---
+
+    @property
+    def graph(self: Any) -> Graph:
+        """The graph that computes this tensor: nodes, inputs, summaries and pictures."""
+        return _module("graph").Graph([self])
+
+    def free(self: Any) -> None:
+        """Lets go of the tensor now: using it later is an error. Tensors made from it keep what they need.
+
+        >>> import livegrad as lg
+        >>> x = lg.ones(3)
+        >>> x.free()
+        >>> x
+        Tensor(freed)
+        """
+        self._node = None
+        self._extra = None
+
+    # --- gradient ---
+
+    def requires_grad_(self: Any, wanted: bool = True) -> Tensor:
+        """Makes the tensor a variable: `backward` leaves its gradient in `.grad`."""
+        if wanted and self.dtype.kind not in ("float", "complex"):
+            raise DifferentiationError(
+                "only floats have a gradient", where=caller_origin(), found=str(self.dtype), help="cast it first"
+            )
+        self._extra = {"grad": self.grad} if wanted else None
+        return self
+
+    @property
+    def requires_grad(self: Any) -> bool:
+        return self._extra is not None
+
+    @property
+    def grad(self: Any) -> Tensor | None:
+        """What `backward` found so far; set it to None to start anew."""
+        return None if self._extra is None else self._extra["grad"]
+
+    @grad.setter
+    def grad(self: Any, value: Tensor | None) -> None:
+        if self._extra is None:
+            raise UsageError("not a variable", where=caller_origin(), help="call requires_grad_() first")
+        self._extra["grad"] = value
+
+    def backward(self: Any) -> None:
+        """Adds the gradient of this number to `.grad` of every variable that it was computed from.
+
+        >>> import livegrad as lg
+        >>> w = lg.asarray([1.0, 2.0]).requires_grad_()
+        >>> lg.sum(w * w).backward()
+        >>> w.grad
+        Tensor([2., 4.], dtype=float32)
+        """
+        if self.shape != () or self.dtype.kind != "float":
+            raise DifferentiationError(
+                "`backward` starts from one real number",
+                where=caller_origin(),
+                found=f"{self.dtype} of shape {self.shape}",
+                help="call it on lg.sum(...) or lg.mean(...)",
+            )
+        order = toposort([self.node], stop=lambda node: bool(_variables(node)))
+        nodes = [node for node in order if _variables(node)]
+        if not nodes:
+            raise DifferentiationError(
+                "nothing here wants a gradient", where=caller_origin(), help="call requires_grad_() on a tensor first"
+            )
+        handle = _module("handle")
+        for node, gradient in zip(nodes, _module("transforms").gradient_by_nodes(self, nodes), strict=True):
+            for variable in _variables(node):
+                found = handle.wrap(gradient)
+                variable.grad = found if variable.grad is None else variable.grad + found
+
+    def detach(self: Any) -> Tensor:
+        """The same value, through which no gradient flows."""
+        return _module("transforms").stop_gradient(self)
+
+    # --- storage ---
+
+    def __reduce__(self: Any) -> tuple[Any, ...]:
+        return _from_pickle, (np.array(self.numpy()),)
+
+    def __copy__(self: Any) -> Tensor:
+        return _module("handle").wrap(self.node)
+
+    def __deepcopy__(self: Any, memo: object) -> Tensor:
+        return _module("handle").wrap(self.node)
+
+    def _become(self: Any, other: Tensor) -> None:
+        """The handle stands for another tensor from here on."""
+        self._node = other.node
+        hold(other.node, self)
+
+
+def _variables(node: Node) -> list[Any]:
+    return [holder for holder in holders_of(node) if holder._extra is not None]
+
+
+def _from_pickle(array: Any) -> Tensor:
+    return _module("handle").wrap_array(array)

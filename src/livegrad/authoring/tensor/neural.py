@@ -1,0 +1,243 @@
+"""Functions of neural networks: activations, softmax, normalisation, convolution, pooling, attention.
+
+`lg.nn` is this module; the most common ones are in `lg` itself too. They are written in elementary ops, so a softmax or
+a layer norm is one kernel, forward and backward.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from livegrad.authoring.tensor.arguments import Axes, one_axis, with_kept_axes
+from livegrad.authoring.tensor.attention import attention
+from livegrad.authoring.tensor.convolution import average_pool, conv, max_pool
+from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT
+from livegrad.authoring.tensor.errors import ShapeError
+from livegrad.authoring.tensor.handle import Tensor, matched, node_of, wrap
+from livegrad.authoring.tensor.linear_algebra import shape_of_node
+from livegrad.authoring.tensor.operands import as_type, element_of, floats, require_kinds, sorted_axes
+from livegrad.authoring.tensor.reductions import mean_along
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, f16, f32, i64
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import detach, equal, is_finite, maximum, select
+from livegrad.ops.floating import logaddexp
+from livegrad.ops.movement import broadcast, index_along
+from livegrad.ops.reduction import reduce, spread_back
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.transcendental import erf as erf_op
+from livegrad.ops.transcendental import exp, log, rsqrt, tanh
+
+__all__ = [
+    "attention",
+    "average_pool",
+    "conv",
+    "erf",
+    "gelu",
+    "layer_norm",
+    "log_softmax",
+    "logsumexp",
+    "max_pool",
+    "one_hot",
+    "relu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+]
+
+# --- activations -----------------------------------------------------------------------------------------------------
+
+
+def erf(x: Any, /) -> Tensor:
+    """The error function of each element.
+
+    >>> import livegrad as lg
+    >>> lg.erf(lg.asarray([0.0, 10.0]))
+    Tensor([0., 1.], dtype=float32)
+    """
+    return wrap(erf_op(floats(x, "erf")))
+
+
+def relu(x: Any, /) -> Tensor:
+    """Each element, or zero if it is below; the derivative at zero is zero.
+
+    >>> import livegrad as lg
+    >>> lg.relu(lg.asarray([-1.0, 2.0]))
+    Tensor([0., 2.], dtype=float32)
+    """
+    node = require_kinds(node_of(x, "relu"), "relu", "signed", "unsigned", "float")
+    # Asked so that NaN stays NaN.
+    return wrap(select(node <= zero(node.type), zero(node.type), node))
+
+
+def sigmoid(x: Any, /) -> Tensor:
+    """1 / (1 + exp(-x)), without overflow on the way.
+
+    >>> import livegrad as lg
+    >>> lg.nn.sigmoid(lg.asarray([0.0, 1000.0]))
+    Tensor([0.5, 1. ], dtype=float32)
+    """
+    return wrap(_sigmoid(floats(x, "sigmoid")))
+
+
+# Below these arguments the exponential of the negative would overflow, and the sigmoid is nothing but zero.
+_LEAST = {"f16": -11.0, "f64": -708.0}
+
+
+def _sigmoid(x: Node) -> Node:
+    return 1.0 / (1.0 + exp(-maximum(x, filled(_LEAST.get(element_of(x).name, -87.0), x.type))))
+
+
+def silu(x: Any, /) -> Tensor:
+    """x * sigmoid(x), also called swish.
+
+    >>> import livegrad as lg
+    >>> lg.nn.silu(lg.asarray([0.0, 100.0]))
+    Tensor([  0., 100.], dtype=float32)
+    """
+    node = floats(x, "silu")
+    return wrap(node * _sigmoid(node))
+
+
+def softplus(x: Any, /) -> Tensor:
+    """log(1 + exp(x)), without overflow on the way.
+
+    >>> import livegrad as lg
+    >>> lg.nn.softplus(lg.asarray([-1000.0, 1000.0]))
+    Tensor([   0., 1000.], dtype=float32)
+    """
+    node = floats(x, "softplus")
+    return wrap(logaddexp(node, zero(node.type)))
+
+
+def gelu(x: Any, /, *, approximate: bool = False) -> Tensor:
+    """x times the probability that a normal number is below x; approximately, the tanh formula of the first papers.
+
+    >>> import livegrad as lg
+    >>> lg.gelu(lg.asarray([-10.0, 0.0, 10.0]))
+    Tensor([-0.,  0., 10.], dtype=float32)
+    """
+    node = floats(x, "gelu")
+    if approximate:
+        inner = math.sqrt(2.0 / math.pi) * (node + 0.044715 * (node * node * node))
+        return wrap(0.5 * node * (1.0 + tanh(inner)))
+    return wrap(0.5 * node * (1.0 + erf_op(node * math.sqrt(0.5))))
+
+
+# --- along an axis ---------------------------------------------------------------------------------------------------
+
+
+def softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
+    """exp(x) scaled to a sum of one along an axis (or several), without overflow on the way.
+
+    >>> import livegrad as lg
+    >>> lg.softmax(lg.asarray([0.0, 0.0, -1000.0]))
+    Tensor([0.5, 0.5, 0. ], dtype=float32)
+    """
+    node = floats(x, "softmax")
+    axes = sorted_axes(axis, len(shape_of_node(node)), "softmax")
+    return wrap(softmax_along(node, axes))
+
+
+def softmax_along(x: Node, axes: tuple[int, ...]) -> Node:
+    """The softmax of a node of floats."""
+    if _is_nothing(x, axes):
+        return x
+    grown = exp(x - _largest(x, axes))
+    return grown / spread_back(reduce(grown, kind="sum", axes=axes), shape_of_node(x), axes)
+
+
+def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
+    """The logarithm of the softmax along an axis (or several), with all digits for unlikely elements.
+
+    >>> import livegrad as lg
+    >>> lg.nn.log_softmax(lg.asarray([0.0, -1000.0]))
+    Tensor([    0., -1000.], dtype=float32)
+    """
+    node = floats(x, "log_softmax")
+    axes = sorted_axes(axis, len(shape_of_node(node)), "log_softmax")
+    if _is_nothing(node, axes):
+        return wrap(node)
+    shifted = node - _largest(node, axes)
+    total = log(reduce(exp(shifted), kind="sum", axes=axes))
+    return wrap(shifted - spread_back(total, shape_of_node(node), axes))
+
+
+def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The logarithm of the sum of exponentials along axes, without overflow on the way; of nothing, minus infinity.
+
+    >>> import livegrad as lg
+    >>> lg.logsumexp(lg.asarray([1000.0, 0.0]))
+    Tensor(1000., dtype=float32)
+    """
+    node = floats(x, "logsumexp")
+    shape = shape_of_node(node)
+    axes = sorted_axes(axis, len(shape), "logsumexp")
+    if _is_nothing(node, axes):
+        kept = tuple(size for i, size in enumerate(shape) if i not in axes)
+        result = filled(-math.inf, TensorType(element_of(node), kept))
+    else:
+        largest = detach(reduce(node, kind="max", axes=axes))
+        # An infinite maximum would give infinity minus infinity.
+        safe = select(is_finite(largest), largest, zero(largest.type))
+        result = log(reduce(exp(node - spread_back(safe, shape, axes)), kind="sum", axes=axes)) + safe
+    return wrap(with_kept_axes(result, shape, axes) if keepdims else result)
+
+
+def _is_nothing(x: Node, axes: tuple[int, ...]) -> bool:
+    return any(shape_of_node(x)[axis] == 0 for axis in axes)
+
+
+def _largest(x: Node, axes: tuple[int, ...]) -> Node:
+    """The largest elements, spread out again. What is shifted by them does not depend on them: they are held fixed."""
+    return spread_back(detach(reduce(x, kind="max", axes=axes)), shape_of_node(x), axes)
+
+
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, *, axis: Axes = -1, epsilon: float = 1e-5) -> Tensor:
+    """Elements along axes, shifted and scaled to mean 0 and variance 1; then times `weight`, plus `bias`.
+
+    >>> import livegrad as lg
+    >>> lg.nn.layer_norm(lg.asarray([1.0, 3.0]), epsilon=0.0)
+    Tensor([-1.,  1.], dtype=float32)
+    """
+    node = floats(x, "layer_norm")
+    shape, own = shape_of_node(node), element_of(node)
+    axes = sorted_axes(axis, len(shape), "layer_norm")
+    wide = as_type(node, f32 if own is f16 else own)
+    distance = wide - spread_back(mean_along(wide, axes), shape, axes)
+    scale = rsqrt(mean_along(distance * distance, axes) + epsilon)
+    normed: Any = wrap(as_type(distance * spread_back(scale, shape, axes), own))
+    if weight is not None:
+        first, second = matched("layer_norm", normed, weight)
+        normed = wrap(first * second)
+    if bias is not None:
+        first, second = matched("layer_norm", normed, bias)
+        normed = wrap(first + second)
+    if normed.shape != shape:
+        raise ShapeError(
+            "`layer_norm` takes weight and bias that broadcast to the tensor",
+            where=caller_origin(),
+            expected=f"shape {shape}",
+            found=f"shape {normed.shape}",
+        )
+    return normed
+
+
+def one_hot(x: Any, classes: int, /, *, axis: int = -1, dtype: Scalar | None = None) -> Tensor:
+    """One along a new axis where its position is the element, zero elsewhere; a number out of range has no one.
+
+    >>> import livegrad as lg
+    >>> lg.nn.one_hot(lg.asarray([2, 0]), 3)
+    Tensor([[0., 0., 1.],
+            [1., 0., 0.]], dtype=float32)
+    """
+    node = as_type(require_kinds(node_of(x, "one_hot"), "one_hot", "signed", "unsigned"), i64)
+    own = shape_of_node(node)
+    position = one_axis(axis, len(own) + 1, "one_hot")
+    shape = (*own[:position], classes, *own[position:])
+    spread = broadcast(node, shape=shape, axes=tuple(i for i in range(len(shape)) if i != position))
+    return wrap(cast(equal(spread, index_along(shape, position)), type=DEFAULT_FLOAT if dtype is None else dtype))

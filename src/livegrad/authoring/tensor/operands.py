@@ -1,0 +1,85 @@
+"""Operands of functions on tensors, brought to one element type; axes in order; kinds that a function refuses.
+
+Functions of the namespace call these first, so that a wrong type is refused where it is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.authoring.tensor.arguments import Axes, many_axes
+from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
+from livegrad.authoring.tensor.errors import DtypeError
+from livegrad.authoring.tensor.handle import node_of
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar
+from livegrad.ops.conversion import cast
+from livegrad.ops.movement import broadcast, require_tensor
+
+
+def element_of(node: Node) -> Scalar:
+    """The element type of a tensor's node."""
+    return require_tensor(node.type).element
+
+
+def as_type(node: Node, element: Scalar) -> Node:
+    """The same numbers in another element type."""
+    return node if element_of(node) is element else cast(node, type=element)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is one of Python's own numbers, which take the type of the tensor beside them."""
+    return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
+
+
+def of_one_type(user: str, *values: Any) -> list[Node]:
+    """Several operands in the element type that holds them all, each in its own shape.
+
+    >>> import livegrad as lg
+    >>> [node.type for node in of_one_type("matmul", lg.ones((2, 3)), lg.ones(3, dtype=lg.float64))]
+    [tensor<f64, [2, 3]>, tensor<f64, [3]>]
+    """
+    nodes = [None if is_number(value) else node_of(value, user) for value in values]
+    element: Scalar | None = None
+    for node in nodes:
+        if node is not None:
+            element = element_of(node) if element is None else promoted(element, element_of(node), user)
+    for value in values:
+        if is_number(value):
+            element = default_type(value) if element is None else weak_type(value, element)
+    assert element is not None
+    return [
+        broadcast(constant(value, element), shape=(), axes=()) if node is None else as_type(node, element)
+        for value, node in zip(values, nodes, strict=True)
+    ]
+
+
+def require_kinds(node: Node, user: str, *kinds: str) -> Node:
+    """The node itself, if its elements are of one of these kinds (bool, signed, unsigned, float, complex)."""
+    if element_of(node).kind not in kinds:
+        raise DtypeError(
+            f"`{user}` does not take {element_of(node)}",
+            where=caller_origin(),
+            expected=" or ".join(kinds),
+            help="convert it with lg.astype",
+        )
+    return node
+
+
+def sorted_axes(axis: Axes, rank: int, user: str) -> tuple[int, ...]:
+    """One axis, several or (for None) all of them, counted from the front and in order, as folds take them.
+
+    >>> sorted_axes((-1, 0), 3, "sum")
+    (0, 2)
+    """
+    return tuple(sorted(many_axes(axis, rank, user)))
+
+
+def floats(x: Any, user: str) -> Node:
+    """The node of a tensor of floats; integers become float32."""
+    node = require_kinds(node_of(x, user), user, "bool", "signed", "unsigned", "float")
+    return node if element_of(node).kind == "float" else as_type(node, DEFAULT_FLOAT)

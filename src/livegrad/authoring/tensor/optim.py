@@ -1,0 +1,245 @@
+"""Optimizers over nests of tensors: pure functions from parameters, gradients and state to new parameters and state.
+
+They work inside `jit` and are differentiable themselves; `minimize` runs one with a compiled step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from livegrad.authoring.tensor import creation
+from livegrad.authoring.tensor.data_types import astype
+from livegrad.authoring.tensor.handle import Tensor
+from livegrad.authoring.tensor.jit import jit
+from livegrad.authoring.tensor.transcendental import sqrt
+from livegrad.authoring.tensor.transforms import value_and_grad
+from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
+from livegrad.diagnostics import UsageError, caller_origin
+
+Tree = Any
+
+
+class Optimizer(Protocol):
+    """What an optimizer offers: a first state, and one step."""
+
+    def init(self, parameters: Tree) -> Tree:
+        """The state before the first step."""
+        ...
+
+    def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
+        """(new parameters, new state) after one step down the gradients."""
+        ...
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Gradient descent, with momentum and weight decay if asked for.
+
+    >>> import livegrad as lg
+    >>> optimizer, x = lg.optim.SGD(0.25), lg.asarray([4.0])
+    >>> optimizer.update(x, 2.0 * x, optimizer.init(x))[0]
+    Tensor([2.], dtype=float32)
+    """
+
+    rate: float = 0.01
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def init(self, parameters: Tree) -> Tree:
+        return None if not self.momentum else tree_map(creation.zeros_like, parameters)
+
+    def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
+        if self.weight_decay:
+            gradients = tree_map(lambda g, p: g + self.weight_decay * p, gradients, parameters)
+        if not self.momentum:
+            return tree_map(lambda p, g: p - self.rate * g, parameters, gradients), state
+        velocity = tree_map(lambda v, g: self.momentum * v + g, state, gradients)
+        if self.nesterov:
+            gradients = tree_map(lambda g, v: g + self.momentum * v, gradients, velocity)
+        else:
+            gradients = velocity
+        return tree_map(lambda p, g: p - self.rate * g, parameters, gradients), velocity
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam, with decoupled weight decay (AdamW) if asked for.
+
+    >>> import livegrad as lg
+    >>> optimizer, x = lg.optim.Adam(0.5), lg.asarray([4.0])
+    >>> optimizer.update(x, 2.0 * x, optimizer.init(x))[0]
+    Tensor([3.5], dtype=float32)
+    """
+
+    rate: float = 0.001
+    decay: float = 0.9
+    square_decay: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+    def init(self, parameters: Tree) -> Tree:
+        zeros = tree_map(creation.zeros_like, parameters)
+        return {"step": creation.asarray(0), "mean": zeros, "square": zeros}
+
+    def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
+        step = state["step"] + 1
+        mean = tree_map(lambda m, g: self.decay * m + (1.0 - self.decay) * g, state["mean"], gradients)
+        square = tree_map(
+            lambda s, g: self.square_decay * s + (1.0 - self.square_decay) * g * g, state["square"], gradients
+        )
+
+        def move(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
+            count = astype(step, p.dtype)
+            # The two averages start at zero, which these undo.
+            m = m / (1.0 - self.decay**count)
+            s = s / (1.0 - self.square_decay**count)
+            return p - self.rate * (m / (sqrt(s) + self.epsilon) + self.weight_decay * p)
+
+        return tree_map(move, parameters, mean, square), {"step": step, "mean": mean, "square": square}
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """What a minimisation found: the parameters, the loss at each step, and whether it converged."""
+
+    parameters: Tree
+    losses: list[float]
+    converged: bool
+
+
+def minimize(
+    loss: Callable[..., Any],
+    parameters: Tree,
+    optimizer: Optimizer | None = None,
+    *,
+    steps: int = 100,
+    arguments: tuple[Any, ...] = (),
+    progress: Callable[[int, float], None] | None = None,
+) -> Minimum:
+    """Steps down `loss(parameters, *arguments)` with an optimizer (Adam, unless told), as one compiled function a step.
+
+    >>> import livegrad as lg
+    >>> found = lg.optim.minimize(lambda x: lg.sum((x - 3.0) ** 2), lg.zeros(2), lg.optim.SGD(0.25), steps=20)
+    >>> round(float(found.parameters[0]), 4)
+    3.0
+    """
+    chosen: Optimizer = Adam() if optimizer is None else optimizer
+
+    @jit
+    def step(current: Tree, state: Tree, *given: Any) -> tuple[Any, Tree, Tree]:
+        value, gradients = value_and_grad(loss)(current, *given)
+        return value, *chosen.update(current, gradients, state)
+
+    state, losses = chosen.init(parameters), []
+    for index in range(steps):
+        value, parameters, state = step(parameters, state, *arguments)
+        losses.append(float(value))
+        if progress is not None:
+            progress(index, losses[-1])
+    return Minimum(parameters, losses, False)
+
+
+@dataclass(frozen=True)
+class LBFGS:
+    """Limited-memory BFGS with a line search: few, well-aimed steps for smooth losses.
+
+    >>> import livegrad as lg
+    >>> def rosenbrock(p):
+    ...     return (1.0 - p[0]) ** 2 + 100.0 * (p[1] - p[0] ** 2) ** 2
+    >>> found = lg.optim.LBFGS().minimize(rosenbrock, lg.asarray([-1.0, 2.0], dtype=lg.float64))
+    >>> found.converged, [round(x, 4) for x in found.parameters.tolist()]
+    (True, [1.0, 1.0])
+    """
+
+    history: int = 10
+    steps: int = 200
+    tolerance: float = 1e-6
+    most_tries: int = 30  # of the line search
+
+    def minimize(self, loss: Callable[..., Any], parameters: Tree, arguments: tuple[Any, ...] = ()) -> Minimum:
+        """Steps down `loss(parameters, *arguments)` until the gradient is small, or no step helps."""
+        leaves, structure = flatten(parameters)
+        compiled = jit(value_and_grad(loss))
+
+        def evaluate(point: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
+            value, gradients = compiled(unflatten(structure, _split(point, leaves)), *arguments)
+            return float(value), _join(flatten(gradients)[0])
+
+        point, losses, converged = self._descend(evaluate, _join(leaves))
+        return Minimum(unflatten(structure, _split(point, leaves)), losses, converged)
+
+    def _descend(
+        self, evaluate: Callable[[Any], tuple[float, Any]], point: np.ndarray[Any, Any]
+    ) -> tuple[np.ndarray[Any, Any], list[float], bool]:
+        value, gradient = evaluate(point)
+        losses, pairs = [value], []
+        for _ in range(self.steps):
+            if np.max(np.abs(gradient), initial=0.0) <= self.tolerance:
+                return point, losses, True
+            direction = -_precondition(gradient, pairs)
+            found = self._search(evaluate, point, value, gradient, direction)
+            if found is None:
+                return point, losses, False
+            moved, value, slope = found
+            difference, change = moved - point, slope - gradient
+            if difference @ change > 1e-12 * np.linalg.norm(difference) * np.linalg.norm(change):
+                pairs = [*pairs, (difference, change)][-self.history :]
+            point, gradient = moved, slope
+            losses.append(value)
+        return point, losses, False
+
+    def _search(self, evaluate: Any, point: Any, value: float, gradient: Any, direction: Any) -> Any:
+        """A step along the direction that lowers the loss enough (Armijo) and flattens it enough (Wolfe)."""
+        slope = float(gradient @ direction)
+        if slope >= 0.0:
+            direction, slope = -gradient, -float(gradient @ gradient)
+        low, high, size, best = 0.0, np.inf, 1.0, None
+        for _ in range(self.most_tries):
+            moved = point + size * direction
+            found, gradient_there = evaluate(moved)
+            if not np.isfinite(found) or found > value + 1e-4 * size * slope:
+                high = size
+            else:
+                best = (moved, found, gradient_there)
+                if gradient_there @ direction >= 0.9 * slope:
+                    return best
+                low = size
+            size = 2.0 * low if np.isinf(high) else (low + high) / 2.0
+        return best
+
+
+def _precondition(gradient: Any, pairs: list[Any]) -> Any:
+    """The two-loop recursion: the inverse Hessian's estimate, applied to the gradient."""
+    result, weights = gradient.copy(), []
+    for difference, change in reversed(pairs):
+        weight = (difference @ result) / (difference @ change)
+        result -= weight * change
+        weights.append(weight)
+    if pairs:
+        difference, change = pairs[-1]
+        result *= (difference @ change) / (change @ change)
+    else:
+        result /= max(1.0, float(np.linalg.norm(gradient)))
+    for (difference, change), weight in zip(pairs, reversed(weights), strict=True):
+        result += difference * (weight - (change @ result) / (difference @ change))
+    return result
+
+
+def _join(leaves: list[Any]) -> np.ndarray[Any, Any]:
+    if not leaves:
+        raise UsageError("there is nothing to minimise over", where=caller_origin(), help="give a tensor or a nest")
+    return np.concatenate([np.asarray(leaf.numpy(), np.float64).reshape(-1) for leaf in leaves])
+
+
+def _split(point: np.ndarray[Any, Any], leaves: list[Any]) -> list[Tensor]:
+    parts, start = [], 0
+    for leaf in leaves:
+        size = int(np.prod(leaf.shape))
+        parts.append(creation.asarray(point[start : start + size].reshape(leaf.shape), dtype=leaf.dtype))
+        start += size
+    return parts

@@ -1,0 +1,259 @@
+"""Derivatives of functions on tensors: both modes, any order, over any nest of arguments.
+
+A transform calls the function once with placeholders, differentiates the graph, and puts the derivative's graph at
+the arguments: the results are lazy tensors like any others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from typing import Any, overload
+
+from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
+from livegrad.authoring.tensor.tracing import Traced, close, name_of, placeholders
+from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
+from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
+from livegrad.ir.function import inline
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import is_differentiable
+from livegrad.ops.elementwise import detach
+from livegrad.ops.rules import filled, zero
+from livegrad.passes.differentiate import forward, reverse
+
+Arguments = int | Sequence[int]
+
+
+def grad(function: Callable[..., Any], argnums: Arguments = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """The gradient of a function that returns one real number, with respect to the arguments at `argnums`.
+
+    Arguments may be nests of dicts, lists, tuples and data classes; the gradient has the same structure.
+
+    >>> import livegrad as lg
+    >>> lg.grad(lambda x: lg.sum(x**3))(lg.asarray([1.0, 2.0]))
+    Tensor([ 3., 12.], dtype=float32)
+    """
+    with_value = value_and_grad(function, argnums, has_aux=has_aux)
+
+    @wraps(function)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, found = with_value(*args, **kwargs)
+        return (found, value[1]) if has_aux else found
+
+    return gradient
+
+
+def value_and_grad(
+    function: Callable[..., Any], argnums: Arguments = 0, *, has_aux: bool = False
+) -> Callable[..., tuple[Any, Any]]:
+    """The value and the gradient together; with `has_aux` the function returns (value, anything else).
+
+    >>> import livegrad as lg
+    >>> lg.value_and_grad(lambda x: x * x)(lg.asarray(3.0))
+    (Tensor(9., dtype=float32), Tensor(6., dtype=float32))
+    """
+
+    @wraps(function)
+    def derived(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        call = _Call(function, args, kwargs, argnums)
+        returned = call.returned
+        if has_aux and not (isinstance(returned, tuple) and len(returned) == 2):
+            raise UsageError(f"`{call.name}` must return (value, auxiliary)", where=caller_origin())
+        value, auxiliary = returned if has_aux else (returned, None)
+        loss = call.close(value)
+        _require_loss(call.name, loss)
+        one = filled(1.0, loss.function.result_types[0])
+        number, *gradients = call.pull_back(loss, [one], with_value=True)
+        result = wrap(number)
+        if has_aux:
+            return (result, call.at_arguments(auxiliary)), call.like_arguments(gradients)
+        return result, call.like_arguments(gradients)
+
+    return derived
+
+
+@overload
+def vjp(function: Function, /) -> Function: ...
+@overload
+def vjp(function: Callable[..., Any], /, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]: ...
+def vjp(function: Any, /, *primals: Any) -> Any:
+    """The value at `primals` and the pullback: from cotangents of the results to cotangents of the arguments.
+
+    Given a `Function` of the IR alone, its derivative as a `Function`: (arguments, cotangents) → cotangents.
+
+    >>> import livegrad as lg
+    >>> value, pullback = lg.vjp(lambda x, y: x * y, lg.asarray(2.0), lg.asarray(3.0))
+    >>> pullback(lg.asarray(1.0))
+    (Tensor(3., dtype=float32), Tensor(2., dtype=float32))
+    """
+    if isinstance(function, Function):
+        return reverse.vjp(function)
+    call = _Call(function, primals, {}, tuple(range(len(primals))))
+    traced = call.close(call.returned)
+
+    def pullback(cotangents: Any) -> tuple[Any, ...]:
+        given = _matching(cotangents, traced, "cotangent")
+        return call.like_arguments(call.pull_back(traced, given))
+
+    return call.at_arguments(call.returned), pullback
+
+
+@overload
+def jvp(function: Function, /) -> Function: ...
+@overload
+def jvp(function: Callable[..., Any], /, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]: ...
+def jvp(function: Any, /, primals: Any = None, tangents: Any = None) -> Any:
+    """The value at `primals` and its derivative in the direction `tangents`.
+
+    Given a `Function` of the IR alone, its derivative as a `Function`: (arguments, tangents) → (results, tangents).
+
+    >>> import livegrad as lg
+    >>> lg.jvp(lambda x: x * x, [lg.asarray(3.0)], [lg.asarray(1.0)])
+    (Tensor(9., dtype=float32), Tensor(6., dtype=float32))
+    """
+    if isinstance(function, Function):
+        return forward.jvp(function)
+    call = _Call(function, tuple(primals), {}, tuple(range(len(primals))))
+    traced = call.close(call.returned)
+    leaves, structure = flatten(tuple(tangents))
+    if structure != call.structure:
+        raise UsageError("tangents nest otherwise than the primals", where=caller_origin())
+    directions = [node_of(leaf, "jvp") for leaf in leaves]
+    _require_types(directions, [node.type for node in call.nodes], "tangent")
+    derived = _push_forward(traced.function, call.active(traced))
+    found = inline(derived, [*call.nodes, *traced.captures, *directions])
+    number = len(traced.function.results)
+    value, tangent = (unflatten(traced.structure, map(wrap, part)) for part in (found[:number], found[number:]))
+    return value, tangent
+
+
+def stop_gradient(tree: Any) -> Any:
+    """The same values, for which every derivative is zero.
+
+    >>> import livegrad as lg
+    >>> lg.grad(lambda x: x * lg.stop_gradient(x))(lg.asarray(3.0))
+    Tensor(3., dtype=float32)
+    """
+    return tree_map(lambda leaf: wrap(detach(node_of(leaf, "stop_gradient"))), tree)
+
+
+# --- one call under differentiation ----------------------------------------------------------------------------------
+
+
+class _Call:
+    """A call of a function with placeholders in place of the arguments that it is differentiated by."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, argnums: Arguments) -> None:
+        self.name = name_of(function)
+        self.single = isinstance(argnums, int)
+        places = _places(argnums, len(args), self.name)
+        leaves, self.structure = flatten(tuple(args[place] for place in places))
+        self.nodes = [_differentiable(leaf, self.name) for leaf in leaves]
+        self.inputs = placeholders([node.type for node in self.nodes])
+        given = list(args)
+        for place, part in zip(places, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
+            given[place] = part
+        self.returned = function(*given, **kwargs)
+
+    def close(self, result: Any) -> Traced:
+        """A part of what was returned as a function of the inputs."""
+        return close(self.name, self.inputs, result)
+
+    def active(self, traced: Traced) -> tuple[bool, ...]:
+        return (True,) * len(self.inputs) + (False,) * len(traced.captures)
+
+    def pull_back(self, traced: Traced, cotangents: Sequence[Node], *, with_value: bool = False) -> list[Node]:
+        derived = _pull_back(traced.function, self.active(traced), with_value)
+        return list(inline(derived, [*self.nodes, *traced.captures, *cotangents]))
+
+    def like_arguments(self, nodes: Sequence[Node]) -> Any:
+        parts = unflatten(self.structure, map(wrap, nodes))
+        return parts[0] if self.single else parts
+
+    def at_arguments(self, result: Any) -> Any:
+        """A part of what was returned, at the arguments themselves."""
+        traced = self.close(result)
+        return unflatten(traced.structure, map(wrap, inline(traced.function, [*self.nodes, *traced.captures])))
+
+
+# Differentiation is repeated for the same graph whenever a transform is called in a loop.
+@lru_cache(maxsize=256)
+def _pull_back(function: Function, active: tuple[bool, ...], with_value: bool) -> Function:
+    return reverse.pull_back(function, active, with_value=with_value)
+
+
+@lru_cache(maxsize=256)
+def _push_forward(function: Function, active: tuple[bool, ...]) -> Function:
+    """(arguments, tangents of the active ones) → (results, a tangent for each)."""
+    derived, flags = forward.push_forward(function, active)
+    number = len(function.results)
+    supply = iter(derived.results[number:])
+    tangents = [
+        next(supply) if flag else zero(result.type) for flag, result in zip(flags, function.results, strict=True)
+    ]
+    return Function(derived.name, derived.parameters, (*derived.results[:number], *tangents))
+
+
+def _places(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
+    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    for place in places:
+        if not -number <= place < number:
+            raise UsageError(
+                f"`{name}` was called with {number} arguments", where=caller_origin(), found=f"argnums {argnums}"
+            )
+    return tuple(place % number for place in places)
+
+
+def _differentiable(leaf: Any, name: str) -> Node:
+    node = node_of(leaf, name)
+    if not is_differentiable(node.type):
+        raise DifferentiationError(
+            f"cannot differentiate `{name}` with respect to {node.type}",
+            where=caller_origin(),
+            expected="floats",
+            help="cast it, or leave it out of argnums",
+        )
+    return node
+
+
+def _require_loss(name: str, loss: Traced) -> None:
+    types = loss.function.result_types
+    if (
+        len(types) == 1
+        and isinstance(types[0], TensorType)
+        and types[0].shape == ()
+        and types[0].element.kind == "float"
+    ):
+        return
+    raise DifferentiationError(
+        f"the gradient of `{name}` needs one real number",
+        where=caller_origin(),
+        found=", ".join(map(str, types)) or "nothing",
+        help="return lg.sum(...) or another scalar, or use lg.vjp",
+    )
+
+
+def _matching(tree: Any, traced: Traced, role: str) -> list[Node]:
+    leaves, structure = flatten(tree)
+    if structure != traced.structure:
+        raise UsageError(f"the {role}s nest otherwise than the results", where=caller_origin())
+    nodes = [node_of(leaf, role) for leaf in leaves]
+    _require_types(nodes, traced.function.result_types, role)
+    return nodes
+
+
+def _require_types(nodes: Sequence[Node], types: Sequence[Any], role: str) -> None:
+    for node, type in zip(nodes, types, strict=True):
+        if node.type is not type:
+            raise UsageError(
+                f"a {role} of the wrong type", where=caller_origin(), expected=str(type), found=str(node.type)
+            )
+
+
+def gradient_by_nodes(loss: Tensor, variables: Sequence[Node]) -> list[Node]:
+    """The gradient of a computed graph with respect to nodes inside it: what `backward` uses."""
+    traced = close("loss", variables, loss)
+    active = (True,) * len(variables) + (False,) * len(traced.captures)
+    derived = _pull_back(traced.function, active, False)
+    return list(inline(derived, [*variables, *traced.captures, filled(1.0, loss.type)]))

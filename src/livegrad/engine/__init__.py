@@ -1,0 +1,1 @@
+"""What runs graphs: execution of lazy values, caches, the live engine."""

@@ -1,0 +1,71 @@
+"""Devices that graphs run on, by name: which device computes each node, and how a piece of a graph runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.backends.cpu import run_function
+from livegrad.backends.reference import apply_node
+from livegrad.engine.programs import find_program
+from livegrad.engine.values import Array, Cell, count, lock
+from livegrad.ir.leaves import input_op
+from livegrad.ir.node import Node
+from livegrad.ops.placement import transfer
+
+DEFAULT_DEVICE = "cpu"
+# (nodes in order, data of those that are known, nodes whose values are wanted) → values
+Runner = Callable[[Sequence[Node], Mapping[Node, Array], Sequence[Node]], list[Array]]
+
+
+def _run_native(order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
+    program, arguments, fresh = find_program(order, known, wanted)
+    results = program.run(arguments)
+    with lock:
+        count(
+            kernels_run=program.kernels,
+            library_calls=program.library_calls,
+            programs_compiled=fresh,
+            programs_reused=not fresh,
+        )
+    return results
+
+
+def _run_reference(order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
+    """Node by node, with NumPy: slow and obvious."""
+    made: dict[Node, Any] = dict(known)
+    with np.errstate(all="ignore"):
+        for node in order:
+            if node not in made:
+                made[node] = apply_node(node, [made[operand] for operand in node.operands], run_function)
+    return [np.array(made[node], order="C") for node in wanted]
+
+
+RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": _run_reference}
+
+
+def assign_devices(order: Sequence[Node]) -> dict[Node, str]:
+    """The device of each node: where it was moved to, else where the first operand lives that is not at home.
+
+    What is made of constants alone has no home: it is made where it is needed.
+    """
+    devices: dict[Node, str | None] = {}
+    for node in order:
+        cell: Cell | None = node.cell
+        if cell is not None and cell.value is not None:
+            devices[node] = cell.device
+        elif node.op is transfer:
+            devices[node] = node.attribute("device")
+        elif node.operands:
+            found = [devices[operand] for operand in node.operands if devices[operand] is not None]
+            devices[node] = next((device for device in found if device != DEFAULT_DEVICE), found[0] if found else None)
+        else:
+            devices[node] = DEFAULT_DEVICE if node.op is input_op else None
+    for node in reversed(order):
+        devices[node] = devices[node] or DEFAULT_DEVICE
+        for operand in node.operands:
+            if operand in devices:  # the order ends at values that are known
+                devices[operand] = devices[operand] or devices[node]
+    return {node: device or DEFAULT_DEVICE for node, device in devices.items()}

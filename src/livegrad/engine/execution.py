@@ -1,0 +1,352 @@
+"""Execution of lazy nodes: what is missing is found, compiled as one function, run, and kept in the cells.
+
+`authoring.tensor` calls `execute`. Graphs of the same structure share one compiled program, whatever their data.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from livegrad.backends.arguments import is_dense
+from livegrad.backends.cpu import run_function
+from livegrad.backends.reference import apply_node
+from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
+from livegrad.engine import values
+from livegrad.engine.devices import DEFAULT_DEVICE, RUNNERS, assign_devices
+from livegrad.engine.values import Array, holders_of, is_held, keep, known_value, leaf_of, read_leaf, settle
+from livegrad.ir.leaves import constant_op, input_op, parameter_op
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, Tensor, shape_of
+from livegrad.ir.walk import toposort
+from livegrad.ops.movement import broadcast, concatenate, flip, iota, permute, reshape, slice_
+from livegrad.ops.placement import transfer
+
+# Graphs beyond this are run piece by piece: the pieces of a repetitive graph share one program.
+_MOST_NODES = 2_000
+# A part of a graph with less work than that many additions is not worth starting a thread for.
+_WORTH_A_THREAD = 1e6
+# These only lay data out anew: NumPy does it by the same rule, without code to compile.
+_LAYOUT = frozenset({broadcast, reshape, permute, slice_, flip, concatenate})
+# What is not worth keeping even when somebody holds it: it is made again by reading what it is made of.
+_TRIVIAL: frozenset[Op] = frozenset({broadcast, reshape, permute, slice_, flip, iota, constant_op})
+
+# A value built on that many executions stands by itself from then on: a loop that updates its tensors for ever would
+# otherwise remember every step it ever made.
+_MOST_GENERATIONS = 8
+
+Progress = Callable[[int, int], None]  # nodes done, nodes in all
+
+
+@dataclass
+class _Work:
+    """What one execution has to do: nodes in order, data for those that are known, and nodes whose value is kept."""
+
+    roots: list[Node]
+    stamp: int
+    order: list[Node] = field(default_factory=list)
+    known: dict[Node, Array] = field(default_factory=dict)
+    kept: set[Node] = field(default_factory=set)
+    volatile: bool = False
+    generation: int = 0
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Array]:
+    """The values of these nodes, computed now where they are not known; what somebody holds on the way is kept too.
+
+    The caller holds the roots.
+    """
+    while True:
+        with values.lock:
+            found = _claim(list(roots))
+        if isinstance(found, _Work):
+            break
+        found.wait()  # another thread computes something that this one needs
+    try:
+        if found.kept:
+            _run(found, progress)
+        return [found.known[root] for root in roots]
+    finally:
+        with values.lock:
+            for node in found.kept:
+                node.cell.pending = None
+        found.done.set()
+
+
+def _claim(roots: list[Node]) -> _Work | threading.Event:
+    """The work that is left for these roots, marked as this thread's; or an event to wait for.
+
+    Nothing is claimed while something must be waited for, so that threads never wait for each other in a circle.
+    """
+    work = _Work(roots, values.changes())
+    hits = 0
+    seen: set[Node] = set()
+    pending: list[Node | None] = list(reversed(roots))
+    while pending:
+        node = pending.pop()
+        if node is None:
+            work.order.append(pending.pop())  # type: ignore[arg-type]
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        cell = node.cell
+        if cell is not None:
+            if cell.value is not None and (value := known_value(node)) is not None:
+                work.known[node] = value
+                work.order.append(node)
+                work.generation = max(work.generation, cell.generation)
+                hits += 1
+                continue
+            if cell.pending is not None:
+                return cell.pending
+            if node.op not in _TRIVIAL and is_held(node):
+                work.kept.add(node)
+        if not node.operands:
+            _take_leaf(node, work)
+            work.order.append(node)
+            continue
+        pending += (node, None)
+        pending += [operand for operand in reversed(node.operands) if operand not in seen]
+    work.kept.update(root for root in roots if root not in work.known)
+    work.kept = {node for node in work.kept if node not in work.known}
+    for node in work.kept:
+        node.cell.pending = work.done
+    if hits:
+        values.count(cache_hits=hits)
+    return work
+
+
+def _take_leaf(node: Node, work: _Work) -> None:
+    leaf = leaf_of(node)
+    if leaf is not None:
+        work.known[node] = read_leaf(leaf)
+        work.volatile |= leaf.external
+    elif node.op in (input_op, parameter_op):
+        raise UsageError(
+            "the value is not known while a function is traced",
+            where=caller_origin(),
+            help="return it, or use lg.cond, lg.while_loop or lg.where instead of Python's control flow",
+        )
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def _run(work: _Work, progress: Progress | None) -> None:
+    with values.lock:
+        values.count(executions=1)
+    inputs = list(work.known)
+    todo = [node for node in work.order if node not in work.known and node.op is not constant_op]
+    devices = assign_devices(work.order) if any(node.op is transfer or _is_away(node) for node in work.order) else {}
+    groups = [] if devices or len(work.roots) == 1 or _watch.active else _independent_groups(todo)
+    if len(groups) > 1:
+        _run_at_once(work, groups)
+    elif len(todo) <= _MOST_NODES and not devices:
+        _run_piece(work, work.order, work.kept, DEFAULT_DEVICE)
+        if progress is not None:
+            progress(len(todo), len(todo))
+    else:
+        _run_pieces(work, todo, devices, progress)
+    _let_go(work, inputs)
+    values.enforce_budget(root.cell for root in work.roots if root.cell is not None)
+
+
+def _independent_groups(todo: list[Node]) -> list[list[Node]]:
+    """Parts of a graph that share nothing that is still to be computed, if each is worth a thread of its own."""
+    group_of: dict[Node, list[Node]] = {}
+    for node in todo:
+        if _is_trivial(node):
+            continue  # a spread constant is made anew wherever it is used
+        joined = {id(group_of[o]): group_of[o] for o in node.operands if o in group_of}
+        parts = sorted(joined.values(), key=len)
+        group = parts.pop() if parts else []
+        for smaller in parts:
+            group += smaller
+            group_of.update(dict.fromkeys(smaller, group))
+        group.append(node)
+        group_of[node] = group
+    groups = list({id(group): group for group in group_of.values()}.values())
+    worth = all(sum(_own_cost(node) for node in group) >= _WORTH_A_THREAD for group in groups)
+    return groups if worth and all(len(group) <= _MOST_NODES for group in groups) else []
+
+
+def _run_at_once(work: _Work, groups: list[list[Node]]) -> None:
+    place = {node: index for index, node in enumerate(work.order)}
+    with ThreadPoolExecutor(len(groups), thread_name_prefix="livegrad-group") as pool:
+        orders = []
+        for group in groups:
+            needed = set(toposort(group, stop=work.known.__contains__))
+            orders.append((sorted(needed, key=place.__getitem__), work.kept.intersection(group)))
+        runs = [pool.submit(_run_piece, work, order, outputs, DEFAULT_DEVICE) for order, outputs in orders]
+        for run in runs:
+            run.result()
+    left = [node for node in work.order if node in work.kept and node not in work.known]
+    if left:
+        _run_piece(work, toposort(left, stop=work.known.__contains__), set(left), DEFAULT_DEVICE)
+    with values.lock:
+        values.count(parallel_groups=len(groups))
+
+
+def _is_trivial(node: Node) -> bool:
+    return node.op in _TRIVIAL and all(operand.op is constant_op for operand in node.operands)
+
+
+def _is_away(node: Node) -> bool:
+    return node.cell is not None and node.cell.device != DEFAULT_DEVICE
+
+
+def _let_go(work: _Work, inputs: list[Node]) -> None:
+    """Drops what nobody can ask for any more: values that only this execution needed, and histories that grow long."""
+    with values.lock:
+        for node in inputs:
+            if node.cell is not None and node.cell.value is not None and not is_held(node):
+                values.forget(node.cell)
+        if work.generation < _MOST_GENERATIONS or work.volatile:
+            return
+        for node in work.kept:
+            value = node.cell.value
+            settled = None if value is None else settle(node, value)
+            for holder in holders_of(node) if settled is not None else ():
+                holder._settle(settled)
+
+
+def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progress: Progress | None) -> None:
+    """Runs a graph piece by piece, each on one device; values that no later piece needs are let go on the way."""
+    pieces = _cut(todo, devices)
+    piece_of = {node: number for number, piece in enumerate(pieces) for node in piece}
+    last_use: dict[Node, int] = {}
+    for node in todo:
+        for operand in node.operands:
+            last_use[operand] = piece_of[node]
+    done = 0
+    for number, piece in enumerate(pieces):
+        device = devices.get(piece[0], DEFAULT_DEVICE)
+        outside = {o: None for node in piece for o in node.operands if piece_of.get(o) != number}
+        outputs = {n for n in piece if n in work.kept or last_use.get(n, -1) > number}
+        moved = [o for o in outside if o.op is not constant_op and devices.get(o, DEFAULT_DEVICE) != device]
+        _run_piece(work, [*outside, *piece], outputs, device)
+        with values.lock:
+            values.count(copies_between_devices=len(moved))
+        for node in outside:
+            if last_use[node] == number and node not in work.kept:
+                work.known.pop(node, None)
+        done += len(piece)
+        if progress is not None:
+            progress(done, len(todo))
+
+
+def _cut(todo: list[Node], devices: dict[Node, str]) -> list[list[Node]]:
+    """The nodes in order, cut where the device changes and where a piece is large enough."""
+    pieces: list[list[Node]] = []
+    last: str | None = None
+    for node in todo:
+        device = devices.get(node, DEFAULT_DEVICE)
+        if device != last or len(pieces[-1]) >= _MOST_NODES:
+            pieces.append([])
+            last = device
+        pieces[-1].append(node)
+    return pieces
+
+
+def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str) -> None:
+    wanted = [node for node in order if node in outputs]
+    if _watch.active:
+        results = _run_watched(order, work.known, wanted)
+    else:
+        results = _lay_out(order, work.known, wanted)
+        if results is None:
+            results = RUNNERS[device](order, work.known, wanted)
+    costs = _costs(order, work)
+    with values.lock:
+        values.count(nodes_computed=sum(node not in work.known for node in order))
+        for node, value in zip(wanted, results, strict=True):
+            work.known[node] = value
+            if node in work.kept:
+                keep(node.cell, value, costs[node], volatile=work.volatile, stamp=work.stamp)
+                node.cell.generation, node.cell.device = work.generation + 1, device
+
+
+class _Watch(threading.local):
+    """Whether this thread looks for NaNs, and for infinities too."""
+
+    active, infinities = False, False
+
+
+_watch = _Watch()
+
+
+@contextmanager
+def watching_for_nans(*, infinities: bool) -> Iterator[None]:
+    """Inside, graphs are run node by node on this thread, and the first NaN is an error."""
+    before = _watch.active, _watch.infinities
+    _watch.active, _watch.infinities = True, infinities
+    try:
+        yield
+    finally:
+        _watch.active, _watch.infinities = before
+
+
+def _run_watched(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array]:
+    made: dict[Node, Any] = dict(known)
+    with np.errstate(all="ignore"):
+        for node in order:
+            if node not in made:
+                made[node] = apply_node(node, [made[operand] for operand in node.operands], run_function)
+            _require_numbers(node, made[node])
+    return [np.array(made[node], order="C") for node in wanted]
+
+
+def _require_numbers(node: Node, value: Any) -> None:
+    if not isinstance(node.type, Tensor | Scalar) or np.asarray(value).dtype.kind not in "fc":
+        return
+    wrong = ~np.isfinite(value) if _watch.infinities else np.isnan(value)
+    if np.any(wrong):
+        place = np.unravel_index(int(np.argmax(wrong)), np.shape(value))
+        kind = "NaN" if np.any(np.isnan(value)) else "infinity"
+        what = "the data given here has" if node.op is input_op else f"`{node.op.name}` gave"
+        raise KernelCheckError(
+            f"{what} the first {kind}, at index {tuple(map(int, place))}", where=node.origin or caller_origin()
+        )
+
+
+def _lay_out(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array] | None:
+    """The results when nothing but layout is to be done; None when there is something to compute."""
+    if any(node.op not in _LAYOUT and node not in known and node.op is not constant_op for node in order):
+        return None
+    made: dict[Node, Any] = dict(known)
+    for node in order:
+        if node not in made:
+            assert node.op.evaluate is not None
+            made[node] = node.op.evaluate(*[made[o] for o in node.operands], **dict(node.attributes))
+    return [_dense(made[node], node) for node in wanted]
+
+
+def _dense(value: Any, node: Node) -> Array:
+    array = np.asarray(value).view()
+    return array if is_dense(array) and array.shape == shape_of(node.type) else np.array(array, order="C")
+
+
+def _costs(order: list[Node], work: _Work) -> dict[Node, float]:
+    """Roughly what it would take to compute each node again from what is kept."""
+    costs: dict[Node, float] = {}
+    for node in order:
+        if node in work.known:
+            costs[node] = 0.0
+            continue
+        costs[node] = _own_cost(node) + sum(costs[o] for o in node.operands if o not in work.kept)
+    return costs
+
+
+def _own_cost(node: Node) -> float:
+    """Roughly how many additions a node is worth."""
+    return node.op.cost * (math.prod(node.type.shape) if isinstance(node.type, Tensor) else 1)  # type: ignore[arg-type]

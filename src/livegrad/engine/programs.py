@@ -1,0 +1,102 @@
+"""Compiled programs by structure: graphs that differ only in their data and their numbers run the same code.
+
+`engine.execution` asks for the program of a graph; a bounded number of them is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.backends.cpu import compile_function
+from livegrad.backends.cpu.fork import renew_lock_after_fork
+from livegrad.engine.values import Array
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.node import Function, Node, attribute_key
+from livegrad.ir.types import Scalar, Tensor
+
+_MOST_PROGRAMS = 512
+_programs: OrderedDict[tuple[Any, ...], Program] = OrderedDict()
+_lock = threading.Lock()
+renew_lock_after_fork(sys.modules[__name__], "_lock")
+
+
+class Program:
+    """A compiled function of a graph's data, with what one run of it takes."""
+
+    __slots__ = ("_compiled", "_plain", "_plan", "kernels", "library_calls")
+
+    def __init__(self, function: Function) -> None:
+        self._compiled = compile_function(function)
+        types = (*function.parameter_types, *function.result_types)
+        self._plain = all(isinstance(type, Tensor | Scalar) for type in types)
+        self._plan = self._compiled.plan()
+        self.kernels, self.library_calls = self._plan.step_counts
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """The results for dense arrays and numbers of exactly the right types."""
+        if self._plain:
+            return [np.asarray(result) for result in self._plan.run(arguments)]
+        results = self._compiled(*arguments)
+        return list(results) if len(self._compiled.function.results) > 1 else [results]
+
+
+def find_program(
+    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]
+) -> tuple[Program, list[Any], bool]:
+    """The program that computes `wanted`, its arguments, and whether it had to be made."""
+    key, inputs, arguments = _describe(order, known, wanted)
+    with _lock:
+        found = _programs.get(key)
+        if found is not None:
+            _programs.move_to_end(key)
+            return found, arguments, False
+    made = Program(make_function("tensors", inputs, wanted))
+    with _lock:
+        _programs[key] = made
+        while len(_programs) > _MOST_PROGRAMS:
+            _programs.popitem(last=False)
+    return made, arguments, True
+
+
+def _describe(
+    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]
+) -> tuple[tuple[Any, ...], list[Node], list[Any]]:
+    """The graph's structure as a key, and what it is a function of: data, and numbers that may well change."""
+    numbers: dict[Node, int] = {}
+    parts: list[Any] = []
+    inputs: list[Node] = []
+    arguments: list[Any] = []
+    for node in order:
+        numbers[node] = len(numbers)
+        if node in known:
+            inputs.append(node)
+            arguments.append(known[node])
+            parts.append(node.type)
+        elif node.op is constant_op and _may_change(node):
+            inputs.append(node)
+            arguments.append(node.attribute("value"))
+            parts.append(node.type)
+        else:
+            attributes = attribute_key(node.attributes) if node.attributes else ()
+            # An error inside running code names the line: the same check at another line is another program.
+            places = node.origins if node.op.checked else ()
+            parts.append((node.op, attributes, places, *[numbers[operand] for operand in node.operands]))
+    return (tuple(parts), tuple(numbers[node] for node in wanted)), inputs, arguments
+
+
+def _may_change(node: Node) -> bool:
+    """Whether a number is likely a step size or a time, and not part of a formula.
+
+    Small whole numbers and halves are worth knowing when code is made: squares, signs, zeros.
+    """
+    if node.type.kind != "float":  # type: ignore[attr-defined]
+        return False
+    value: float = node.attribute("value")
+    return not (abs(value) <= 16.0 and value * 2.0 == int(value * 2.0))

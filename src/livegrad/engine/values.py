@@ -1,0 +1,344 @@
+"""Values of lazy nodes: data given from outside, and results that are kept beside their nodes.
+
+`authoring.tensor` holds nodes and gives data; `engine.execution` computes values and decides which are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from livegrad.backends.cpu.fork import renew_lock_after_fork
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.leaves import input_op
+from livegrad.ir.node import Key, Node, make_unique_node
+from livegrad.ir.types import Tensor, scalar_of_dtype
+from livegrad.ir.walk import toposort
+
+Array = np.ndarray[Any, Any]
+
+# Re-entrant: a collection while it is held may run code that makes tensors.
+lock = threading.RLock()
+renew_lock_after_fork(sys.modules[__name__], "lock", threading.RLock)
+
+
+class Holder(Protocol):
+    """Whoever can ask for a node's value: a tensor's handle."""
+
+    _node: Node | None
+
+
+class Leaf(Key):
+    """Data given from outside: the key of an input node, together with the array itself.
+
+    `external` memory belongs to somebody who may change it at any time, so nothing computed from it is kept.
+    `ancestors` are the leaves that settled data was computed from, with their change counts of that time.
+    """
+
+    __slots__ = ("ancestors", "array", "changed", "external")
+
+    def __init__(self, array: Array, *, external: bool = False) -> None:
+        super().__init__("data")
+        self.array, self.external = array, external
+        self.changed = 0  # when it was last given other data, in the count of `_changes`
+        self.ancestors: dict[weakref.ref[Leaf], int] = {}
+
+
+class Cell:
+    """What is known of a node that somebody holds or held.
+
+    `pending` is set while a thread computes the value; `stamp` says up to which change of leaves the value is good;
+    `generation` counts the executions that the value is built on.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "cost",
+        "device",
+        "generation",
+        "holder",
+        "more_holders",
+        "pending",
+        "stamp",
+        "value",
+        "volatile",
+    )
+
+    def __init__(self) -> None:
+        self.value: Array | None = None
+        self.pending: threading.Event | None = None
+        self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
+        self.holder: weakref.ref[Any] | None = None
+        self.more_holders: tuple[weakref.ref[Any], ...] = ()  # seldom: the same expression written twice
+
+    def __del__(self) -> None:
+        # A finalizer may run anywhere: it takes no lock, and when Python ends this module's names may be gone.
+        if self.value is not None and _dropped is not None:
+            _dropped.append(self.value.nbytes)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What has been done since the start, or since `reset_stats`.
+
+    >>> stats().kernels_run >= 0
+    True
+    """
+
+    executions: int = 0  # calls that had something to compute
+    programs_compiled: int = 0  # graphs of a new structure
+    programs_reused: int = 0  # graphs whose structure was known
+    kernels_run: int = 0
+    library_calls: int = 0  # steps handed to NumPy or BLAS
+    nodes_computed: int = 0
+    cache_hits: int = 0  # values that an execution found already computed
+    evictions: int = 0
+    copies_between_devices: int = 0
+    parallel_groups: int = 0  # parts of graphs that were run at the same time as others
+    shapes_from_data: int = 0  # masks, repetitions and the like that were computed because a shape depends on them
+    bytes_cached: int = 0  # now
+    bytes_budget: int = 0  # now
+
+
+_valued: weakref.WeakSet[Cell] = weakref.WeakSet()
+_dropped: deque[int] = deque()
+_changes = 0
+_stats = Stats()
+_cached_bytes = 0
+
+
+def _share_of_memory() -> int:
+    """A quarter of the machine's memory."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        return 1 << 31
+
+
+_budget = _share_of_memory()
+
+
+# --- holders ---------------------------------------------------------------------------------------------------------
+
+
+def hold(node: Node, holder: Holder) -> None:
+    """Notes that somebody holds the node: its value is worth keeping."""
+    cell = node.cell
+    if cell is None:
+        with lock:
+            cell = node.cell
+            if cell is None:
+                cell = Cell()
+                cell.holder = weakref.ref(holder)
+                node.cell = cell
+                return
+    with lock:
+        known = cell.holder
+        if known is not None and known() is not None:
+            cell.more_holders = (*[h for h in cell.more_holders if h() is not None], weakref.ref(holder))
+        else:
+            cell.holder = weakref.ref(holder)
+
+
+def holders_of(node: Node) -> Iterator[Any]:
+    """Everyone who holds the node now."""
+    cell: Cell | None = node.cell
+    if cell is None or cell.holder is None:
+        return
+    for reference in (cell.holder, *cell.more_holders):
+        holder = reference()
+        if holder is not None and holder._node is node:
+            yield holder
+
+
+def is_held(node: Node) -> bool:
+    """Whether anyone holds the node."""
+    return next(holders_of(node), None) is not None
+
+
+# --- leaves ----------------------------------------------------------------------------------------------------------
+
+
+def leaf_node(array: Array, type: Tensor | None = None, *, external: bool = False) -> Node:
+    """A node for data. The array is used as it is: dense, and not written to by anyone (unless it is external)."""
+    known = type or Tensor(scalar_of_dtype(array.dtype), array.shape)
+    return make_unique_node(input_op, (("key", Leaf(array, external=external)), ("type", known)), known)
+
+
+def leaf_of(node: Node) -> Leaf | None:
+    """The data behind a node, when it is a leaf with data."""
+    if node.op is not input_op:
+        return None
+    key = node.attributes[0][1]
+    return key if isinstance(key, Leaf) else None
+
+
+def read_leaf(leaf: Leaf) -> Array:
+    """A leaf's data; an error when it was computed from data that has been replaced since."""
+    for reference, changed in leaf.ancestors.items():
+        ancestor = reference()
+        if ancestor is not None and ancestor.changed > changed:
+            raise UsageError(
+                "this tensor was computed from one that was given other data since, too long ago to compute it anew",
+                where=caller_origin(),
+                help="make a new tensor instead of calling fill on the old one",
+            )
+    return leaf.array
+
+
+def replace_data(leaf: Leaf, array: Array) -> None:
+    """Gives a leaf other data: whatever was computed from it is computed anew when it is next asked for."""
+    global _changes
+    with lock:
+        _changes += 1
+        leaf.array, leaf.changed = array, _changes
+
+
+def settle(node: Node, value: Array) -> Node:
+    """A leaf with a node's value: from here on the value stands by itself, and its history can go."""
+    made = leaf_node(value)
+    leaf = leaf_of(made)
+    assert leaf is not None
+    for below in toposort([node]):
+        found = leaf_of(below)
+        if found is not None:
+            leaf.ancestors[weakref.ref(found)] = found.changed
+            leaf.ancestors.update((r, c) for r, c in found.ancestors.items() if r() is not None)
+    return made
+
+
+# --- known values ----------------------------------------------------------------------------------------------------
+
+
+def known_value(node: Node) -> Array | None:
+    """A node's value if it is known and still good."""
+    cell: Cell | None = node.cell
+    if cell is None or cell.value is None or cell.volatile:
+        return None
+    if cell.stamp != _changes and not _still_good(node, cell):
+        forget(cell)
+        return None
+    return cell.value
+
+
+def _still_good(node: Node, cell: Cell) -> bool:
+    """Whether no leaf below has been given other data since the value was computed."""
+    for below in toposort([node]):
+        leaf = leaf_of(below)
+        if leaf is not None and (leaf.external or leaf.changed > cell.stamp):
+            return False
+    cell.stamp = _changes
+    return True
+
+
+def keep(cell: Cell, value: Array, cost: float, *, volatile: bool, stamp: int) -> None:
+    """Stores a computed value. The caller holds the lock."""
+    global _cached_bytes
+    value.flags.writeable = False
+    if cell.value is not None:
+        _cached_bytes -= cell.value.nbytes
+    cell.value, cell.cost, cell.volatile, cell.stamp = value, cost, volatile, stamp
+    _valued.add(cell)
+    _cached_bytes += value.nbytes
+
+
+def forget(cell: Cell) -> None:
+    """Drops a value; it is computed again when it is next needed."""
+    global _cached_bytes
+    with lock:
+        if cell.value is not None:
+            _cached_bytes -= cell.value.nbytes
+            cell.value = None
+            _valued.discard(cell)
+
+
+def enforce_budget(spare: Iterable[Cell]) -> None:
+    """Evicts what is cheapest to compute again, for each byte, until the rest fits.
+
+    What was just asked for is spared: its caller is about to read it.
+    """
+    with lock:
+        _count_dropped()
+        if _cached_bytes <= _budget:
+            return
+        spared = set(map(id, spare))
+        candidates = [cell for cell in _valued if cell.value is not None and id(cell) not in spared]
+        candidates.sort(key=lambda cell: cell.cost / max(1, cell.value.nbytes))  # type: ignore[union-attr]
+        for cell in candidates:
+            if _cached_bytes <= _budget:
+                return
+            forget(cell)
+            count(evictions=1)
+
+
+def _count_dropped() -> None:
+    global _cached_bytes
+    while _dropped:
+        _cached_bytes -= _dropped.popleft()
+
+
+def changes() -> int:
+    """How often leaves were given other data."""
+    return _changes
+
+
+def set_cache_budget(bytes: int) -> None:
+    """Sets how many bytes computed values may take; by default a quarter of the machine's memory.
+
+    >>> before = stats().bytes_budget
+    >>> set_cache_budget(1 << 30)
+    >>> stats().bytes_budget
+    1073741824
+    >>> set_cache_budget(before)
+    """
+    global _budget
+    if isinstance(bytes, bool) or not isinstance(bytes, int) or bytes < 0:
+        raise UsageError("not a budget", where=caller_origin(), expected="a number of bytes", found=repr(bytes))
+    _budget = bytes
+    enforce_budget(())
+
+
+# --- counting --------------------------------------------------------------------------------------------------------
+
+
+def count(**more: int) -> None:
+    """Adds to the statistics. The caller holds the lock."""
+    global _stats
+    _stats = replace(_stats, **{name: getattr(_stats, name) + number for name, number in more.items()})
+
+
+def count_shape_from_data() -> None:
+    """Notes that something is computed early, because the shape of a result depends on its data."""
+    with lock:
+        count(shapes_from_data=1)
+
+
+def stats() -> Stats:
+    """What executions have done so far, and what is cached now.
+
+    >>> stats().bytes_budget > 0
+    True
+    """
+    with lock:
+        _count_dropped()
+        return replace(_stats, bytes_cached=_cached_bytes, bytes_budget=_budget)
+
+
+def reset_stats() -> None:
+    """Sets all counts to zero; what is cached stays cached.
+
+    >>> reset_stats()
+    >>> stats().executions
+    0
+    """
+    global _stats
+    with lock:
+        _stats = Stats()

@@ -1,0 +1,1 @@
+"""Files that hold parts and shapes: read and written here."""

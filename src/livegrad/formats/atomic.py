@@ -1,0 +1,32 @@
+"""Files that are whole or not there: bytes are written beside the target and moved into its place."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Puts `data` into the file; whoever reads it meanwhile sees the old content or the new, never a part.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_atomically(Path(folder) / "a.txt", b"whole")
+    ...     (Path(folder) / "a.txt").read_bytes(), len(os.listdir(folder))
+    (b'whole', 1)
+    """
+    target = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # A temporary file is for its owner alone; the target gets what any new file would.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise

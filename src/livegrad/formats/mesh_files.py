@@ -1,0 +1,65 @@
+"""Meshes and contours as files: binary STL read and written, SVG written; whole files or none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+
+from livegrad.authoring.assembly.resources import TriangleMesh
+from livegrad.authoring.assembly.slicing import Slice
+from livegrad.formats.atomic import write_atomically
+from livegrad.formats.errors import FormatError
+
+_TRIANGLE = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
+
+
+def save_stl(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
+    """Writes a mesh as a binary STL file."""
+    corners = mesh.vertices[mesh.triangles]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    length = np.linalg.norm(normals, axis=1, keepdims=True)
+    rows = np.zeros(len(corners), _TRIANGLE)
+    rows["normal"], rows["corners"] = normals / np.where(length > 0, length, 1.0), corners
+    header = b"livegrad".ljust(80, b" ") + np.uint32(len(rows)).tobytes()
+    write_atomically(path, header + rows.tobytes())
+
+
+def load_stl(path: str | os.PathLike[str]) -> TriangleMesh:
+    """The mesh in a binary STL file; corners at one place become one vertex.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_stl(TriangleMesh.box((0, 0, 0), (1, 1, 1)), Path(folder) / "box.stl")
+    ...     load_stl(Path(folder) / "box.stl").is_closed()
+    True
+    """
+    file = Path(path)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise FormatError(f"cannot read `{file.name}`: {error.strerror}") from None
+    count = int(np.frombuffer(data[80:84], "<u4")[0]) if len(data) >= 84 else -1
+    if count < 0 or len(data) != 84 + count * _TRIANGLE.itemsize:
+        raise FormatError(f"`{file.name}` is no binary STL file", found=f"{len(data)} bytes")
+    corners = np.frombuffer(data, _TRIANGLE, count, 84)["corners"].reshape(-1, 3)
+    vertices, triangles = np.unique(corners, axis=0, return_inverse=True)
+    return TriangleMesh(vertices.reshape(-1, 3), triangles.reshape(-1, 3), file.stem)
+
+
+def save_svg(contours: Slice, path: str | os.PathLike[str], *, fill: str = "#1f497d") -> None:
+    """Writes the contours of a slice as an SVG file in the units of the part, y upwards."""
+    low, size = contours.low, contours.high - contours.low
+    top = contours.high[1]
+    outlines = []
+    for contour in contours.contours:
+        points = " L".join(f"{x:.6g},{top - y:.6g}" for x, y in contour.tolist())
+        outlines.append(f"M{points} Z")
+    view = quoteattr(f"{low[0]:.6g} 0 {size[0]:.6g} {size[1]:.6g}")
+    text = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox={view}>\n'
+        f'<path fill-rule="evenodd" fill={quoteattr(fill)} d={quoteattr(" ".join(outlines))}/>\n</svg>\n'
+    )
+    write_atomically(path, text.encode())

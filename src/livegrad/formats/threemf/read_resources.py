@@ -1,0 +1,206 @@
+"""Reads resources of 3MF files: objects (meshes, lattices, level sets, components), images, volume data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.authoring.assembly.errors import AssemblyError
+from livegrad.authoring.assembly.resources import (
+    IDENTITY,
+    BeamLattice,
+    Components,
+    ImageStack,
+    LevelSet,
+    Resource,
+    TriangleMesh,
+    VolumeChannel,
+    VolumeData,
+)
+from livegrad.formats.errors import FormatError
+from livegrad.formats.package import Package
+from livegrad.formats.png import read_png
+from livegrad.formats.xml_tree import Element
+
+
+def resource_number(element: Element, attribute: str) -> int:
+    """An attribute that is a resource id."""
+    text = element.require(attribute).strip()
+    if not (text.isascii() and text.isdigit()) or len(text) > 10 or not 0 < int(text) < 2**31:
+        raise element.error(f"attribute `{attribute}` is no resource id", found=repr(text)[:40])
+    return int(text)
+
+
+def number_in(element: Element, attribute: str, default: float | None = None) -> float:
+    """An attribute that is a finite number."""
+    text = element.attributes.get(attribute)
+    if text is None and default is not None:
+        return default
+    try:
+        value = float(element.require(attribute))
+    except ValueError:
+        raise element.error(f"attribute `{attribute}` is no number", found=repr(text)[:40]) from None
+    if not math.isfinite(value):
+        raise element.error(f"attribute `{attribute}` is not finite", found=repr(text)[:40])
+    return value
+
+
+def numbers_in(element: Element, text: str, count: int) -> tuple[float, ...]:
+    """Several finite numbers in a text."""
+    try:
+        values = tuple(map(float, text.split()))
+    except ValueError:
+        values = ()
+    if len(values) != count or not all(map(math.isfinite, values)):
+        raise element.error(f"expected {count} numbers", found=repr(text)[:60])
+    return values
+
+
+def choice(element: Element, attribute: str, allowed: Sequence[str]) -> str:
+    """An attribute that is one of a few words, the first of which is the default."""
+    value = element.attributes.get(attribute, allowed[0])
+    if value not in allowed:
+        raise element.error(f"attribute `{attribute}` is unknown", expected=", ".join(allowed), found=value[:40])
+    return value
+
+
+def read_transform(element: Element) -> tuple[float, ...]:
+    """The `transform` attribute: twelve numbers, or the identity."""
+    text = element.attributes.get("transform")
+    return IDENTITY if text is None else numbers_in(element, text, 12)
+
+
+def _flag(element: Element, attribute: str) -> bool:
+    return choice(element, attribute, ("false", "true", "0", "1")) in ("true", "1")
+
+
+def read_object(element: Element) -> Resource:
+    """An object: a mesh, a beam lattice in a mesh, a level set, or components."""
+    name = element.attributes.get("name", "")
+    try:
+        for child in element.children:
+            if child.name == "mesh":
+                return _mesh(child, name)
+            if child.name == "levelset":
+                return _level_set(child, name)
+            if child.name == "components":
+                members = [(resource_number(c, "objectid"), read_transform(c)) for c in child.named("component")]
+                return Components(tuple(members), name)
+    except AssemblyError as error:
+        raise element.error(error.what) from None
+    raise element.error("an object without mesh, level set or components")
+
+
+def _table(element: Element | None, dtype: type[np.generic], width: int) -> NDArray[np.generic]:
+    """Rows of numbers; a number that is none is an error at the element."""
+    if element is None or not element.rows:
+        return np.empty((0, width), dtype)
+    try:
+        return np.array(element.rows, object).astype(dtype).reshape(-1, width)
+    except (ValueError, OverflowError) as error:
+        raise element.error(f"a row that is no numbers: {str(error)[:80]}") from None
+
+
+def _mesh(element: Element, name: str) -> TriangleMesh | BeamLattice:
+    vertices = _table(element.child("vertices"), np.float64, 3)
+    triangles = _table(element.child("triangles"), np.int64, 3)
+    lattice = element.child("beamlattice")
+    if lattice is not None:
+        return _lattice(lattice, vertices, name)
+    volume = resource_number(element, "volumeid") if "volumeid" in element.attributes else None
+    return TriangleMesh(vertices, triangles, name, volume)  # type: ignore[arg-type]
+
+
+def _lattice(element: Element, vertices: NDArray[np.generic], name: str) -> BeamLattice:
+    radius = number_in(element, "radius")
+    beams, radii = [], []
+    for section in element.named("beams"):
+        for beam in section.named("beam"):
+            first = number_in(beam, "r1", radius)
+            beams.append((int(number_in(beam, "v1")), int(number_in(beam, "v2"))))
+            radii.append((first, number_in(beam, "r2", first)))
+    return BeamLattice(vertices, np.array(beams).reshape(-1, 2), np.array(radii).reshape(-1, 2), name)  # type: ignore[arg-type]
+
+
+def _level_set(element: Element, name: str) -> LevelSet:
+    return LevelSet(
+        resource_number(element, "functionid"),
+        element.require("channel"),
+        resource_number(element, "meshid"),
+        _flag(element, "meshbboxonly"),
+        read_transform(element),
+        number_in(element, "minfeaturesize", 0.0),
+        number_in(element, "fallbackvalue", 0.0),
+        resource_number(element, "volumeid") if "volumeid" in element.attributes else None,
+        name,
+    )
+
+
+def read_volume_data(element: Element) -> VolumeData:
+    """Colour, material shares and properties inside a body."""
+    channels: list[VolumeChannel] = []
+    group = None
+    for child in element.children:
+        if child.name in ("color", "property"):
+            channels.append(_volume_channel(child, child.name))
+        elif child.name == "composite":
+            if "basematerialid" in child.attributes:
+                group = resource_number(child, "basematerialid")
+            channels.extend(_volume_channel(share, "material") for share in child.named("materialmapping"))
+    return VolumeData(tuple(channels), group)
+
+
+def _volume_channel(element: Element, kind: str) -> VolumeChannel:
+    return VolumeChannel(
+        kind,
+        resource_number(element, "functionid"),
+        element.require("channel"),
+        element.attributes.get("name", ""),
+        read_transform(element),
+        number_in(element, "minfeaturesize", 0.0),
+        number_in(element, "fallbackvalue", 0.0),
+        _flag(element, "required"),
+    )
+
+
+def read_image_stack(element: Element, package: Package) -> ImageStack:
+    """The sheets of an image as one array; all have one size and one layout."""
+    stack = element.child("imagestack")
+    if stack is None:
+        raise element.error("an image without an image stack")
+    sizes = [int(number_in(stack, name)) for name in ("sheetcount", "rowcount", "columncount")]
+    sheets = list(stack.named("imagesheet"))
+    if any(size < 1 for size in sizes) or math.prod(sizes) * 4 > package.limits.samples:
+        raise stack.error("an image stack of an impossible size", found=" × ".join(map(str, sizes)))
+    if len(sheets) != sizes[0]:
+        raise stack.error("sheets are missing", expected=str(sizes[0]), found=str(len(sheets)))
+    samples = np.empty((*sizes, 4), np.float32)
+    layout: tuple[int, int] | None = None
+    decoded: dict[str, tuple[NDArray[np.uint16], int]] = {}
+    for index, sheet in enumerate(sheets):
+        path = sheet.require("path")
+        try:
+            if path not in decoded:
+                decoded = {path: read_png(package.read(path), most_samples=package.limits.samples)}
+        except FormatError as error:
+            raise sheet.error(str(error)) from None
+        pixels, depth = decoded[path]
+        if pixels.shape[:2] != tuple(sizes[1:]) or layout not in (None, (pixels.shape[2], depth)):
+            raise sheet.error("a sheet of another size or layout", found=f"{pixels.shape}, {depth} bits")
+        layout = (pixels.shape[2], depth)
+        samples[index] = _as_rgba(pixels, depth)
+    assert layout is not None
+    return ImageStack(samples, layout[1], layout[0], element.attributes.get("name", ""))
+
+
+def _as_rgba(pixels: NDArray[np.uint16], depth: int) -> NDArray[np.float32]:
+    """Grey stands for all colours, and no alpha is full alpha."""
+    values = pixels.astype(np.float32) / np.float32((1 << depth) - 1)
+    channels = values.shape[2]
+    full = np.ones((*values.shape[:2], 1), np.float32)
+    colour = np.repeat(values[..., :1], 3, axis=2) if channels < 3 else values[..., :3]
+    alpha = values[..., -1:] if channels in (2, 4) else full
+    return np.concatenate([colour, alpha], axis=2)

@@ -1,0 +1,154 @@
+"""Features of an evaluation context: their names, their stack levels, and the leaf that reads one inside a function.
+
+A traced function that calls `context("animation_time")` has a keyed input leaf for it; whoever runs the function finds
+the features that it needs in its code (`feature_leaves`), so they never have to be declared.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.leaves import input_node, input_op
+from livegrad.ir.node import Key, Node
+from livegrad.ir.types import Type, Vector, f32, f64, i64
+from livegrad.ir.walk import toposort
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One part of a context. A stack has levels: a loop pushes one, and `index@1` is the loop outside.
+
+    `type` is what `context(name)` reads it as inside a livegrad function, unless told otherwise.
+    """
+
+    name: str
+    stack: bool = False
+    type: Type | None = None
+
+
+class FeatureLevel(NamedTuple):
+    """A feature at a level of its stack; features that are no stacks have level 0 only.
+
+    >>> str(FeatureLevel("index", 1)), str(FeatureLevel("footprint"))
+    ('index@1', 'footprint')
+    """
+
+    feature: str
+    level: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.feature}@{self.level}" if self.level else self.feature
+
+
+_features: dict[str, Feature] = {}
+_lock = threading.Lock()
+
+
+def register_feature(name: str, *, stack: bool = False, type: Type | None = None) -> Feature:
+    """Makes a name a feature of contexts; registering it again the same way changes nothing.
+
+    >>> register_feature("wind_speed", type=f32)
+    Feature(name='wind_speed', stack=False, type=f32)
+    """
+    if not name.isidentifier():
+        raise UsageError("a feature's name must be an identifier", where=caller_origin(), found=repr(name))
+    feature = Feature(name, stack, type)
+    with _lock:
+        known = _features.setdefault(name, feature)
+    if known != feature:
+        raise UsageError(f"feature `{name}` is registered differently", expected=repr(known), found=repr(feature))
+    return known
+
+
+for _name, _stack, _type in (
+    ("footprint", False, None),
+    ("real_time", False, f64),
+    ("animation_time", False, f32),
+    ("pointer_position", False, Vector(f32, 2)),
+    ("position", False, None),
+    ("index", True, i64),
+    ("varargs", True, None),
+):
+    register_feature(_name, stack=_stack, type=_type)
+
+
+def feature_named(name: str) -> Feature:
+    """The registered feature of this name."""
+    found = _features.get(name)
+    if found is None:
+        raise UsageError(
+            f"there is no feature `{name}`",
+            where=caller_origin(),
+            expected="one of " + ", ".join(sorted(_features)),
+            help=f'register it with register_feature("{name}")',
+        )
+    return found
+
+
+@lru_cache(maxsize=4096)
+def parse_feature(text: str) -> FeatureLevel:
+    """A feature as it is written, `footprint` or `index@1`.
+
+    >>> parse_feature("index@1")
+    FeatureLevel(feature='index', level=1)
+    """
+    name, mark, level = text.partition("@")
+    feature = feature_named(name)
+    if mark and not level.isdecimal():
+        raise UsageError(f"`{text}` is not a feature", where=caller_origin(), expected="a name, or name@level")
+    if mark and int(level) and not feature.stack:
+        raise UsageError(f"feature `{name}` is no stack", where=caller_origin(), found=f"`{text}`")
+    return FeatureLevel(name, int(level or 0))
+
+
+class FeatureKey(Key):
+    """The key of a leaf that reads a feature: one for each feature, level and type."""
+
+    __slots__ = ("feature",)
+
+    def __init__(self, feature: FeatureLevel) -> None:
+        super().__init__(str(feature))
+        self.feature = feature
+
+
+_keys: dict[tuple[FeatureLevel, Type], FeatureKey] = {}
+
+
+def context(feature: str, type: Type | None = None) -> Node:
+    """A feature of the context that the function is evaluated in, as a value inside the function.
+
+    >>> context("animation_time").type
+    f32
+    >>> context("animation_time") is context("animation_time")
+    True
+    """
+    level = parse_feature(feature)
+    own = type if type is not None else feature_named(level.feature).type
+    if own is None:
+        raise UsageError(
+            f"feature `{feature}` has no type of its own",
+            where=caller_origin(),
+            help=f'say which it is read as: context("{feature}", f32)',
+        )
+    with _lock:
+        key = _keys.setdefault((level, own), FeatureKey(level))
+    return input_node(key, own)
+
+
+def feature_leaves(results: Iterable[Node]) -> tuple[Node, ...]:
+    """The leaves that read features, among what the results are made of, in order of first use."""
+    return tuple(n for n in toposort(results) if n.op is input_op and isinstance(n.attribute("key"), FeatureKey))
+
+
+def feature_of(leaf: Node) -> FeatureLevel:
+    """The feature that a leaf reads.
+
+    >>> feature_of(context("index@1"))
+    FeatureLevel(feature='index', level=1)
+    """
+    return leaf.attribute("key").feature

@@ -1,0 +1,215 @@
+"""Convolutions over any number of spatial dimensions, as matrix products over windows.
+
+Images are [batch, channels, *space], kernels [outputs, channels / groups, *window]; as everywhere in machine learning
+the kernel is not flipped. The op is linear in both operands, and its transposes are convolutions again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Dimension, Size, Tensor, Type, divide_exactly, shape_of
+from livegrad.ops.movement import flip, pad, permute, require_tensor, reshape, slice_
+from livegrad.ops.rules import NUMBERS, add_tangents, zero
+
+Padding = tuple[tuple[Size, Size], ...]
+_CHUNK_BYTES = 1 << 25  # what the windows of a part of the batch may take
+
+
+def window_count(size: Size, window: Size, stride: int, dilation: int) -> Size:
+    """How many windows fit into a padded extent."""
+    room = size - (window - 1) * dilation - 1
+    if isinstance(room, Dimension):
+        steps = divide_exactly(room, stride)
+        if steps is None:
+            raise TypeRuleError(
+                f"a stride of {stride} over an extent of {size} has no symbolic count of windows",
+                help="give the extent as a number, or as a multiple of the stride plus what a window takes",
+            )
+        return steps + 1
+    return max(room // stride + 1, 0)
+
+
+def require_windows(
+    shape: tuple[Size, ...],
+    window: tuple[Size, ...],
+    strides: tuple[int, ...],
+    padding: Padding,
+    dilation: tuple[int, ...],
+) -> tuple[Size, ...]:
+    """The number of windows along each dimension; what describes them must be sensible."""
+    if not len(shape) == len(window) == len(strides) == len(padding) == len(dilation):
+        raise TypeRuleError(
+            f"strides, padding and dilation are given for each of {len(shape)} dimensions",
+            found=f"strides {strides}, padding {padding}, dilation {dilation}, window {window}",
+        )
+    numbers = [*strides, *dilation, *(size for size in window if isinstance(size, int))]
+    if any(number < 1 for number in numbers):
+        raise TypeRuleError("windows, strides and dilations are at least 1", found=f"{window}, {strides}, {dilation}")
+    if any(isinstance(width, int) and width < 0 for widths in padding for width in widths):
+        raise TypeRuleError("padding cannot be negative", found=str(padding), help="use slice to cut")
+    return tuple(
+        window_count(size + low + high, extent, stride, step)
+        for size, extent, stride, (low, high), step in zip(shape, window, strides, padding, dilation, strict=True)
+    )
+
+
+def _convolve_type(
+    x: Type, w: Type, *, strides: tuple[int, ...], padding: Padding, dilation: tuple[int, ...], groups: int
+) -> Type:
+    image, kernel = require_tensor(x), require_tensor(w)
+    if image.element is not kernel.element or image.element.kind not in NUMBERS:
+        raise TypeRuleError("a convolution takes numbers of one type", help="cast one of them")
+    if image.rank != kernel.rank or image.rank < 3:
+        raise TypeRuleError(
+            "a convolution takes [batch, channels, *space] and [outputs, channels / groups, *window]",
+            found=f"{image} and {kernel}",
+        )
+    if groups < 1 or kernel.shape[1] * groups != image.shape[1]:
+        raise TypeRuleError(f"{image.shape[1]} channels in {groups} groups do not fit kernels of {kernel.shape[1]}")
+    if groups > 1 and divide_exactly(kernel.shape[0], groups) is None:
+        raise TypeRuleError(f"{kernel.shape[0]} outputs cannot be shared by {groups} groups")
+    space = require_windows(image.shape[2:], kernel.shape[2:], strides, padding, dilation)
+    return Tensor(image.element, (image.shape[0], kernel.shape[0], *space))
+
+
+def windows_of(x: Any, window: Any, strides: Any, dilation: Any) -> Any:
+    """A view of the windows of an array's last dimensions: [..., *counts, *window]."""
+    spread = [(n - 1) * d + 1 for n, d in zip(window, dilation, strict=True)]
+    own = len(window)
+    axes = tuple(range(x.ndim - own, x.ndim))
+    view = np.lib.stride_tricks.sliding_window_view(x, spread, axes)
+    steps = (*(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilation))
+    return view[(..., *steps)]
+
+
+def _evaluate_convolve(x: Any, w: Any, *, strides: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """Windows side by side as a matrix, times the kernels: one product a group, for parts of the batch in turn."""
+    batch, outputs, window = x.shape[0], w.shape[0], w.shape[2:]
+    padded = np.pad(x, ((0, 0), (0, 0), *padding))
+    every = zip(padded.shape[2:], window, strides, dilation, strict=True)
+    counts: Any = tuple(window_count(*one) for one in every)
+    result = np.empty((batch, outputs, *counts), x.dtype)
+    if 0 in result.shape or x.shape[1] == 0:
+        return np.zeros_like(result)
+    kernels = w.reshape(groups, outputs // groups, -1)
+    depth, places = kernels.shape[-1], int(np.prod(counts))
+    part = max(1, _CHUNK_BYTES // max(1, groups * depth * places * x.itemsize))
+    own = len(window)
+    for start in range(0, batch, part):
+        view = windows_of(padded[start : start + part], window, strides, dilation)
+        # [batch, channels, *counts, *window] to [batch, groups, channels of a group and window, places]
+        order = (0, 1, *range(2 + own, 2 + 2 * own), *range(2, 2 + own))
+        columns = view.transpose(order).reshape(view.shape[0], groups, depth, places)
+        result[start : start + part] = np.matmul(kernels, columns).reshape(view.shape[0], outputs, *counts)
+    return result
+
+
+def _convolve_jvp(y: Node, dx: Node | None, dw: Node | None) -> Node | None:
+    x, w = y.operands
+    attributes = dict(y.attributes)
+    return add_tangents(
+        None if dx is None else convolve(dx, w, **attributes), None if dw is None else convolve(x, dw, **attributes)
+    )
+
+
+def _in_groups(x: Node, axis: int, groups: int, to: int) -> Node:
+    """With the groups of one dimension taken out of it and joined, outermost, to another."""
+    if groups == 1:
+        return x
+    shape = shape_of(x.type)
+    inner = divide_exactly(shape[axis], groups)
+    assert inner is not None
+    split = reshape(x, shape=(*shape[:axis], groups, inner, *shape[axis + 1 :]))
+    places = [i for i in range(len(shape) + 1) if i != axis]
+    target = places.index(to if to < axis else to + 1)
+    moved = permute(split, axes=(*places[:target], axis, *places[target:]))
+    sizes = shape_of(moved.type)
+    return reshape(moved, shape=(*sizes[:target], sizes[target] * sizes[target + 1], *sizes[target + 2 :]))
+
+
+def _swap_first(x: Node) -> Node:
+    return permute(x, axes=(1, 0, *range(2, len(shape_of(x.type)))))
+
+
+def spaced(x: Node, low: Sequence[Size], high: Sequence[Size], interior: Sequence[int]) -> Node:
+    """Zeros around and between the elements of each dimension; a negative width cuts."""
+    assert isinstance(x.type, Tensor)
+    around = [tuple(max(n, 0) if isinstance(n, int) else n for n in side) for side in (low, high)]
+    padded = pad(x, zero(x.type.element), low=around[0], high=around[1], interior=tuple(interior))
+    start, end = (tuple(-n if isinstance(n, int) and n < 0 else 0 for n in side) for side in (low, high))
+    size = tuple(n - a - b for n, a, b in zip(shape_of(padded.type), start, end, strict=True))
+    return slice_(padded, start=start, size=size, step=(1,) * x.type.rank)
+
+
+def spread_windows(
+    ct: Node,
+    shape: tuple[Size, ...],
+    window: tuple[Size, ...],
+    strides: tuple[int, ...],
+    padding: Padding,
+    dilation: tuple[int, ...],
+) -> Node:
+    """Values of windows with zeros between and around: their windows of stride one are those of `shape`'s elements."""
+    low: list[Size] = []
+    high: list[Size] = []
+    for size, extent, count, stride, (before, _), step in zip(
+        shape, window, shape_of(ct.type), strides, padding, dilation, strict=True
+    ):
+        low.append((extent - 1) * step - before)
+        high.append(size + before - ((count - 1) * stride + 1))
+    return spaced(ct, low, high, [stride - 1 for stride in strides])
+
+
+def _by_image(y: Node, ct: Node) -> Node:
+    """The cotangents, spread by the strides, convolved with the flipped kernels, inputs and outputs exchanged."""
+    x, w = y.operands
+    strides, dilation, groups = y.attribute("strides"), y.attribute("dilation"), y.attribute("groups")
+    window = shape_of(w.type)[2:]
+    if 0 in shape_of(ct.type):
+        return zero(x.type)
+    whole = (1, 1)  # batch and channels: windows of one, each by itself
+    spread = spread_windows(
+        ct,
+        (*shape_of(ct.type)[:2], *shape_of(x.type)[2:]),
+        whole + window,
+        whole + strides,
+        ((0, 0), (0, 0), *y.attribute("padding")),
+        whole + dilation,
+    )
+    turned = flip(_swap_first(_in_groups(w, 0, groups, 1)), axes=tuple(range(2, 2 + len(window))))
+    none = ((0, 0),) * len(window)
+    return convolve(spread, turned, strides=(1,) * len(window), padding=none, dilation=dilation, groups=groups)
+
+
+def _by_kernel(y: Node, ct: Node) -> Node:
+    """The image convolved with the cotangents: batch and channels exchanged, strides and dilations too."""
+    x, w = y.operands
+    strides, dilation, groups = y.attribute("strides"), y.attribute("dilation"), y.attribute("groups")
+    if 0 in shape_of(ct.type):
+        return zero(w.type)
+    # [batch, groups * channels] to [channels, groups * batch]; the cotangents to [outputs, batch]
+    image = _swap_first(_in_groups(x, 1, groups, 0))
+    found = convolve(
+        image, _swap_first(ct), strides=dilation, padding=y.attribute("padding"), dilation=strides, groups=groups
+    )
+    turned = _swap_first(found)
+    # Windows that do not end with the image leave a rest, which gives further products.
+    return slice_(turned, start=(0,) * len(shape_of(w.type)), size=shape_of(w.type), step=(1,) * len(shape_of(w.type)))
+
+
+convolve = Op(
+    "convolve",
+    type_of=_convolve_type,
+    evaluate=_evaluate_convolve,
+    jvp=_convolve_jvp,
+    transpose=lambda y, ct, x, w: (_by_image(y, ct) if x else None, _by_kernel(y, ct) if w else None),
+    linear_in=(0, 1),
+    cost=100.0,
+)

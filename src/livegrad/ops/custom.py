@@ -1,0 +1,155 @@
+"""Calls whose derivative is given by the user: rules for either mode, or another function to differentiate instead.
+
+`make_custom_call` is what authoring uses. `passes.differentiate` reads the rules; what is left of such a call after
+derivatives are written out is a plain call of its function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.node import Function, Node
+from livegrad.ir.op import ALL_OPERANDS, Op
+from livegrad.ir.types import Type, differential_of, is_differentiable
+from livegrad.ops.rules import tuple_of
+
+
+def differentials(types: Sequence[Type]) -> tuple[Type, ...]:
+    """The differential types of those among the types that can carry a derivative.
+
+    >>> from livegrad.ir.types import f32, i32
+    >>> differentials((f32, i32))
+    (f32,)
+    """
+    return tuple(differential_of(type) for type in types if is_differentiable(type))
+
+
+def _require(function: Function, role: str, parameters: Sequence[Type], results: Sequence[Type], rule: str) -> None:
+    for side, expected, found in (
+        ("parameters", tuple(parameters), function.parameter_types),
+        ("results", tuple(results), function.result_types),
+    ):
+        if expected != found:
+            raise TypeRuleError(
+                f"the {role} `{function.name}` has the wrong {side}",
+                expected=", ".join(map(str, expected)) or "none",
+                found=", ".join(map(str, found)) or "none",
+                help=rule,
+            )
+
+
+def _custom_call_type(
+    *types: Type,
+    function: Function,
+    forward: Function | None,
+    backward: Function | None,
+    save: Function | None,
+    stand_in: Function | None,
+) -> Type:
+    results = function.result_types
+    _require(function, "function", types, results, "it takes the operands")
+    if forward is None and backward is None and stand_in is None:
+        raise TypeRuleError(
+            f"`{function.name}` has no rule of its own", help="give a forward or backward derivative, or use call"
+        )
+    if forward is not None:
+        rule = "it takes the arguments and a tangent for each differentiable one, and gives the results' tangents"
+        _require(forward, "forward derivative", (*types, *differentials(types)), differentials(results), rule)
+    if save is not None:
+        if backward is None:
+            raise TypeRuleError(f"`{save.name}` saves values for a backward derivative, and there is none")
+        rule = "it takes the arguments, and gives what the backward derivative takes before the cotangents"
+        _require(save, "saving function", types, save.result_types, rule)
+    if backward is not None:
+        residuals = types if save is None else save.result_types
+        first = "the arguments" if save is None else "what was saved"
+        rule = f"it takes {first} and a cotangent for each differentiable result, and gives the arguments' cotangents"
+        _require(backward, "backward derivative", (*residuals, *differentials(results)), differentials(types), rule)
+    if stand_in is not None:
+        if forward is not None or backward is not None:
+            raise TypeRuleError(f"`{function.name}` has both a stand-in and a derivative of its own", help="give one")
+        _require(stand_in, "stand-in", types, results, "it has the signature of the function it stands in for")
+    return function.result_type
+
+
+def _evaluate_custom_call(*values: Any, function: Any, **rules: Any) -> Any:
+    return function(*values)
+
+
+# function(*operands), with a derivative of the user's. Differentials are those of differentiable operands and results:
+# forward(*operands, *tangents) → tangents of the results;
+# backward(*operands, *cotangents of the results) → cotangents of the operands, or, with
+# save(*operands) → residuals, backward(*residuals, *cotangents);
+# stand_in(*operands) → results is differentiated in the function's place.
+custom_call = Op("custom_call", type_of=_custom_call_type, evaluate=_evaluate_custom_call)
+
+
+def make_custom_call(
+    function: Function,
+    *operands: Node,
+    forward: Function | None = None,
+    backward: Function | None = None,
+    save: Function | None = None,
+    stand_in: Function | None = None,
+) -> Node:
+    """A call of a function whose derivative the user gives.
+
+    A mode without a rule takes the other mode's, turned round. Higher derivatives are those of the given functions.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.leaves import parameter
+    >>> from livegrad.ir.types import f64
+    >>> step = trace(lambda x: (x - x) + 1.0, f64)
+    >>> straight_through = trace(lambda x, dx: dx, f64, f64)
+    >>> make_custom_call(step, parameter(0, f64), forward=straight_through).type
+    f64
+    """
+    return custom_call(*operands, function=function, forward=forward, backward=backward, save=save, stand_in=stand_in)
+
+
+# --- what linearisation makes of a backward derivative ---------------------------------------------------------------
+
+
+def _custom_linear_type(*types: Type, backward: Function, residuals: int) -> Type:
+    saved, tangents = types[:residuals], types[residuals:]
+    results = backward.parameter_types[residuals:]
+    _require(backward, "backward derivative", (*saved, *results), tangents, "it gives a cotangent for each tangent")
+    return tuple_of(results)
+
+
+def _custom_linear_transpose(y: Node, ct: Node, *linear: bool) -> tuple[Node | None, ...]:
+    backward, residuals = y.attribute("backward"), y.attribute("residuals")
+    number = len(backward.parameters) - residuals
+    get = Op.named("get")
+    cotangents = [ct] if number == 1 else [get(ct, index=index) for index in range(number)]
+    value = Op.named("call")(*y.operands[:residuals], *cotangents, function=backward)
+    tangents = len(backward.results)
+    parts = [value] if tangents == 1 else [get(value, index=index) for index in range(tangents)]
+    flags = linear[residuals:]
+    return (*[None] * residuals, *(part if flag else None for part, flag in zip(parts, flags, strict=True)))
+
+
+# The linear map from tangents to tangents whose transpose is `backward`. It stands between linearisation and
+# transposition, and nowhere else: nothing ever runs it.
+custom_linear = Op(
+    "custom_linear",
+    type_of=_custom_linear_type,
+    transpose=_custom_linear_transpose,
+    linear_in=ALL_OPERANDS,
+)
+
+# --- calls that are computed again -----------------------------------------------------------------------------------
+
+
+def _recompute_call_type(*types: Type, function: Function) -> Type:
+    _require(function, "function", types, function.result_types, "it takes the operands")
+    return function.result_type
+
+
+# function(*operands), of which reverse mode remembers nothing but the operands: it computes the rest again on its way
+# back, once the results' cotangents are there.
+recompute_call = Op(
+    "recompute_call", type_of=_recompute_call_type, evaluate=lambda *values, function: function(*values)
+)

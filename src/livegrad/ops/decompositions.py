@@ -1,0 +1,423 @@
+"""Factorisations of batches of matrices, real and complex: Cholesky, QR, eigenvalues, singular values.
+
+Backends run these by NumPy's LAPACK; what does not converge, or is not positive definite, ends the run with an error
+that names the user's line. Eigenvectors and singular vectors are made unique, so that their derivatives are those of
+the values that are given: each is turned until the first of its components that is at least half as large as the
+largest is real and positive. Where eigenvalues or singular values coincide, vectors have no derivative: the formulas
+give infinities or NaN there, while the derivatives of the values alone (`eigvalsh`, `svdvals`) stay right.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from livegrad.diagnostics import DifferentiationError, Place, TypeRuleError
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Scalar, Size, Tensor, Tuple, Type, c64, c128, components, f32, shape_of
+from livegrad.ops.aggregate import get, make_tuple, member
+from livegrad.ops.conversion import cast, imag, make_complex
+from livegrad.ops.elementwise import abs, equal, greater_equal, select
+from livegrad.ops.linalg import matmul, swap_last
+from livegrad.ops.matrices import (
+    adjoint,
+    as_element_of,
+    conjugate,
+    diagonal,
+    diagonal_mask,
+    evaluate_hermitian_part,
+    hermitian_part,
+    is_complex,
+    is_empty,
+    lower_triangle,
+    over_columns,
+    over_rows,
+    part_of_columns,
+    real_part,
+    require_matrices,
+    smaller,
+    sum_of_rows,
+)
+from livegrad.ops.movement import concatenate, index_along, pad
+from livegrad.ops.reduction import arg_reduce, reduce
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.solving import solve, triangular_solve
+
+# --- what has no derivative ------------------------------------------------------------------------------------------
+
+
+def _refuse(reason: str, where: Place | None = None) -> DifferentiationError:
+    return DifferentiationError("a value that is not unique has no derivative", where=where, help=reason)
+
+
+def _refuse_to_run(dx: Any, *, type: Type, reason: str) -> Any:
+    raise _refuse(reason)
+
+
+def _refuse_to_derive(y: Node, *differentials: object) -> Any:
+    raise _refuse(y.attribute("reason"), y.origin)
+
+
+# Stands for the tangent of one of several results that has none: whoever uses it gets the error, the others do not.
+undefined_tangent = Op(
+    "undefined_tangent",
+    type_of=lambda dx, *, type, reason: type,
+    evaluate=_refuse_to_run,
+    jvp=_refuse_to_derive,
+    transpose=_refuse_to_derive,
+    linear_in=(0,),
+)
+
+# --- Cholesky --------------------------------------------------------------------------------------------------------
+
+
+def _cholesky_jvp(y: Node, dx: Node | None) -> Node | None:
+    """dL = L Φ(L⁻¹ dA L⁻ᴴ), Φ the lower triangle with half the diagonal: Murray, "Differentiation of the Cholesky
+    decomposition" (2016)."""
+    if dx is None:
+        return None
+    half = triangular_solve(y, hermitian_part(dx), lower=True)
+    inner = triangular_solve(y, adjoint(half), lower=True)
+    lower = lower_triangle(inner)
+    return matmul(y, select(diagonal_mask(lower), 0.5 * lower, lower))
+
+
+# The lower factor L of the hermitian part: L Lᴴ = (x + xᴴ) / 2.
+cholesky = Op(
+    "cholesky",
+    type_of=lambda x: require_matrices(x),
+    evaluate=lambda x: np.linalg.cholesky(evaluate_hermitian_part(x)),
+    jvp=_cholesky_jvp,
+    checked=True,
+    cost=100.0,
+)
+
+# --- QR --------------------------------------------------------------------------------------------------------------
+
+
+def _qr_type(x: Type, *, mode: str) -> Type:
+    tensor = require_matrices(x, square=False)
+    *batch, rows, columns = tensor.shape
+    if mode not in ("reduced", "complete"):
+        raise TypeRuleError(f"no mode `{mode}`", expected="reduced or complete")
+    inner = rows if mode == "complete" else smaller(rows, columns)
+    return Tuple(
+        (Tensor(tensor.element, (*batch, rows, inner)), Tensor(tensor.element, (*batch, inner, columns))),
+    )
+
+
+def _qr_jvp(y: Node, dx: Node | None) -> Node | None:
+    """Walter and Lehmann, "Algorithmic differentiation of linear algebra functions" (2010); a wide matrix is its
+    square beginning and the rest, R = [R₁ Qᴴ A₂]. R₁ must be invertible."""
+    if dx is None:
+        return None
+    (x,) = y.operands
+    rows, columns = shape_of(x.type)[-2:]
+    inner = smaller(rows, columns)
+    if is_empty(x):
+        return zero(y.type)
+    if inner != rows and y.attribute("mode") == "complete":
+        return _complete_qr_tangents(y, dx)
+    q, r = get(y, index=0), get(y, index=1)
+    if inner == columns:
+        return make_tuple(*_tall_qr_tangents(q, r, dx))
+    rest = columns - inner
+    dq, dr = _tall_qr_tangents(q, part_of_columns(r, 0, inner), part_of_columns(dx, 0, inner))
+    beyond = matmul(adjoint(dq), part_of_columns(x, inner, rest)) + matmul(adjoint(q), part_of_columns(dx, inner, rest))
+    rank = len(shape_of(x.type))
+    return make_tuple(dq, concatenate(dr, beyond, axis=rank - 1))
+
+
+def _complete_qr_tangents(y: Node, dx: Node) -> Node:
+    """Of a tall matrix: R is that of the reduced QR with rows of zeros below; Q's last columns are free."""
+    tangents = _qr_jvp(qr(y.operands[0], mode="reduced"), dx)
+    assert tangents is not None
+    upper = member(tangents, 1)
+    shape = shape_of(upper.type)
+    nothing = (0,) * len(shape)
+    below = (*nothing[:-2], shape_of(dx.type)[-2] - shape[-2], 0)
+    assert isinstance(upper.type, Tensor)
+    reason = 'the last columns of Q are not unique; use mode="reduced"'
+    return make_tuple(
+        undefined_tangent(dx, type=components(y.type)[0], reason=reason),
+        pad(upper, zero(upper.type.element), low=nothing, high=below, interior=nothing),
+    )
+
+
+def _tall_qr_tangents(q: Node, r: Node, dx: Node) -> tuple[Node, Node]:
+    """dA R⁻¹ = dQ + Q dR R⁻¹ taken apart: Qᴴ dQ is skew, dR R⁻¹ is upper triangular with a real diagonal."""
+    divided = swap_last(triangular_solve(swap_last(r), swap_last(dx), lower=True))
+    inner = matmul(adjoint(q), divided)
+    lower = lower_triangle(inner, strictly=True)
+    skew = lower - adjoint(lower)
+    if is_complex(inner):
+        turn = imag(inner)
+        skew = skew + select(diagonal_mask(inner), make_complex(zero(turn.type), turn), zero(inner.type))
+    return matmul(q, skew - inner) + divided, matmul(inner - skew, r)
+
+
+def _evaluate_qr(x: Any, *, mode: Literal["reduced", "complete"]) -> Any:
+    return tuple(np.linalg.qr(x, mode))
+
+
+# (Q, R) as Householder reflections give them: the diagonal of R is real, of either sign.
+qr = Op("qr", type_of=_qr_type, evaluate=_evaluate_qr, jvp=_qr_jvp, checked=True, cost=300.0)
+
+# --- the phase of vectors --------------------------------------------------------------------------------------------
+
+
+def _unit_phases(vectors: Any) -> Any:
+    """The phase of the component of each column that decides: the first of at least half the largest magnitude."""
+    magnitude = np.abs(vectors)
+    largest = np.max(magnitude, axis=-2, keepdims=True, initial=0.0)
+    place = np.argmax(2.0 * magnitude >= largest, axis=-2, keepdims=True) if vectors.shape[-2] else None
+    if place is None:
+        return np.ones_like(largest)
+    pivot = np.take_along_axis(vectors, place, axis=-2)
+    size = np.abs(pivot)
+    return np.where(size > 0, pivot / np.where(size > 0, size, 1), 1)
+
+
+def _turning(vectors: Node, moved: Node) -> Node | None:
+    """By what angle each column must turn for its deciding component to stay real; None where all is real."""
+    if not is_complex(vectors):
+        return None
+    shape = shape_of(vectors.type)
+    rank = len(shape)
+    magnitude = abs(vectors)
+    largest = over_rows(reduce(magnitude, kind="max", axes=(rank - 2,)), shape)
+    first = arg_reduce(greater_equal(2.0 * magnitude, largest), kind="argmax", axis=rank - 2)
+    decides = equal(index_along(shape, rank - 2), over_rows(first, shape))
+    pivot = sum_of_rows(select(decides, magnitude, zero(magnitude.type)))
+    sideways = imag(moved)
+    return -sum_of_rows(select(decides, sideways, zero(sideways.type))) / pivot
+
+
+def _turned(vectors: Node, moved: Node, angle: Node | None) -> Node:
+    """The tangent of the columns, after each has turned by its angle."""
+    if angle is None:
+        return moved
+    spread = over_rows(angle, shape_of(vectors.type))
+    return moved + make_complex(zero(spread.type), spread) * vectors
+
+
+def _inverse_gaps(values: Node, shape: tuple[Size, ...]) -> Node:
+    """1 / (values[j] - values[i]) at [i, j], and 0 on the diagonal."""
+    gaps = over_rows(values, shape) - over_columns(values, shape)
+    same = diagonal_mask(gaps)
+    return select(same, zero(gaps.type), 1.0 / select(same, filled(1.0, gaps.type), gaps))
+
+
+# --- eigenvalues of hermitian matrices -------------------------------------------------------------------------------
+
+
+def _eigvalsh_type(x: Type) -> Tensor:
+    tensor = require_matrices(x)
+    return Tensor(tensor.element.real, tensor.shape[:-1])
+
+
+def _evaluate_eigh(x: Any) -> Any:
+    values, vectors = np.linalg.eigh(evaluate_hermitian_part(x))
+    return values, vectors * np.conj(_unit_phases(vectors))
+
+
+def _eigh_jvp(y: Node, dx: Node | None) -> Node | None:
+    """Magnus, "On differentiating eigenvalues and eigenvectors" (1985): dw = diag(Vᴴ dA V), dV = V (F ∘ Vᴴ dA V)."""
+    if dx is None:
+        return None
+    if is_empty(dx):
+        return zero(y.type)
+    values, vectors = get(y, index=0), get(y, index=1)
+    inner = matmul(adjoint(vectors), matmul(hermitian_part(dx), vectors))
+    gaps = as_element_of(_inverse_gaps(values, shape_of(inner.type)), inner)
+    moved = matmul(vectors, gaps * inner)
+    return make_tuple(real_part(diagonal(inner)), _turned(vectors, moved, _turning(vectors, moved)))
+
+
+def _eigvalsh_jvp(y: Node, dx: Node | None) -> Node | None:
+    if dx is None:
+        return None
+    vectors = get(eigh(y.operands[0]), index=1)
+    return real_part(sum_of_rows(conjugate(vectors) * matmul(hermitian_part(dx), vectors)))
+
+
+# (values, vectors) of the hermitian part, values in ascending order.
+eigh = Op(
+    "eigh",
+    type_of=lambda x: Tuple((_eigvalsh_type(x), require_matrices(x))),
+    evaluate=_evaluate_eigh,
+    jvp=_eigh_jvp,
+    checked=True,
+    cost=800.0,
+)
+eigvalsh = Op(
+    "eigvalsh",
+    type_of=_eigvalsh_type,
+    evaluate=lambda x: np.linalg.eigvalsh(evaluate_hermitian_part(x)),
+    jvp=_eigvalsh_jvp,
+    checked=True,
+    cost=500.0,
+)
+
+# --- eigenvalues of any square matrix --------------------------------------------------------------------------------
+
+
+def _complex_of(element: Scalar) -> Scalar:
+    return c64 if element in (f32, c64) else c128
+
+
+def _eigvals_type(x: Type) -> Tensor:
+    tensor = require_matrices(x)
+    return Tensor(_complex_of(tensor.element), tensor.shape[:-1])
+
+
+def _eig_type(x: Type) -> Type:
+    values = _eigvals_type(x)
+    return Tuple((values, Tensor(values.element, require_matrices(x).shape)))
+
+
+def _complex_array(value: Any) -> Any:
+    return value.astype(np.complex64 if value.dtype in (np.float32, np.complex64) else np.complex128)
+
+
+def _evaluate_eig(x: Any) -> Any:
+    values, vectors = map(_complex_array, np.linalg.eig(x))
+    return values, vectors * np.conj(_unit_phases(vectors))
+
+
+def _as_complex(x: Node) -> Node:
+    assert isinstance(x.type, Tensor)
+    return x if is_complex(x) else cast(x, type=_complex_of(x.type.element))
+
+
+def _eig_jvp(y: Node, dx: Node | None) -> Node | None:
+    """dw = diag(V⁻¹ dA V), dV = V (F ∘ V⁻¹ dA V) less what would change the columns' lengths: Boeddeker et al., "On
+    the computation of complex-valued gradients" (2017)."""
+    if dx is None:
+        return None
+    if is_empty(dx):
+        return zero(y.type)
+    values, vectors = get(y, index=0), get(y, index=1)
+    inner = solve(vectors, matmul(_as_complex(dx), vectors))
+    moved = matmul(vectors, _inverse_gaps(values, shape_of(inner.type)) * inner)
+    longer = as_element_of(real_part(sum_of_rows(conjugate(vectors) * moved)), vectors)
+    moved = moved - vectors * over_rows(longer, shape_of(vectors.type))
+    return make_tuple(diagonal(inner), _turned(vectors, moved, _turning(vectors, moved)))
+
+
+def _eigvals_jvp(y: Node, dx: Node | None) -> Node | None:
+    if dx is None:
+        return None
+    vectors = get(eig(y.operands[0]), index=1)
+    return diagonal(solve(vectors, matmul(_as_complex(dx), vectors)))
+
+
+# (values, vectors), both complex, vectors of length one, in the order in which the library finds them.
+eig = Op("eig", type_of=_eig_type, evaluate=_evaluate_eig, jvp=_eig_jvp, checked=True, cost=2000.0)
+eigvals = Op(
+    "eigvals",
+    type_of=_eigvals_type,
+    evaluate=lambda x: _complex_array(np.linalg.eigvals(x)),
+    jvp=_eigvals_jvp,
+    checked=True,
+    cost=1000.0,
+)
+
+# --- singular values -------------------------------------------------------------------------------------------------
+
+
+def _svdvals_type(x: Type) -> Tensor:
+    tensor = require_matrices(x, square=False)
+    return Tensor(tensor.element.real, (*tensor.shape[:-2], smaller(*tensor.shape[-2:])))
+
+
+def _svd_type(x: Type, *, full_matrices: bool) -> Type:
+    tensor, values = require_matrices(x, square=False), _svdvals_type(x)
+    *batch, rows, columns = tensor.shape
+    left, right = (rows, columns) if full_matrices else (values.shape[-1],) * 2
+    return Tuple(
+        (Tensor(tensor.element, (*batch, rows, left)), values, Tensor(tensor.element, (*batch, right, columns)))
+    )
+
+
+def _evaluate_svd(x: Any, *, full_matrices: bool) -> Any:
+    left, values, right = np.linalg.svd(x, full_matrices)
+    shared = values.shape[-1]
+    phases = _unit_phases(left[..., :shared])
+    left[..., :shared] *= np.conj(phases)
+    right[..., :shared, :] *= np.swapaxes(phases, -1, -2)
+    return left, values, right
+
+
+def _svd_jvp(y: Node, dx: Node | None) -> Node | None:
+    """Townsend, "Differentiating the singular value decomposition" (2016); complex matrices as Wan and Zhang,
+    "Automatic differentiation for complex valued SVD" (2019)."""
+    if dx is None:
+        return None
+    rows, columns = shape_of(dx.type)[-2:]
+    if is_empty(dx):
+        return zero(y.type)
+    if y.attribute("full_matrices") and rows != columns:
+        return _full_svd_tangents(y, dx)
+    left, values, right = get(y, index=0), get(y, index=1), adjoint(get(y, index=2))
+    inner = matmul(adjoint(left), matmul(dx, right))
+    shape = shape_of(inner.type)
+    by_column, by_row = (as_element_of(spread(values, shape), inner) for spread in (over_rows, over_columns))
+    gaps = as_element_of(_inverse_gaps(values * values, shape), inner)
+    across, down = by_column * inner, by_row * inner
+    turn_left = gaps * (across + adjoint(across))
+    turn_right = gaps * (down + adjoint(down))
+    if is_complex(inner):
+        # The phases of a pair of vectors: only their difference is settled by the matrix.
+        turn_left = turn_left + select(
+            diagonal_mask(inner), 0.5 * (inner - adjoint(inner)) / by_column, zero(inner.type)
+        )
+    moved_left, moved_right = matmul(left, turn_left), matmul(right, turn_right)
+    if rows != smaller(rows, columns):
+        moved_left = moved_left + _outside(left, matmul(dx, right), values)
+    if columns != smaller(rows, columns):
+        moved_right = moved_right + _outside(right, matmul(adjoint(dx), left), values)
+    angle = _turning(left, moved_left)
+    moved_left, moved_right = _turned(left, moved_left, angle), _turned(right, moved_right, angle)
+    return make_tuple(moved_left, real_part(diagonal(inner)), adjoint(moved_right))
+
+
+def _full_svd_tangents(y: Node, dx: Node) -> Node:
+    """The values and the smaller side's vectors are those of the thin SVD; the larger side's last vectors are free."""
+    rows, columns = shape_of(dx.type)[-2:]
+    thin = svd(y.operands[0], full_matrices=False)
+    tangents = _svd_jvp(thin, dx)
+    assert tangents is not None
+    left, values, right = (member(tangents, index) for index in range(3))
+    reason = "the last singular vectors of a matrix that is not square are not unique; use full_matrices=False"
+    if smaller(rows, columns) == columns:
+        return make_tuple(undefined_tangent(dx, type=components(y.type)[0], reason=reason), values, right)
+    return make_tuple(left, values, undefined_tangent(dx, type=components(y.type)[2], reason=reason))
+
+
+def _outside(vectors: Node, moved: Node, values: Node) -> Node:
+    """How vectors leave the space that they span."""
+    beyond = moved - matmul(vectors, matmul(adjoint(vectors), moved))
+    return beyond / as_element_of(over_rows(values, shape_of(beyond.type)), beyond)
+
+
+def _svdvals_jvp(y: Node, dx: Node | None) -> Node | None:
+    if dx is None:
+        return None
+    factors = svd(y.operands[0], full_matrices=False)
+    left, right = get(factors, index=0), adjoint(get(factors, index=2))
+    return real_part(sum_of_rows(conjugate(left) * matmul(dx, right)))
+
+
+# (U, values, Vᴴ), values in descending order; all of U and V if full, else as many columns as there are values.
+svd = Op("svd", type_of=_svd_type, evaluate=_evaluate_svd, jvp=_svd_jvp, checked=True, cost=1500.0)
+svdvals = Op(
+    "svdvals",
+    type_of=_svdvals_type,
+    evaluate=lambda x: np.linalg.svd(x, compute_uv=False),
+    jvp=_svdvals_jvp,
+    checked=True,
+    cost=800.0,
+)

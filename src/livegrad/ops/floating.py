@@ -1,0 +1,137 @@
+"""Elementwise ops that no short formula gives in all corners: neighbours of floats, signs of zeros, sums of
+exponentials, powers of integers.
+
+`square`, `reciprocal` and the logical functions of the Array API need no op of their own: they are x * x, 1 / x and the
+bitwise ops on truth values.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Tensor, components, i64, scalar_of, shape_of
+from livegrad.ops.aggregate import get
+from livegrad.ops.control import check, make_for_loop
+from livegrad.ops.elementwise import (
+    abs,
+    bit_and,
+    copysign,
+    equal,
+    greater,
+    greater_equal,
+    is_infinite,
+    maximum,
+    select,
+    shift_right,
+)
+from livegrad.ops.indexing import lookup
+from livegrad.ops.reduction import reduce
+from livegrad.ops.rules import FLOATS, INTEGERS, filled, predicate, same, scale_by, zero, zero_tangent
+from livegrad.ops.transcendental import exp, log1p
+
+# Whether the sign bit is set: true for -0.0, and for a NaN by its bit.
+signbit = Op(
+    "signbit",
+    type_of=predicate(1, FLOATS),
+    evaluate=np.signbit,
+    jvp=zero_tangent,
+    expand=lambda y: copysign(filled(1.0, y.operands[0].type), y.operands[0]) < 0.0,
+    code="signbit({0})",
+    elementwise=True,
+    differentiable=False,
+)
+# The next number from the first operand towards the second: a step that no derivative sees.
+nextafter = Op(
+    "nextafter",
+    type_of=same(2, FLOATS),
+    # NumPy's of float16 gives the first of two equal zeros, all others the second.
+    evaluate=lambda x, towards: np.where(np.equal(x, towards), towards, np.nextafter(x, towards)),
+    jvp=lambda y, dx, dtowards: dx,
+    llvm={"float": "nextafter"},
+    code="nextafter({0}, {1})",
+    elementwise=True,
+    cost=8.0,
+)
+
+
+def _expand_logaddexp(y: Node) -> Node:
+    a, b = y.operands
+    # Equal infinities have no difference.
+    same_value = equal(a, b)
+    apart = select(same_value, zero(a.type), abs(a - b))
+    return select(same_value, a + math.log(2.0), maximum(a, b) + log1p(exp(-apart)))
+
+
+def _share(y: Node, own: Node, other: Node) -> Node:
+    """exp(own) / (exp(own) + exp(other)), of numbers of any size; equal infinities share evenly."""
+    d = select(equal(own, other) & is_infinite(own), zero(own.type), other - own)
+    smaller = greater(d, 0.0)
+    ratio = exp(select(smaller, -d, d))
+    return select(smaller, ratio, filled(1.0, ratio.type)) / (1.0 + ratio)
+
+
+# log(exp(a) + exp(b)) without overflow.
+logaddexp = Op(
+    "logaddexp",
+    type_of=same(2, FLOATS),
+    evaluate=np.logaddexp,
+    jvp=scale_by(lambda y, a, b: _share(y, a, b), lambda y, a, b: _share(y, b, a)),
+    expand=_expand_logaddexp,
+    code="lg_logaddexp({0}, {1})",
+    elementwise=True,
+    cost=30.0,
+)
+
+
+def _evaluate_integer_pow(base: Any, exponent: Any) -> Any:
+    if np.any(np.asarray(exponent) < 0):
+        raise OverflowError("an integer to a negative power")
+    return np.power(base, exponent)
+
+
+def _all_of(condition: Node) -> Node:
+    """Whether a truth value, or each of several, holds."""
+    if isinstance(condition.type, Tensor):
+        return lookup(reduce(condition, kind="all", axes=tuple(range(len(shape_of(condition.type))))))
+    members = [get(condition, index=index) for index in range(len(components(condition.type)))] or [condition]
+    total = members[0]
+    for one in members[1:]:
+        total = bit_and(total, one)
+    return total
+
+
+def _expand_integer_pow(y: Node) -> Node:
+    """By squaring; products wrap round as everywhere."""
+    base, exponent = y.operands
+    scalar = scalar_of(y.type)
+    assert scalar is not None
+    one = filled(1, y.type)
+
+    def step(index: Node, total: Node, factor: Node, rest: Node) -> tuple[Node, Node, Node]:
+        odd = equal(bit_and(rest, one), one)
+        return select(odd, total * factor, total), factor * factor, shift_right(rest, one)
+
+    total, _, _ = make_for_loop(constant(scalar.bits, i64), step, one, base, exponent)
+    if scalar.kind == "unsigned":
+        return total
+    return check(total, _all_of(greater_equal(exponent, 0)), message="an integer to a negative power")
+
+
+integer_pow = Op(
+    "integer_pow",
+    type_of=same(2, INTEGERS),
+    evaluate=_evaluate_integer_pow,
+    jvp=zero_tangent,
+    expand=_expand_integer_pow,
+    code="lg_integer_pow({0}, {1})",
+    elementwise=True,
+    checked=True,
+    differentiable=False,
+    cost=60.0,
+)

@@ -1,0 +1,224 @@
+"""Python callables inside programs: `host_call`, and printing. Backends run them from the host, between their kernels.
+
+Authoring makes these through `make_host_call` and `make_print`. A callable is a pure function of its operands unless it
+is said to have an effect; then it runs once for each time the program comes to it, in the program's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import DifferentiationError, TypeRuleError, UsageError, caller_origin
+from livegrad.ir.leaves import parameter
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import (
+    Array,
+    Dimension,
+    Matrix,
+    Scalar,
+    Struct,
+    Tensor,
+    Tuple,
+    Type,
+    Vector,
+    bool_,
+    components,
+)
+from livegrad.ops.custom import differentials, make_custom_call
+from livegrad.ops.rules import tuple_of
+
+
+class HostFunction(Key):
+    """A Python callable as part of a program. It is itself alone, unless a version is given: then it is every callable
+    of its name and version.
+
+    >>> HostFunction(abs) == HostFunction(abs), HostFunction(abs, version=1) == HostFunction(abs, version=1)
+    (False, True)
+    """
+
+    __slots__ = ("callable", "effect", "version")
+
+    def __init__(
+        self,
+        callable: Callable[..., Any],
+        *,
+        name: str | None = None,
+        version: int | str | None = None,
+        effect: bool = False,
+    ) -> None:
+        own = getattr(callable, "__qualname__", repr(callable))
+        super().__init__(name if name is not None else f"{getattr(callable, '__module__', '')}.{own}")
+        self.callable, self.version, self.effect = callable, version, effect
+
+    def _identity(self) -> Any:
+        return id(self) if self.version is None else (self.name, self.version, self.effect)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, HostFunction) and self._identity() == other._identity())
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+
+def _host_call_type(*types: Type, function: HostFunction, results: tuple[Type, ...], follows: int) -> Type:
+    if not isinstance(function, HostFunction):
+        raise TypeRuleError("a host call has a HostFunction", found=repr(function))
+    if not results:
+        raise TypeRuleError("a host call gives something, if only a token", help="use make_print, or return a bool")
+    if not 0 <= follows <= len(types):
+        raise TypeRuleError(f"{follows} operands for order alone among {len(types)}")
+    return tuple_of(results)
+
+
+def _evaluate_host_call(*values: Any, function: HostFunction, results: tuple[Type, ...], follows: int) -> Any:
+    # Copies: the callable may keep what it is given, and memory of a plan is used again.
+    given = [_own(value) for value in values[: len(values) - follows]]
+    try:
+        returned = function.callable(*given)
+    except Exception as error:
+        raise UsageError(f"host function `{function.name}` failed: {error.__class__.__name__}: {error}") from error
+    several = (returned,) if len(results) == 1 else returned
+    if not isinstance(several, tuple | list) or len(several) != len(results):
+        raise UsageError(f"host function `{function.name}` must give {len(results)} values", found=repr(returned)[:80])
+    taken = tuple(_taken(value, type, function.name) for value, type in zip(several, results, strict=True))
+    return taken[0] if len(taken) == 1 else taken
+
+
+def _own(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_own, value))
+    return np.array(value) if isinstance(value, np.ndarray) and value.shape else value
+
+
+def _taken(value: Any, type: Type, name: str) -> Any:
+    """A callable's result as a value of the type that was promised for it."""
+    if isinstance(type, Struct | Tuple | Array):
+        own = components(type)
+        if not isinstance(value, tuple | list) or len(value) != len(own):
+            raise _unfit(value, type, name)
+        return tuple(_taken(part, member, name) for part, member in zip(value, own, strict=True))
+    array = np.asarray(value)
+    scalar, shape = _storage(type)
+    fits = len(array.shape) == len(shape) and all(
+        isinstance(size, Dimension) or size == found for size, found in zip(shape, array.shape, strict=True)
+    )
+    if not fits or not np.can_cast(array.dtype, scalar.dtype, "same_kind"):
+        raise _unfit(value, type, name)
+    return array.astype(scalar.dtype)[()]
+
+
+def _storage(type: Type) -> tuple[Scalar, tuple[Any, ...]]:
+    match type:
+        case Scalar():
+            return type, ()
+        case Vector(element=element, size=size):
+            return element, (size,)
+        case Matrix(element=element, rows=rows, columns=columns):
+            return element, (rows, columns)
+        case Tensor(element=element, shape=shape):
+            return element, shape
+    raise UsageError(f"a host function cannot give a {type}")
+
+
+def _unfit(value: Any, type: Type, name: str) -> UsageError:
+    array = np.asarray(value) if not isinstance(value, tuple | list) else None
+    found = repr(value)[:80] if array is None else f"{array.dtype}{list(array.shape)}"
+    return UsageError(f"host function `{name}` gave what it did not promise", expected=str(type), found=found)
+
+
+def _refuse_to_derive(y: Node, *tangents: object) -> Any:
+    raise DifferentiationError(
+        f"cannot differentiate host function `{y.attribute('function').name}`",
+        where=y.origin,
+        help="give its vjp (for reverse mode) or jvp, or wrap its arguments in `detach(...)`",
+    )
+
+
+# callable(*operands) run by the host, giving values of the types `results`; the last `follows` operands are not handed
+# to it: they only have to be computed before. It may raise, and is kept as whatever may.
+host_call = Op(
+    "host_call",
+    type_of=_host_call_type,
+    evaluate=_evaluate_host_call,
+    jvp=_refuse_to_derive,
+    checked=True,
+    cost=1000.0,
+)
+
+
+def make_host_call(
+    function: HostFunction,
+    results: Sequence[Type],
+    *operands: Node,
+    follows: Sequence[Node] = (),
+    vjp: HostFunction | None = None,
+    jvp: HostFunction | None = None,
+) -> Node:
+    """A call of a Python callable, which gives values of these types (a tuple when they are several).
+
+    `vjp(*arguments, *cotangents)` gives a cotangent for each argument that can have one, `jvp(*arguments, *tangents)` a
+    tangent for each such result; a mode whose rule is not given cannot be used.
+
+    >>> from livegrad.ir.types import f64
+    >>> make_host_call(HostFunction(abs), [f64], parameter(0, f64))
+    <host_call: f64>
+    """
+    promised = tuple(results)
+    if vjp is None and jvp is None:
+        return host_call(*operands, *follows, function=function, results=promised, follows=len(follows))
+    if follows or function.effect:
+        raise UsageError("a host function with a derivative can have no effect", where=caller_origin())
+    types = tuple(node.type for node in operands)
+    plain = _wrapped(function, types, promised)
+    rules: dict[str, Function] = {}
+    if jvp is not None:
+        rules["forward"] = _wrapped(jvp, (*types, *differentials(types)), differentials(promised))
+    if vjp is not None:
+        rules["backward"] = _wrapped(vjp, (*types, *differentials(promised)), differentials(types))
+    return make_custom_call(plain, *operands, **rules)
+
+
+def _wrapped(function: HostFunction, types: Sequence[Type], results: Sequence[Type]) -> Function:
+    parameters = tuple(parameter(index, type) for index, type in enumerate(types))
+    value = host_call(*parameters, function=function, results=tuple(results), follows=0)
+    get = Op.named("get")
+    parts = (value,) if len(results) == 1 else tuple(get(value, index=index) for index in range(len(results)))
+    return Function(function.name, parameters, parts)
+
+
+class _Print:
+    """Prints values as a template says; a token for what comes after it in the program."""
+
+    def __init__(self, template: str) -> None:
+        self._template = template
+
+    def __call__(self, *values: Any) -> bool:
+        print(self._template.format(*map(_readable, values)))
+        return True
+
+
+def _readable(value: Any) -> Any:
+    """Numbers print as Python's own, so that a format like {:.2f} takes them."""
+    if isinstance(value, tuple):
+        return tuple(map(_readable, value))
+    return (
+        value.item() if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.shape) else value
+    )
+
+
+def make_print(template: str, *values: Node, follows: Sequence[Node] = ()) -> Node:
+    """Prints `template.format(*values)` when the program comes to it; gives a token, a bool.
+
+    Whatever is to come after it takes the token: the next print by `follows`, a value by `after(value, token)`. A value
+    that the program gives must come after the last one, or nothing is printed: what nobody needs is not computed.
+
+    >>> from livegrad.ir.types import f64
+    >>> make_print("{:.1f}", parameter(0, f64))
+    <host_call: bool>
+    """
+    function = HostFunction(_Print(template), name="print", version=template, effect=True)
+    return host_call(*values, *follows, function=function, results=(bool_,), follows=len(follows))

@@ -1,0 +1,139 @@
+"""What the ops on batches of matrices share: type rules, adjoints, triangles, diagonals.
+
+`solving` and `decompositions` build their records and derivatives from these. Matrices are the last two dimensions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.node import Node
+from livegrad.ir.types import Size, Tensor, Type, c64, c128, f32, f64, shape_of
+from livegrad.ops.conversion import cast, conj, real
+from livegrad.ops.elementwise import equal, greater, greater_equal, select
+from livegrad.ops.linalg import swap_last
+from livegrad.ops.movement import index_along, require_tensor, slice_
+from livegrad.ops.reduction import reduce, spread_back
+from livegrad.ops.rules import zero
+
+_ELEMENTS = (f32, f64, c64, c128)
+
+
+def require_matrices(type: Type, square: bool = True) -> Tensor:
+    """The type of a batch of matrices that a library can take apart."""
+    tensor = require_tensor(type)
+    if tensor.element not in _ELEMENTS:
+        raise TypeRuleError("matrices of another type", expected=" or ".join(map(str, _ELEMENTS)), found=str(type))
+    if tensor.rank < 2 or (square and tensor.shape[-1] != tensor.shape[-2]):
+        raise TypeRuleError("not a batch of " + ("square matrices" if square else "matrices"), found=str(type))
+    return tensor
+
+
+def smaller(rows: Size, columns: Size) -> Size:
+    """The smaller side of a matrix, which the shapes of factors depend on."""
+    if rows == columns:
+        return rows
+    if isinstance(rows, int) and isinstance(columns, int):
+        return min(rows, columns)
+    raise TypeRuleError(
+        f"which of {rows} and {columns} is smaller must be known", help="give the two last dimensions as numbers"
+    )
+
+
+def is_complex(x: Node) -> bool:
+    return isinstance(x.type, Tensor) and x.type.element.kind == "complex"
+
+
+def is_empty(x: Node) -> bool:
+    return 0 in shape_of(x.type)
+
+
+def conjugate(x: Node) -> Node:
+    """The complex conjugate; a real number is its own."""
+    return conj(x) if is_complex(x) else x
+
+
+def real_part(x: Node) -> Node:
+    """The real part; a real number is its own."""
+    return real(x) if is_complex(x) else x
+
+
+def adjoint(x: Node) -> Node:
+    """The conjugate transpose of each matrix.
+
+    >>> from livegrad.ir.leaves import parameter
+    >>> adjoint(parameter(0, Tensor(c64, (7, 2, 3)))).type
+    tensor<c64, [7, 3, 2]>
+    """
+    return conjugate(swap_last(x))
+
+
+def as_element_of(x: Node, like: Node) -> Node:
+    """A real tensor in the element type of another."""
+    assert isinstance(x.type, Tensor)
+    assert isinstance(like.type, Tensor)
+    return x if x.type.element is like.type.element else cast(x, type=like.type.element)
+
+
+def _rows_and_columns(x: Node) -> tuple[Node, Node]:
+    shape = shape_of(x.type)
+    return index_along(shape, len(shape) - 2), index_along(shape, len(shape) - 1)
+
+
+def diagonal_mask(x: Node) -> Node:
+    """Where row and column are the same."""
+    return equal(*_rows_and_columns(x))
+
+
+def lower_triangle(x: Node, strictly: bool = False) -> Node:
+    """The matrix with zeros above the diagonal, and on it if strictly."""
+    rows, columns = _rows_and_columns(x)
+    return select((greater if strictly else greater_equal)(rows, columns), x, zero(x.type))
+
+
+def triangle(x: Node, lower: bool) -> Node:
+    """The lower or upper triangle, with the diagonal."""
+    if lower:
+        return lower_triangle(x)
+    rows, columns = _rows_and_columns(x)
+    return select(greater_equal(columns, rows), x, zero(x.type))
+
+
+def diagonal(x: Node) -> Node:
+    """The diagonal of each square matrix."""
+    rank = len(shape_of(x.type))
+    return reduce(select(diagonal_mask(x), x, zero(x.type)), kind="sum", axes=(rank - 1,))
+
+
+def over_rows(values: Node, shape: tuple[Size, ...]) -> Node:
+    """One value a column, the same in every row: `values[..., j]` at `[..., i, j]`."""
+    return spread_back(values, shape, (len(shape) - 2,))
+
+
+def over_columns(values: Node, shape: tuple[Size, ...]) -> Node:
+    """One value a row, the same in every column: `values[..., i]` at `[..., i, j]`."""
+    return spread_back(values, shape, (len(shape) - 1,))
+
+
+def sum_of_rows(x: Node) -> Node:
+    """The sum of each column."""
+    return reduce(x, kind="sum", axes=(len(shape_of(x.type)) - 2,))
+
+
+def part_of_columns(x: Node, start: Size, count: Size) -> Node:
+    """Some neighbouring columns of each matrix."""
+    shape = shape_of(x.type)
+    first = (*(0 for _ in shape[1:]), start)
+    return slice_(x, start=first, size=(*shape[:-1], count), step=(1,) * len(shape))
+
+
+def hermitian_part(x: Node) -> Node:
+    """(x + xᴴ) / 2, which is x itself if x is hermitian."""
+    return 0.5 * x + 0.5 * adjoint(x)
+
+
+def evaluate_hermitian_part(x: Any) -> Any:
+    return 0.5 * x + 0.5 * np.conj(np.swapaxes(x, -1, -2))

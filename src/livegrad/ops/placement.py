@@ -1,0 +1,32 @@
+"""Where values are computed: a value moved to a device, which is the same value for every rule of mathematics."""
+
+from __future__ import annotations
+
+from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Tensor, Type
+
+
+def _transfer_type(source: Type, *, device: str) -> Type:
+    if not isinstance(source, Tensor) or not isinstance(device, str):
+        raise TypeRuleError("a tensor is moved to a device by name", found=f"{source} to {device!r}")
+    return source
+
+
+# What follows is computed on the device; backends themselves compile only what is on theirs, and see the value alone.
+transfer = Op(
+    "transfer",
+    type_of=_transfer_type,
+    evaluate=lambda value, *, device: value,
+    jvp=lambda y, dx: None if dx is None else transfer(dx, device=y.attribute("device")),
+    transpose=lambda y, ct, linear: (ct,),
+    linear_in=(0,),
+    expand=lambda y: y.operands[0],
+    cost=0.0,
+)
+
+
+def device_of_transfer(node: Node) -> str | None:
+    """The device that a node moves its value to, if it does."""
+    return node.attribute("device") if node.op is transfer else None

@@ -1,0 +1,268 @@
+"""Linear systems, inverses and determinants of batches of matrices, real and complex.
+
+Backends run these by NumPy's LAPACK. A matrix that is singular to the last bit ends the run with an error that names
+the user's line. Derivatives are those of Giles, "An extended collection of matrix derivative results" (2008).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Size, Tensor, Tuple, Type, shape_of
+from livegrad.ops.aggregate import get, make_tuple
+from livegrad.ops.conversion import imag, make_complex, real
+from livegrad.ops.elementwise import equal, mod, select
+from livegrad.ops.linalg import broadcast_shapes, matmul, swap_last
+from livegrad.ops.matrices import adjoint, is_complex, require_matrices, triangle
+from livegrad.ops.movement import broadcast_to, concatenate, flip, index_along, reshape, slice_, sum_to
+from livegrad.ops.reduction import reduce, spread_back
+from livegrad.ops.rules import filled, zero
+
+# --- systems ---------------------------------------------------------------------------------------------------------
+
+
+def _solve_type(a: Type, b: Type) -> Type:
+    matrix, sides = require_matrices(a), require_matrices(b, square=False)
+    if matrix.element is not sides.element:
+        raise TypeRuleError("operands of different types", help="cast one of them: nothing is promoted silently")
+    if matrix.shape[-1] != sides.shape[-2]:
+        raise TypeRuleError("the right-hand sides must have as many rows as the matrix")
+    return Tensor(matrix.element, (*broadcast_shapes(matrix.shape[:-2], sides.shape[:-2]), *sides.shape[-2:]))
+
+
+def _solve_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
+    """dX = A⁻¹ (dB - dA X)."""
+    if da is None and db is None:
+        return None
+    a, _ = y.operands
+    if y.op is triangular_solve and da is not None:
+        da = triangle(da, y.attribute("lower"))
+    moved = None if da is None else -matmul(da, y)
+    if db is not None:
+        moved = db if moved is None else moved + broadcast_to(db, shape_of(moved.type))
+    return y.op(a, moved, **dict(y.attributes))
+
+
+solve = Op(
+    "solve",
+    type_of=_solve_type,
+    evaluate=np.linalg.solve,
+    jvp=_solve_jvp,
+    transpose=lambda y, ct, a, b: (None, sum_to(solve(swap_last(y.operands[0]), ct), shape_of(y.operands[1].type))),
+    linear_in=(1,),
+    checked=True,
+    cost=200.0,
+)
+
+_SMALL = 64  # below this many rows the library is quicker than substitution by blocks
+
+
+def _evaluate_triangular_solve(a: Any, b: Any, *, lower: bool) -> Any:
+    size = a.shape[-1]
+    if size <= _SMALL:
+        return np.linalg.solve(np.tril(a) if lower else np.triu(a), b)
+    half = size // 2
+    first, second = (slice(None, half), slice(half, None))[:: 1 if lower else -1]
+    known = _evaluate_triangular_solve(a[..., first, first], b[..., first, :], lower=lower)
+    rest = b[..., second, :] - a[..., second, first] @ known
+    others = _evaluate_triangular_solve(a[..., second, second], rest, lower=lower)
+    return np.concatenate((known, others)[:: 1 if lower else -1], axis=-2)
+
+
+def _triangular_transpose(y: Node, ct: Node, a: bool, b: bool) -> tuple[Node | None, ...]:
+    matrix, sides = y.operands
+    turned = triangular_solve(swap_last(matrix), ct, lower=not y.attribute("lower"))
+    return None, sum_to(turned, shape_of(sides.type))
+
+
+# Only the named triangle of the matrix is read, and only it has a derivative.
+triangular_solve = Op(
+    "triangular_solve",
+    type_of=lambda a, b, *, lower: _solve_type(a, b),
+    evaluate=_evaluate_triangular_solve,
+    jvp=_solve_jvp,
+    transpose=_triangular_transpose,
+    linear_in=(1,),
+    checked=True,
+    cost=100.0,
+)
+
+# d(A⁻¹) = -A⁻¹ dA A⁻¹.
+inv = Op(
+    "inv",
+    type_of=lambda a: require_matrices(a),
+    evaluate=np.linalg.inv,
+    jvp=lambda y, da: None if da is None else -matmul(y, matmul(da, y)),
+    checked=True,
+    cost=200.0,
+)
+
+
+def _pinv_type(a: Type, tolerance: Type) -> Type:
+    tensor = require_matrices(a, square=False)
+    expected = Tensor(tensor.element.real, tensor.shape[:-2])
+    if tolerance is not expected:
+        raise TypeRuleError("one relative tolerance for each matrix", expected=str(expected), found=str(tolerance))
+    return Tensor(tensor.element, (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2]))
+
+
+def _evaluate_pinv(a: Any, tolerance: Any) -> Any:
+    left, values, right = np.linalg.svd(a, full_matrices=False)
+    largest = np.max(values, axis=-1, keepdims=True, initial=0.0)
+    kept = values > tolerance[..., None] * largest
+    inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0).astype(values.dtype)
+    return np.conj(np.swapaxes(right, -1, -2)) @ (inverse[..., :, None] * np.conj(np.swapaxes(left, -1, -2)))
+
+
+def _pinv_jvp(y: Node, da: Node | None, dtolerance: Node | None) -> Node | None:
+    """Golub and Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems" (1973), for
+    changes that keep the rank; what leaves the space of the rows or columns of a matrix of full rank is zero."""
+    if da is None:
+        return None
+    a, _ = y.operands
+    turned = adjoint(da)
+    outside_columns = turned - matmul(matmul(turned, a), y)  # dAᴴ (1 - A A⁺)
+    outside_rows = turned - matmul(y, matmul(a, turned))  # (1 - A⁺ A) dAᴴ
+    inside = -matmul(y, matmul(da, y))
+    return inside + matmul(y, matmul(adjoint(y), outside_columns)) + matmul(outside_rows, matmul(adjoint(y), y))
+
+
+# The Moore-Penrose inverse; singular values up to the tolerance times the largest count as 0.
+pinv = Op("pinv", type_of=_pinv_type, evaluate=_evaluate_pinv, jvp=_pinv_jvp, checked=True, cost=1500.0)
+
+# --- determinants ----------------------------------------------------------------------------------------------------
+
+
+def _determinant_type(a: Type) -> Tensor:
+    tensor = require_matrices(a)
+    return Tensor(tensor.element, tensor.shape[:-2])
+
+
+def _sum_of_products(a: Node, b: Node) -> Node:
+    """The sum of a[i, j] * b[i, j] over each matrix."""
+    rank = len(shape_of(a.type))
+    return reduce(a * b, kind="sum", axes=(rank - 2, rank - 1))
+
+
+# d det(A) = Σ cofactor(A) ∘ dA, which holds for singular matrices too.
+det = Op(
+    "det",
+    type_of=_determinant_type,
+    evaluate=np.linalg.det,
+    jvp=lambda y, da: None if da is None else _sum_of_products(_cofactors(y.operands[0]), da),
+    cost=150.0,
+)
+
+
+def _cofactors(a: Node) -> Node:
+    """The cofactors of each matrix, written out for the sizes at which they are short."""
+    size = shape_of(a.type)[-1]
+    rank = len(shape_of(a.type))
+    if size == 1:
+        return filled(1.0, a.type)
+    if size == 2:
+        turned = flip(a, axes=(rank - 2, rank - 1))
+        even = equal(mod(index_along(shape_of(a.type), rank - 2) + index_along(shape_of(a.type), rank - 1), 2), 0)
+        return select(even, turned, -turned)
+    if size == 3:
+        one, two = _rolled(a, rank - 2, 1), _rolled(a, rank - 2, 2)
+        straight = _rolled(one, rank - 1, 1) * _rolled(two, rank - 1, 2)
+        return straight - _rolled(one, rank - 1, 2) * _rolled(two, rank - 1, 1)
+    return cofactors(a)
+
+
+def _rolled(x: Node, axis: int, count: int) -> Node:
+    """Each element's successor, `count` further along an axis, which begins again at its end."""
+    shape = shape_of(x.type)
+    parts: list[Node] = []
+    for first, size in ((count, shape[axis] - count), (0, count)):
+        start: tuple[Size, ...] = tuple(first if i == axis else 0 for i in range(len(shape)))
+        parts.append(
+            slice_(
+                x,
+                start=start,
+                size=tuple(size if i == axis else n for i, n in enumerate(shape)),
+                step=(1,) * len(shape),
+            )
+        )
+    return concatenate(*parts, axis=axis)
+
+
+def _evaluate_cofactors(a: Any) -> Any:
+    """From A = U S Vᴴ: det(U) det(Vᴴ) conj(U) diag(products of the other singular values) conj(Vᴴ)."""
+    left, values, right = np.linalg.svd(a)
+    before, after = np.ones_like(values), np.ones_like(values)
+    before[..., 1:] = np.cumprod(values[..., :-1], axis=-1)
+    after[..., :-1] = np.cumprod(values[..., :0:-1], axis=-1)[..., ::-1]
+    phase = np.linalg.det(left) * np.linalg.det(right)
+    others = phase[..., None] * before * after
+    return (np.conj(left) * others[..., None, :]) @ np.conj(right)
+
+
+def _cofactors_jvp(y: Node, da: Node | None) -> Node | None:
+    """From cofactor(A) = det(A) A⁻ᵀ; a singular matrix has a derivative here too, but no inverse to write it with."""
+    if da is None or shape_of(da.type)[-1] == 1:
+        return None  # the cofactor of a matrix of one element is 1
+    turned = swap_last(inv(y.operands[0]))
+    rank = len(shape_of(y.type))
+    trace = spread_back(_sum_of_products(turned, da), shape_of(y.type), (rank - 2, rank - 1))
+    return trace * y - matmul(turned, matmul(swap_last(da), y))
+
+
+cofactors = Op(
+    "cofactors",
+    type_of=lambda a: require_matrices(a),
+    evaluate=_evaluate_cofactors,
+    jvp=_cofactors_jvp,
+    checked=True,
+    cost=300.0,
+)
+
+
+def _slogdet_type(a: Type) -> Type:
+    tensor = _determinant_type(a)
+    return Tuple((tensor, Tensor(tensor.element.real, tensor.shape)))
+
+
+def _evaluate_slogdet(a: Any) -> Any:
+    sign, logarithm = np.linalg.slogdet(a)
+    return np.asarray(sign), np.asarray(logarithm)
+
+
+def _slogdet_jvp(y: Node, da: Node | None) -> Node | None:
+    """d log|det A| = Re tr(A⁻¹ dA), and a complex sign turns by the imaginary part."""
+    if da is None:
+        return None
+    (a,) = y.operands
+    trace = _sum_of_products(swap_last(inv(a)), da)
+    if not is_complex(a):
+        return make_tuple(zero(trace.type), trace)
+    turn = make_complex(zero(real(trace).type), imag(trace))
+    return make_tuple(get(y, index=0) * turn, real(trace))
+
+
+# (sign, log|det|), with sign * exp(log|det|) = det: for determinants that no float can hold.
+slogdet = Op(
+    "slogdet",
+    type_of=_slogdet_type,
+    evaluate=_evaluate_slogdet,
+    jvp=_slogdet_jvp,
+    cost=150.0,
+)
+
+
+def solve_vector(a: Node, b: Node) -> Node:
+    """The solution of a x = b for one vector b, which every matrix of a batch shares.
+
+    >>> from livegrad.ir.leaves import parameter
+    >>> from livegrad.ir.types import f64
+    >>> solve_vector(parameter(0, Tensor(f64, (7, 3, 3))), parameter(1, Tensor(f64, (3,)))).type
+    tensor<f64, [7, 3]>
+    """
+    solved = solve(a, reshape(b, shape=(*shape_of(b.type), 1)))
+    return reshape(solved, shape=shape_of(solved.type)[:-1])

@@ -1,0 +1,170 @@
+"""Sorting along an axis, positions in sorted sequences, and reads of tensors along one axis by computed index.
+
+Backends run these by NumPy. A NaN counts as greater than every number: last when ascending, first when descending.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import TypeRuleError, caller_origin
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Size, Tensor, Type, i64, shape_of
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast_to, index_along, require_tensor, slice_
+from livegrad.ops.rules import REALS, filled, zero_tangent
+
+_SORTABLE = ("bool", *REALS)
+
+
+def _require_axis(source: Type, axis: int) -> Tensor:
+    tensor = require_tensor(source)
+    if tensor.element.kind not in _SORTABLE:
+        raise TypeRuleError(f"{tensor.element} has no order", expected=" or ".join(_SORTABLE))
+    if not 0 <= axis < tensor.rank:
+        raise TypeRuleError(f"no axis {axis} in {tensor}", expected=f"0 to {tensor.rank - 1}")
+    return tensor
+
+
+def _sort_type(source: Type, *, axis: int, descending: bool, stable: bool) -> Type:
+    return _require_axis(source, axis)
+
+
+def _argsort_type(source: Type, *, axis: int, descending: bool, stable: bool) -> Type:
+    return Tensor(i64, _require_axis(source, axis).shape)
+
+
+def _tells_equals_apart(value: Any) -> bool:
+    """Whether equal elements can be told apart at all: only zeros of both signs can."""
+    if value.dtype.kind != "f":
+        return False
+    negative = np.signbit(value[value == 0])
+    return bool(np.any(negative)) and not np.all(negative)
+
+
+def _evaluate_sort(value: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+    stable = stable and _tells_equals_apart(value)  # NumPy sorts several times as fast without keeping an order
+    if not descending:
+        return np.sort(value, axis=axis, stable=stable)
+    # Turned round before and after, so that equal elements keep their order.
+    return np.flip(np.sort(np.flip(value, axis), axis=axis, stable=stable), axis)
+
+
+def _argsort(value: Any, axis: int, stable: bool) -> Any:
+    """The quick way first: floats seldom are equal, and where none are, every order is the stable one."""
+    if not stable or value.dtype.kind != "f":
+        return np.argsort(value, axis=axis, stable=stable)
+    order = np.argsort(value, axis=axis)
+    ranked = np.moveaxis(np.take_along_axis(value, order, axis), axis, 0)
+    before, after = ranked[:-1], ranked[1:]
+    ties = (before == after) | np.isnan(before)  # after a NaN come only NaN
+    return np.argsort(value, axis=axis, stable=True) if np.any(ties) else order
+
+
+def _evaluate_argsort(value: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+    if not descending:
+        return _argsort(value, axis, stable)
+    order = np.flip(_argsort(np.flip(value, axis), axis, stable), axis)
+    return value.shape[axis] - 1 - order
+
+
+def _sort_jvp(y: Node, dx: Node | None) -> Node | None:
+    """The tangents in the order of the values; which of equal elements comes first is decided by the stable order."""
+    if dx is None:
+        return None
+    axis = y.attribute("axis")
+    order = argsort(y.operands[0], axis=axis, descending=y.attribute("descending"), stable=True)
+    return take_along_axis(dx, order, axis)
+
+
+sort = Op("sort", type_of=_sort_type, evaluate=_evaluate_sort, jvp=_sort_jvp, cost=50.0)
+argsort = Op(
+    "argsort",
+    type_of=_argsort_type,
+    evaluate=_evaluate_argsort,
+    jvp=zero_tangent,
+    differentiable=False,
+    cost=50.0,
+)
+
+
+def _searchsorted_type(ordered: Type, values: Type, *, side: str) -> Type:
+    first, second = _require_axis(ordered, 0), require_tensor(values)
+    if first.rank != 1:
+        raise TypeRuleError("the sorted operand must have one dimension", found=str(first))
+    if first.element is not second.element:
+        raise TypeRuleError("operands of different types", help="cast one of them: nothing is promoted silently")
+    if side not in ("left", "right"):
+        raise TypeRuleError(f"no side `{side}`", expected="left or right")
+    return Tensor(i64, second.shape)
+
+
+# Where each value would have to be put in for the sequence to stay sorted: before its equals (left) or after (right).
+searchsorted = Op(
+    "searchsorted",
+    type_of=_searchsorted_type,
+    evaluate=lambda ordered, values, *, side: np.searchsorted(ordered, values, side),
+    jvp=zero_tangent,
+    differentiable=False,
+    cost=20.0,
+)
+
+
+def take_along_axis(x: Node, indices: Node, axis: int) -> Node:
+    """The elements of `x` at `indices` along one axis; the other dimensions broadcast. The derivative is a scatter-add.
+
+    >>> from livegrad.ir.leaves import parameter
+    >>> from livegrad.ir.types import f32
+    >>> x, order = parameter(0, Tensor(f32, (4, 9))), parameter(1, Tensor(i64, (4, 2)))
+    >>> take_along_axis(x, order, 1).type
+    tensor<f32, [4, 2]>
+    """
+    sizes, wanted = shape_of(x.type), shape_of(indices.type)
+    if len(sizes) != len(wanted) or not 0 <= axis < len(sizes):
+        raise TypeRuleError(
+            "`take_along_axis` takes a tensor and indices of as many dimensions",
+            where=caller_origin(),
+            found=f"{x.type} and {indices.type} along axis {axis}",
+        )
+    shape = tuple(own if i == axis else _joined(n, own) for i, (n, own) in enumerate(zip(sizes, wanted, strict=True)))
+    places = Tensor(i64, shape)
+    positions = [
+        broadcast_to(indices, shape)
+        if i == axis
+        # A dimension of one is read at zero throughout, instead of being spread first.
+        else (filled(0, places) if size == 1 else index_along(shape, i))
+        for i, size in enumerate(sizes)
+    ]
+    if not isinstance(indices.type, Tensor) or indices.type.element is not i64:
+        raise TypeRuleError("indices must be a tensor of i64", where=caller_origin(), found=str(indices.type))
+    return lookup(x, *positions)
+
+
+def _joined(first: Size, second: Size) -> Size:
+    if first != second and 1 not in (first, second):
+        raise TypeRuleError(
+            f"dimensions of {first} and {second} do not broadcast", where=caller_origin(), help="neither is 1"
+        )
+    return second if first == 1 else first
+
+
+def top_k(x: Node, k: int, axis: int, largest: bool = True) -> tuple[Node, Node]:
+    """The k largest (or smallest) elements along an axis, in order, and their positions; of equals the first.
+
+    >>> from livegrad.ir.leaves import parameter
+    >>> from livegrad.ir.types import f32
+    >>> values, positions = top_k(parameter(0, Tensor(f32, (4, 9))), 3, axis=1)
+    >>> values.type, positions.type
+    (tensor<f32, [4, 3]>, tensor<i64, [4, 3]>)
+    """
+    order = argsort(x, axis=axis, descending=largest, stable=True)
+    shape = shape_of(x.type)
+    extent = shape[axis]
+    if k < 0 or (isinstance(extent, int) and k > extent):
+        raise TypeRuleError(f"no {k} elements along axis {axis}", where=caller_origin(), found=str(x.type))
+    size = tuple(k if i == axis else n for i, n in enumerate(shape))
+    first = slice_(order, start=(0,) * len(shape), size=size, step=(1,) * len(shape))
+    return take_along_axis(x, first, axis), first

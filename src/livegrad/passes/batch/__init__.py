@@ -1,0 +1,124 @@
+"""The `batch` pass: a function in, the function for many arguments at once out. `lg.vmap` calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.types import Array, Size, Struct, Tensor, Tuple, Type, components, shape_of
+from livegrad.ops.aggregate import make, member
+from livegrad.ops.control import parameters_of
+from livegrad.ops.movement import permute
+from livegrad.passes.batch import control, host, library, maps, tensors
+from livegrad.passes.batch.values import batched_type, has_leaves, spread
+from livegrad.passes.batch.walk import RULES, BatchRule, Context, Operand, Parts, batch_values
+from livegrad.passes.differentiate.lower import write_derivatives
+
+__all__ = [
+    "RULES",
+    "BatchRule",
+    "Context",
+    "Operand",
+    "Parts",
+    "batch",
+    "batched_type",
+    "control",
+    "host",
+    "library",
+    "maps",
+    "tensors",
+]
+
+
+def batch(function: Function, in_axes: int | Sequence[int | None] | None = 0, *, size: Size) -> Function:
+    """The function for `size` arguments at once: results have the batch for their first axis.
+
+    `in_axes` says for each parameter which axis of its tensors is the batch, or None for one that all members share;
+    scalars, vectors and matrices become tensors.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f32
+    >>> batch(trace(lambda x, y: x * y, f32, f32), (0, None), size=8)
+    <function <lambda>.batch(tensor<f32, [8]>, f32) -> tensor<f32, [8]>>
+    """
+    axes = _axes(function, in_axes)
+    (written,) = write_derivatives(Module((function,))).functions
+    flags = [axis is not None and has_leaves(type) for axis, type in zip(axes, function.parameter_types, strict=True)]
+    types = [
+        _with_axis(batched_type(type, size), axis or 0) if flag else type
+        for type, axis, flag in zip(function.parameter_types, axes, flags, strict=True)
+    ]
+    parameters = parameters_of(types)
+    arguments = [
+        Operand(_axis_first(node, axis or 0) if flag else node, flag)
+        for node, axis, flag in zip(parameters, axes, flags, strict=True)
+    ]
+    results = batch_values(written, arguments, Context(size))
+    nodes = tuple(result.value if result.batched else spread(result.value, size) for result in results)
+    made = Function(f"{function.name}.batch", parameters, nodes)
+    made.places.update(function.places)
+    return made
+
+
+def _axes(function: Function, in_axes: int | Sequence[int | None] | None) -> list[int | None]:
+    number = len(function.parameters)
+    axes = list(in_axes) if isinstance(in_axes, Sequence) else [in_axes] * number
+    if len(axes) != number:
+        raise UsageError(
+            f"`{function.name}` needs an axis, or None, for each of its parameters",
+            where=caller_origin(),
+            expected=str(number),
+            found=str(len(axes)),
+        )
+    if all(axis is None for axis in axes):
+        raise UsageError(f"nothing of `{function.name}` is batched", where=caller_origin(), help="give an axis")
+    return axes
+
+
+def _place(axis: int, type: Tensor) -> int:
+    """Where the batch stands in a tensor; negative axes count from the last."""
+    if not -type.rank <= axis < type.rank:
+        raise UsageError(f"no axis {axis} for the batch", where=caller_origin(), expected=f"an axis of {type}")
+    return axis % type.rank
+
+
+def _with_axis(type: Type, axis: int) -> Type:
+    """A batched type whose tensors have the batch at this axis instead of first."""
+    match type:
+        case Tensor(element=element, shape=(size, *shape)):
+            place = _place(axis, type)
+            return Tensor(element, (*shape[:place], size, *shape[place:]))
+        case Struct(name=name, fields=fields):
+            return Struct(name, tuple((field, _with_axis(own, axis)) for field, own in fields))
+        case Tuple(elements=elements):
+            return Tuple(tuple(_with_axis(own, axis) for own in elements))
+        case Array(element=element, size=size):
+            return Array(_with_axis(element, axis), size)
+    return type
+
+
+def _axis_first(value: Node, axis: int) -> Node:
+    """The value with the batch moved to the front of its tensors."""
+    if axis == 0:
+        return value
+    if isinstance(value.type, Tensor):
+        place = _place(axis, value.type)
+        rest = [other for other in range(len(shape_of(value.type))) if other != place]
+        return permute(value, axes=(place, *rest))
+    parts = [_axis_first(member(value, index), axis) for index in range(len(components(value.type)))]
+    return make(*parts, type=_axis_zero(value.type, axis)) if parts else value
+
+
+def _axis_zero(type: Type, axis: int) -> Type:
+    match type:
+        case Tensor(element=element, shape=shape):
+            place = _place(axis, type)
+            return Tensor(element, (shape[place], *shape[:place], *shape[place + 1 :]))
+        case Struct(name=name, fields=fields):
+            return Struct(name, tuple((field, _axis_zero(own, axis)) for field, own in fields))
+        case Tuple(elements=elements):
+            return Tuple(tuple(_axis_zero(own, axis) for own in elements))
+        case Array(element=element, size=size):
+            return Array(_axis_zero(element, axis), size)
+    return type

@@ -1,0 +1,321 @@
+"""Batch rules of calls, branches and loops.
+
+What all members decide alike stays a branch or loop. Where they decide each for itself, every side runs for those that
+take it, with one of these standing in for each of the others, and every member then has its own side's results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from livegrad.diagnostics import UsageError
+from livegrad.ir.function import inline
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor, Trace, Type, components, i64, inner_types
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.aggregate import get, make, member
+from livegrad.ops.control import call, check, cond, for_loop, parameters_of, switch, while_loop
+from livegrad.ops.custom import custom_call, recompute_call
+from livegrad.ops.elementwise import bit_not, equal, less
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, concatenate
+from livegrad.ops.order import after, kept
+from livegrad.ops.reduction import reduce
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.trace import trace_new, trace_sum
+from livegrad.passes.batch.values import choose, stand_in_members
+from livegrad.passes.batch.walk import (
+    RULES,
+    Context,
+    Known,
+    Operand,
+    Parts,
+    batch_function,
+    flags_of,
+    nodes_in,
+    with_batched_results,
+    writes_traces,
+)
+from livegrad.passes.differentiate.propagate import union
+from livegrad.passes.differentiate.tangents import result_nodes
+
+
+def _results(value: Node, function: Function, flags: Sequence[bool]) -> Known:
+    """What a call of the batched function gives, result by result."""
+    parts = [Operand(node, flag) for node, flag in zip(result_nodes(value, len(flags)), flags, strict=True)]
+    return parts[0] if len(parts) == 1 else Parts(function.result_type, tuple(parts))
+
+
+def _masks(context: Context, *functions: Function) -> list[Node]:
+    """The context's mask, for functions that need it."""
+    return [context.mask] if context.mask is not None and any(map(writes_traces, functions)) else []
+
+
+def _any(mask: Node) -> Node:
+    return lookup(reduce(mask, kind="any", axes=(0,)))
+
+
+# --- calls and branches ----------------------------------------------------------------------------------------------
+
+
+def _call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    function: Function = node.attribute("function")
+    masks = _masks(context, function)
+    made, flags = batch_function(function, flags_of(operands), context.size, bool(masks))
+    return _results(call(*nodes_in(operands), *masks, function=made), function, flags)
+
+
+def _together(
+    functions: Sequence[Function], operands: Sequence[Operand], context: Context
+) -> tuple[tuple[Function, ...], list[Node], tuple[bool, ...]]:
+    """Branches that all members take together: the functions, what they take, and which results are batched."""
+    flags, masks = flags_of(operands), _masks(context, *functions)
+    wanted = union(*(batch_function(f, flags, context.size, bool(masks))[1] for f in functions))
+    made = tuple(with_batched_results(f, flags, context.size, wanted, bool(masks)) for f in functions)
+    return made, [*nodes_in(operands), *masks], wanted
+
+
+def _cond(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    predicate, *arguments = operands
+    functions: tuple[Function, ...] = (node.attribute("then"), node.attribute("otherwise"))
+    if not predicate.batched:
+        (then, otherwise), values, wanted = _together(functions, arguments, context)
+        value = cond(predicate.value, *values, then=then, otherwise=otherwise)
+        return _results(value, functions[0], wanted)
+    return _apart((predicate.value, bit_not(predicate.value)), functions, arguments, context)
+
+
+def _switch(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    selector, *arguments = operands
+    functions: tuple[Function, ...] = node.attribute("branches")
+    if not selector.batched:
+        made, values, wanted = _together(functions, arguments, context)
+        return _results(switch(selector.value, *values, branches=made), functions[0], wanted)
+    index, number = selector.value, len(functions)
+    right = reduce((index >= 0) & (index < number), kind="all", axes=(0,))
+    message = f"switch on an index that none of the {number} branches has"
+    checked = check(index, lookup(right), message=message)
+    return _apart([equal(checked, place) for place in range(number)], functions, arguments, context)
+
+
+def _apart(
+    masks: Sequence[Node], functions: Sequence[Function], arguments: Sequence[Operand], context: Context
+) -> Known:
+    """Each branch for the members that take it."""
+    sides = [_run_where(mask, f, arguments, context) for mask, f in zip(masks, functions, strict=True)]
+    results = sides[0]
+    for mask, side in zip(masks[1:], sides[1:], strict=True):
+        results = [_merge(mask, new, old) for new, old in zip(side, results, strict=True)]
+    operands = [Operand(node, True) for node in results]
+    return operands[0] if len(operands) == 1 else Parts(functions[0].result_type, tuple(operands))
+
+
+def _merge(mask: Node, new: Node, old: Node) -> Node:
+    """The new value where the mask holds. Traces were written by the members that count alone, and add up."""
+    if isinstance(new.type, Trace):
+        return trace_sum(new, old)
+    if isinstance(new.type, Tensor):
+        return choose(mask, new, old)
+    own = range(len(components(new.type)))
+    return make(*(_merge(mask, member(new, index), member(old, index)) for index in own), type=new.type)
+
+
+def _run_where(mask: Node, function: Function, arguments: Sequence[Operand], context: Context) -> list[Node]:
+    """The function for the members that the mask names, or zeros if there are none: then it does not run at all."""
+    _require_own_traces(function)
+    flags, values = flags_of(arguments), nodes_in(arguments)
+    counting = mask if context.mask is None else mask & context.mask
+    masked = writes_traces(function)
+    wanted = (True,) * len(function.results)
+    made = with_batched_results(function, flags, context.size, wanted, masked)
+
+    def run(own_mask: Node, own_counting: Node, *own: Node) -> Sequence[Node]:
+        safe = stand_in_members(own_mask, own, flags)
+        return inline(made, [*safe, *([own_counting] if masked else [])])
+
+    operands = [mask, counting, *values]
+    parameters = parameters_of([operand.type for operand in operands])
+    then = Function(made.name, parameters, tuple(run(*parameters)))
+    otherwise = Function("nothing", parameters, tuple(map(zero, made.result_types)))
+    value = cond(_any(mask), *operands, then=then, otherwise=otherwise)
+    return result_nodes(value, len(made.results))
+
+
+def _require_own_traces(function: Function) -> None:
+    given = [p for p in function.parameters if _holds_trace(p.type)]
+    kept = [r for r in function.results if _holds_trace(r.type)]
+    if given and kept and not set(given).isdisjoint(nodes_of(Function("traces", function.parameters, tuple(kept)))):
+        raise UsageError(
+            f"`{function.name}` adds to a trace from outside, in a branch that members of a batch take each for itself",
+            where=kept[0].origin,
+        )
+
+
+def _holds_trace(type: Type) -> bool:
+    return any(isinstance(inner, Trace) for inner in inner_types(type))
+
+
+RULES.update({call: _call, cond: _cond, switch: _switch})
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+def _carried_flags(
+    body: Function, state: Sequence[Operand], captured: tuple[bool, ...], context: Context, masked: bool
+) -> tuple[bool, ...]:
+    """Which carried values are batched at some trip: grown from the first trip until it stays.
+
+    A trace that starts empty is batched from the start: only then can one member's values be written into it.
+    """
+    flags = tuple(operand.batched or operand.value.op is trace_new for operand in state)
+    while True:
+        grown = union(flags, batch_function(body, (False, *flags, *captured), context.size, masked)[1])
+        if grown == flags:
+            return flags
+        flags = grown
+
+
+def _loop_results(loop: Node, flags: Sequence[bool], node: Node) -> Known:
+    parts = tuple(Operand(get(loop, index=index), flag) for index, flag in enumerate(flags))
+    return Parts(node.type, parts)
+
+
+def _start(state: Sequence[Operand], flags: Sequence[bool], context: Context) -> list[Node]:
+    return [context.batch(operand) if flag else operand.value for operand, flag in zip(state, flags, strict=True)]
+
+
+def _for_loop(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    trips, *values = operands
+    body, carried, reverse = (node.attribute(name) for name in ("body", "carried", "reverse"))
+    state, captures = values[:carried], values[carried:]
+    if trips.batched:
+        return _for_loop_apart(node, trips.value, state, captures, context)
+    masks = _masks(context, body)
+    captured = flags_of(captures)
+    flags = _carried_flags(body, state, captured, context, bool(masks))
+    made = with_batched_results(body, (False, *flags, *captured), context.size, flags, bool(masks))
+    start = _start(state, flags, context)
+    loop = for_loop(trips.value, *start, *nodes_in(captures), *masks, body=made, carried=carried, reverse=reverse)
+    return _loop_results(loop, flags, node)
+
+
+def _for_loop_apart(
+    node: Node, trips: Node, state: Sequence[Operand], captures: Sequence[Operand], context: Context
+) -> Known:
+    """As many trips as the longest member takes; the others stay as they are after their own."""
+    body, carried, reverse = (node.attribute(name) for name in ("body", "carried", "reverse"))
+
+    def still_running(index: Node, own_trips: Node) -> Node:
+        return less(broadcast(index, shape=(context.size,), axes=()), own_trips)
+
+    made, start, more = _masked_body(body, state, captures, [trips], still_running, context)
+    none = filled(0, Tensor(i64, (1,)))
+    longest = lookup(reduce(concatenate(none, trips, axis=0), kind="max", axes=(0,)))
+    loop = for_loop(longest, *start, *nodes_in(captures), *more, body=made, carried=carried, reverse=reverse)
+    return _loop_results(loop, (True,) * carried, node)
+
+
+def _masked_body(
+    body: Function,
+    state: Sequence[Operand],
+    captures: Sequence[Operand],
+    more: Sequence[Node],
+    still_running: Callable[..., Node],
+    context: Context,
+) -> tuple[Function, list[Node], list[Node]]:
+    """A body whose members stop each for itself; what it starts from, and what it captures beyond the body's own.
+
+    `still_running(index, *more)` or, where nothing more is given, `still_running(index, *state, *captures)` says which
+    members take part in a trip.
+    """
+    carried, masked = len(state), writes_traces(body)
+    flags = (False, *[True] * carried, *flags_of(captures))
+    batched = with_batched_results(body, flags, context.size, (True,) * carried, masked)
+    start = [context.batch(operand) for operand in state]
+    extra = [*more, *([context.mask] if context.mask is not None and masked else [])]
+    types = [i64, *(node.type for node in (*start, *nodes_in(captures), *extra))]
+    parameters = parameters_of(types)
+    index, own = parameters[0], parameters[1 : len(flags)]
+    given = parameters[len(flags) :]
+    mask = still_running(index, *given[: len(more)]) if more else still_running(index, *own)
+    counting = mask & given[-1] if len(extra) > len(more) else mask
+    safe = stand_in_members(mask, own, flags[1:])
+    moved = inline(batched, [index, *safe, *([counting] if masked else [])])
+    results = tuple(choose(mask, new, old) for new, old in zip(moved, own, strict=False))
+    return Function(batched.name, parameters, results), start, extra
+
+
+def _while_loop(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    condition, body, carried, limit = (node.attribute(name) for name in ("condition", "body", "carried", "limit"))
+    state, captures = operands[:carried], operands[carried:]
+    captured, masks = flags_of(captures), _masks(context, body)
+    flags = _carried_flags(body, state, captured, context, bool(masks))
+    test, (apart,) = batch_function(condition, (*flags, *captured), context.size)
+    if apart:
+        return _while_loop_apart(node, state, captures, context)
+    made = with_batched_results(body, (False, *flags, *captured), context.size, flags, bool(masks))
+    values = [*_start(state, flags, context), *nodes_in(captures), *masks]
+    parameters = parameters_of([value.type for value in values])
+    tested = Function(test.name, parameters, inline(test, parameters[: len(operands)]))
+    loop = while_loop(*values, condition=tested, body=made, carried=carried, limit=limit)
+    return _loop_results(loop, flags, node)
+
+
+def _while_loop_apart(node: Node, state: Sequence[Operand], captures: Sequence[Operand], context: Context) -> Known:
+    """Until all members have stopped. One that has is tested again at each trip, and gives the same."""
+    condition, body, carried, limit = (node.attribute(name) for name in ("condition", "body", "carried", "limit"))
+    flags = (*[True] * carried, *flags_of(captures))
+    test = with_batched_results(condition, flags, context.size, (True,))
+    made, start, more = _masked_body(body, state, captures, [], lambda i, *own: inline(test, own)[0], context)
+    values = [*start, *nodes_in(captures), *more]
+    parameters = parameters_of([value.type for value in values])
+    running = _any(inline(test, parameters[: len(flags)])[0])
+    tested = Function(test.name, parameters, (running,))
+    loop = while_loop(*values, condition=tested, body=made, carried=carried, limit=limit)
+    return _loop_results(loop, (True,) * carried, node)
+
+
+RULES.update({for_loop: _for_loop, while_loop: _while_loop})
+
+# --- checks, and derivatives of the user's ---------------------------------------------------------------------------
+
+
+def _check(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    value, condition = operands
+    holds = condition.value
+    if condition.batched:
+        holds = lookup(reduce(holds, kind="all", axes=(0,)))
+    return Operand(check(value.value, holds, message=node.attribute("message")), value.batched)
+
+
+def _custom_call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    """All operands and results have the batch, so that every differential has it too."""
+
+    def batched(function: Function | None) -> Function | None:
+        if function is None:
+            return None
+        flags, wanted = (True,) * len(function.parameters), (True,) * len(function.results)
+        return with_batched_results(function, flags, context.size, wanted)
+
+    function: Function = node.attribute("function")
+    rules = {name: batched(rule) for name, rule in node.attributes}
+    value = custom_call(*map(context.batch, operands), **rules)
+    return _results(value, function, (True,) * len(function.results))
+
+
+def _recompute_call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    function: Function = node.attribute("function")
+    made, flags = batch_function(function, flags_of(operands), context.size)
+    return _results(recompute_call(*nodes_in(operands), function=made), function, flags)
+
+
+def _after(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    value, *others = operands
+    return Operand(after(value.value, *nodes_in(others)), value.batched)
+
+
+def _kept(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    return Operand(kept(operands[0].value), True)
+
+
+RULES.update({check: _check, custom_call: _custom_call, recompute_call: _recompute_call, after: _after, kept: _kept})

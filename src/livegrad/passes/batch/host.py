@@ -1,0 +1,85 @@
+"""The batch rule of host calls: one call for each member, in the members' order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livegrad.diagnostics import UsageError
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Node, make_node
+from livegrad.ir.types import Array, Scalar, Size, Struct, Tensor, Tuple, Type, components, i64, shape_of
+from livegrad.ops.aggregate import get, make, member
+from livegrad.ops.control import for_loop, parameters_of
+from livegrad.ops.host import host_call
+from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.movement import broadcast, iota
+from livegrad.ops.reduction import reduce
+from livegrad.ops.rules import filled, zero
+from livegrad.passes.batch.values import batched_type
+from livegrad.passes.batch.walk import RULES, Context, Known, Operand, Parts, flags_of, nodes_in
+from livegrad.passes.differentiate.tangents import result_nodes
+
+
+def _host_call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    promised: tuple[Type, ...] = node.attribute("results")
+    start = [zero(batched_type(type, context.size)) for type in promised]
+    types = [i64, *(value.type for value in (*start, *nodes_in(operands)))]
+    index, *own = parameters_of(types)
+    results, given = own[: len(start)], own[len(start) :]
+    arguments = tuple(
+        _row(value, operand.type, index, node) if flag else value
+        for value, operand, flag in zip(given, node.operands, flags_of(operands), strict=True)
+    )
+    called = result_nodes(make_node(node.op, arguments, node.attributes), len(promised))
+    written = [_with_row(result, value, index, node) for result, value in zip(results, called, strict=True)]
+    body = Function("members", (index, *own), tuple(written))
+    trips = _number(context.size)
+    loop = for_loop(trips, *start, *nodes_in(operands), body=body, carried=len(start), reverse=False)
+    parts = tuple(Operand(get(loop, index=place), True) for place in range(len(start)))
+    return parts[0] if len(parts) == 1 else Parts(node.type, parts)
+
+
+def _number(size: Size) -> Node:
+    """The number of members as a value."""
+    return (
+        constant(size, i64)
+        if isinstance(size, int)
+        else lookup(reduce(filled(1, Tensor(i64, (size,))), kind="sum", axes=(0,)))
+    )
+
+
+def _places(shape: tuple[Size, ...], index: Node) -> list[Node]:
+    if not shape:
+        return [index]
+    return [
+        broadcast(index, shape=shape, axes=()),
+        *(iota(shape=shape, axis=axis, type=i64) for axis in range(len(shape))),
+    ]
+
+
+def _row(value: Node, type: Type, index: Node, node: Node) -> Node:
+    """One member of a batch of values of `type`."""
+    if isinstance(type, Scalar | Tensor):
+        return lookup(value, *_places(shape_of(type), index))
+    if not isinstance(type, Struct | Tuple | Array):
+        raise _unsupported(type, node)
+    own = components(type)
+    return make(*(_row(member(value, place), part, index, node) for place, part in enumerate(own)), type=type)
+
+
+def _with_row(batch: Node, value: Node, index: Node, node: Node) -> Node:
+    """The batch, of which this member is still zero, with the value."""
+    if isinstance(value.type, Scalar | Tensor):
+        return scatter_add(batch, value, *_places(shape_of(value.type), index))
+    if not isinstance(value.type, Struct | Tuple | Array):
+        raise _unsupported(value.type, node)
+    own = range(len(components(value.type)))
+    parts = [_with_row(member(batch, place), member(value, place), index, node) for place in own]
+    return make(*parts, type=batch.type)
+
+
+def _unsupported(type: Type, node: Node) -> UsageError:
+    return UsageError(f"a host call beside tensors has no rule for a batch of {type}", where=node.origin)
+
+
+RULES[host_call] = _host_call

@@ -1,0 +1,175 @@
+"""Batch rules of what libraries compute: sorting, decompositions, systems of equations, transforms, windows.
+
+Most of these take any number of leading dimensions, and need no more than the batch in front of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livegrad.diagnostics import UsageError
+from livegrad.ir.node import Node
+from livegrad.ir.types import Size, Tensor, bool_, i64, shape_of, size_product, u8
+from livegrad.ops import (
+    arg_reduce_window,
+    argsort,
+    cholesky,
+    cofactors,
+    convolve,
+    det,
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    fft,
+    inv,
+    irfft,
+    pinv,
+    qr,
+    reduce_window,
+    rfft,
+    searchsorted,
+    slogdet,
+    solve,
+    sort,
+    svd,
+    svdvals,
+    transfer,
+    triangular_solve,
+    undefined_tangent,
+)
+from livegrad.ops.assignment import last_writer
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import bit_not, is_nan, less, less_equal, select
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import broadcast, permute, reshape
+from livegrad.ops.reduction import reduce
+from livegrad.passes.batch.tensors import shift_axis
+from livegrad.passes.batch.values import along_batch, batched_type
+from livegrad.passes.batch.walk import RULES, Context, Operand
+
+
+def keep_attributes(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    """The op itself, for ops that take any number of leading dimensions; all operands have the batch."""
+    return node.op(*map(context.batch, operands), **dict(node.attributes))
+
+
+def broadcast_leading(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    """The op itself, for ops on matrices whose leading dimensions are broadcast: a shared operand stays as it is."""
+    rank = max(len(shape_of(operand.type)) for operand in node.operands)
+    values = [_with_rank(operand, rank + 1) if operand.batched else operand.value for operand in operands]
+    return node.op(*values, **dict(node.attributes))
+
+
+def _with_rank(operand: Operand, rank: int) -> Node:
+    shape = shape_of(operand.value.type)
+    missing = rank - len(shape)
+    return operand.value if not missing else reshape(operand.value, shape=(shape[0], *(1,) * missing, *shape[1:]))
+
+
+def _undefined_tangent(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    type, reason = batched_type(node.attribute("type"), context.size), node.attribute("reason")
+    return undefined_tangent(*map(context.batch, operands), type=type, reason=reason)
+
+
+def _fft(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    axes = tuple(axis + 1 for axis in node.attribute("axes"))
+    return fft(operands[0].value, axes=axes, inverse=node.attribute("inverse"), norm=node.attribute("norm"))
+
+
+for _op in (pinv, cholesky, qr, eigh, eigvalsh, eig, eigvals, svd, svdvals, inv, det, cofactors, slogdet, transfer):
+    RULES[_op] = keep_attributes
+for _op in (matmul, solve, triangular_solve):
+    RULES[_op] = broadcast_leading
+for _op in (sort, argsort, rfft, irfft):
+    RULES[_op] = shift_axis
+RULES[undefined_tangent] = _undefined_tangent
+RULES[fft] = _fft
+
+# --- positions in sorted sequences -----------------------------------------------------------------------------------
+
+
+def _searchsorted(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    """Where members have sequences of their own, each value counts the elements that come before it."""
+    ordered, values = operands
+    if not ordered.batched:
+        return searchsorted(ordered.value, values.value, side=node.attribute("side"))
+    value, sequence = context.batch(values), ordered.value
+    if isinstance(sequence.type, Tensor) and sequence.type.element is bool_:
+        value, sequence = cast(value, type=u8), cast(sequence, type=u8)
+    shape, length = shape_of(value.type), shape_of(sequence.type)[1]
+    full = (*shape, length)
+    elements = broadcast(sequence, shape=full, axes=(0, len(shape)))
+    against = broadcast(value, shape=full, axes=tuple(range(len(shape))))
+    before = less(elements, against) if node.attribute("side") == "left" else less_equal(elements, against)
+    assert isinstance(value.type, Tensor)
+    if value.type.element.kind == "float":
+        # NaN comes last, and is its own equal.
+        last = is_nan(against)
+        before = before | (last & bit_not(is_nan(elements)) if node.attribute("side") == "left" else last)
+    return reduce(cast(before, type=i64), kind="sum", axes=(len(shape),))
+
+
+RULES[searchsorted] = _searchsorted
+
+
+def _last_writer(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    places = [context.batch(operand) for operand in operands]
+    number = size_product(shape_of(node.operands[0].type))
+    shape = (context.size, *node.attribute("shape"))
+    writer = last_writer(along_batch(context.size, shape_of(places[0].type)[1:]), *places, shape=shape)
+    return _counted_by_member(node, writer, number, context)
+
+
+def _counted_by_member(node: Node, place: Node, number: Size, context: Context) -> Node:
+    """Places in the whole batch, of which each member has `number`, as places in each member; -1 stays."""
+    if not isinstance(number, int):
+        raise UsageError(f"`{node.op.name}` over symbolic sizes has no rule for batches", where=node.origin)
+    return select(less(place, 0), place, place - along_batch(context.size, shape_of(place.type)[1:]) * number)
+
+
+RULES[last_writer] = _last_writer
+
+# --- windows ---------------------------------------------------------------------------------------------------------
+
+
+def _windows(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    """A window of one member."""
+    window, strides, dilation = ((1, *node.attribute(name)) for name in ("window", "strides", "dilation"))
+    padding = ((0, 0), *node.attribute("padding"))
+    kind = node.attribute("kind")
+    return node.op(operands[0].value, kind=kind, window=window, strides=strides, padding=padding, dilation=dilation)
+
+
+def _arg_reduce_window(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    place = _windows(node, operands, context)
+    return _counted_by_member(node, place, size_product(shape_of(node.operands[0].type)), context)
+
+
+RULES[reduce_window] = _windows
+RULES[arg_reduce_window] = _arg_reduce_window
+
+
+def _convolve(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    image, kernel = operands
+    attributes = dict(node.attributes)
+    if not kernel.batched:
+        # More images.
+        size, number, *rest = shape_of(image.value.type)
+        merged = convolve(reshape(image.value, shape=(size * number, *rest)), kernel.value, **attributes)
+        return reshape(merged, shape=(size, number, *shape_of(merged.type)[1:]))
+    # More groups of channels: each member's images meet its own kernels.
+    if not isinstance(context.size, int):
+        raise UsageError("`convolve` with a kernel for each member needs a batch of known size", where=node.origin)
+    images = context.batch(image)
+    size, number, channels, *space = shape_of(images.type)
+    _, outputs, *window = shape_of(kernel.value.type)
+    side_by_side = permute(images, axes=(1, 0, *range(2, len(space) + 3)))
+    channelled = reshape(side_by_side, shape=(number, size * channels, *space))
+    kernels = reshape(kernel.value, shape=(size * outputs, *window))
+    grouped = convolve(channelled, kernels, **{**attributes, "groups": attributes["groups"] * context.size})
+    parted = reshape(grouped, shape=(number, size, outputs, *shape_of(grouped.type)[2:]))
+    return permute(parted, axes=(1, 0, *range(2, len(shape_of(parted.type)))))
+
+
+RULES[convolve] = _convolve

@@ -1,0 +1,134 @@
+"""The batch rule of maps: one more dimension of the domain.
+
+An argument that all points of a member share differs between members: it is spread over the member's points. A tensor
+that points read by index gets the member for a first index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from livegrad.diagnostics import UsageError
+from livegrad.ir.node import Function, Node, make_node, originating_from
+from livegrad.ir.types import Size, Tensor, Type, i64, shape_of
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.aggregate import get, make
+from livegrad.ops.control import map_, map_domain, parameters_of
+from livegrad.ops.elementwise import add, neg, select, sub
+from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.movement import broadcast
+from livegrad.ops.reduction import reduce
+from livegrad.ops.rules import zero
+from livegrad.passes.batch.values import along_batch, batched_type, holds_tensors, zip_leaves
+from livegrad.passes.batch.walk import RULES, Context, Known, Operand, Parts
+from livegrad.passes.differentiate.tangents import result_nodes
+from livegrad.passes.regions import region_of
+
+_KEEPING_ZEROS = (add, sub, neg, select, get, make)
+
+
+def _map(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    function, lifted, summed = (node.attribute(name) for name in ("function", "lifted", "summed"))
+    domain = map_domain([operand.type for operand in node.operands], function, lifted)
+    tensors = tuple(
+        operand.batched and not flag and holds_tensors(type)
+        for operand, flag, type in zip(operands, lifted, function.parameter_types, strict=True)
+    )
+    values, flags = _arguments(operands, lifted, tensors, domain, context)
+    scattered = [flag and holds_tensors(type) for flag, type in zip(summed, function.result_types, strict=True)]
+    if any(tensors) or any(scattered):
+        function = _with_member_index(function, tensors, context.size)
+        values.append(along_batch(context.size, domain))
+        flags.append(True)
+    value = map_(*values, function=function, lifted=tuple(flags), summed=tuple(scattered))
+    parts = []
+    for result, flag, whole in zip(result_nodes(value, len(summed)), summed, scattered, strict=True):
+        axes = tuple(range(1, 1 + len(domain)))
+        parts.append(_summed(result, axes) if flag and not whole else result)
+    results = tuple(Operand(part, True) for part in parts)
+    return results[0] if len(results) == 1 else Parts(node.type, results)
+
+
+def _arguments(
+    operands: Sequence[Operand],
+    lifted: Sequence[bool],
+    tensors: Sequence[bool],
+    domain: tuple[Size, ...],
+    context: Context,
+) -> tuple[list[Node], list[bool]]:
+    """The map's operands with the batch, and which of them have one value for each point."""
+    values, flags = [], []
+    for operand, flag, tensor in zip(operands, lifted, tensors, strict=True):
+        if flag:
+            values.append(context.batch(operand))
+        elif operand.batched and not tensor:
+            values.append(zip_leaves(lambda leaf: _over_points(leaf, domain), operand.value))
+        else:
+            values.append(operand.value)
+        flags.append(flag or (operand.batched and not tensor))
+    return values, flags
+
+
+def _over_points(value: Node, domain: tuple[Size, ...]) -> Node:
+    """A member's value at each of its points; components stay last."""
+    size, *components = shape_of(value.type)
+    axes = (0, *range(1 + len(domain), 1 + len(domain) + len(components)))
+    return broadcast(value, shape=(size, *domain, *components), axes=axes)
+
+
+def _summed(value: Node, axes: tuple[int, ...]) -> Node:
+    return zip_leaves(lambda leaf: reduce(leaf, kind="sum", axes=axes), value)
+
+
+RULES[map_] = _map
+
+# --- tensors inside a map's function ---------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _with_member_index(function: Function, flags: tuple[bool, ...], size: Size) -> Function:
+    """The function with the member for a last parameter: flagged tensors are read, and new ones made, at that index.
+
+    A tensor that it makes has a row for each member, all zeros but its own: their sum over all points is the batch.
+    """
+    types: list[Type] = [
+        batched_type(type, size) if flag else type for type, flag in zip(function.parameter_types, flags, strict=True)
+    ]
+    parameters = parameters_of([*types, i64])
+    known: dict[Node, Node] = dict(zip(function.parameters, parameters, strict=False))
+    for node in nodes_of(function):
+        if node not in known:
+            with originating_from(node.origins):
+                known[node] = _at_member(node, [known[operand] for operand in node.operands], parameters[-1], size)
+    return Function(function.name, parameters, tuple(known[result] for result in function.results))
+
+
+def _at_member(node: Node, operands: list[Node], index: Node, size: Size) -> Node:
+    if isinstance(node.type, Tensor) and node is zero(node.type):
+        return zero(batched_type(node.type, size))
+    changed = [new.type is not old.type for new, old in zip(operands, node.operands, strict=True)]
+    region = region_of(node)
+    if region is not None:
+        return _region_at_member(node, operands, changed, index, size)
+    if node.op in (lookup, scatter_add) and changed[0]:
+        own = 1 if node.op is lookup else 2
+        return node.op(*operands[:own], index, *operands[own:])
+    if any(changed) and node.op is make:
+        return make(*operands, type=batched_type(node.type, size))
+    made = isinstance(node.type, Tensor) and node.op is not lookup
+    if (any(changed) and node.op not in _KEEPING_ZEROS) or (made and not any(changed)):
+        raise UsageError(f"`{node.op.name}` on a tensor inside a map has no rule for batches", where=node.origin)
+    return make_node(node.op, tuple(operands), node.attributes)
+
+
+def _region_at_member(node: Node, operands: list[Node], changed: list[bool], index: Node, size: Size) -> Node:
+    region = region_of(node)
+    assert region is not None
+    leading = len(region.leading)
+    functions = [
+        _with_member_index(function, (*[False] * offset, *changed[leading:]), size)
+        for function, offset in zip(region.functions, region.offsets, strict=True)
+    ]
+    arguments = range(len(region.arguments) + 1)
+    return region.rebuild([*operands, index], functions, arguments, range(region.number))

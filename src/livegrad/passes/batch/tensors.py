@@ -1,0 +1,152 @@
+"""Batch rules of the ops on tensors: the batch is one more axis in front; the axes that an op names move up by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livegrad.diagnostics import UsageError
+from livegrad.ir.node import Node
+from livegrad.ir.types import Size, Tensor, bool_, shape_of
+from livegrad.ops.elementwise import select
+from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.movement import broadcast, concatenate, flip, pad, permute, reshape, slice_
+from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
+from livegrad.ops.rules import filled, zero
+from livegrad.ops.trace import trace_add, trace_get, trace_set, trace_stack, trace_sum, trace_unstack
+from livegrad.passes.batch.values import along_batch, choose
+from livegrad.passes.batch.walk import RULES, Context, Operand
+
+
+def _broadcast(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    axes = (0, *(axis + 1 for axis in node.attribute("axes")))
+    return broadcast(operands[0].value, shape=(context.size, *node.attribute("shape")), axes=axes)
+
+
+def _reshape(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    return reshape(operands[0].value, shape=(context.size, *node.attribute("shape")))
+
+
+def _permute(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    return permute(operands[0].value, axes=(0, *(axis + 1 for axis in node.attribute("axes"))))
+
+
+def _flip(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    return flip(operands[0].value, axes=tuple(axis + 1 for axis in node.attribute("axes")))
+
+
+def _slice(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    start, size, step = (node.attribute(name) for name in ("start", "size", "step"))
+    return slice_(operands[0].value, start=(0, *start), size=(context.size, *size), step=(1, *step))
+
+
+def _pad(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    source, padding = operands
+    widths = {name: (0, *node.attribute(name)) for name in ("low", "high", "interior")}
+    if not padding.batched:
+        return pad(context.batch(source), padding.value, **widths)
+    # Each member has a padding of its own: it is put where a mask of the source has been padded.
+    value = context.batch(source)
+    assert isinstance(value.type, Tensor)
+    padded = pad(value, zero(value.type.element), **widths)
+    inside = pad(filled(True, Tensor(bool_, value.type.shape)), zero(bool_), **widths)
+    around = broadcast(padding.value, shape=shape_of(padded.type), axes=(0,))
+    return select(inside, padded, around)
+
+
+def shift_axis(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    """The op along its axis, which comes after one more; all operands have the batch."""
+    attributes = {**dict(node.attributes), "axis": node.attribute("axis") + 1}
+    return node.op(*map(context.batch, operands), **attributes)
+
+
+def _reduce(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    axes = tuple(axis + 1 for axis in node.attribute("axes"))
+    return reduce(operands[0].value, kind=node.attribute("kind"), axes=axes)
+
+
+def _lookup(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    tensor, *indices = operands
+    if not indices:
+        return tensor.value
+    places = [context.batch(index) for index in indices]
+    if not tensor.batched:
+        return lookup(tensor.value, *places)
+    return lookup(tensor.value, _member_index(places, context.size), *places)
+
+
+def _member_index(places: Sequence[Node], size: Size) -> Node:
+    return along_batch(size, shape_of(places[0].type)[1:])
+
+
+def _scatter_add(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    base, updates, *places = map(context.batch, operands)
+    if not places:
+        return base + updates
+    return scatter_add(base, updates, _member_index(places, context.size), *places)
+
+
+RULES.update(
+    {
+        broadcast: _broadcast,
+        reshape: _reshape,
+        permute: _permute,
+        flip: _flip,
+        slice_: _slice,
+        pad: _pad,
+        concatenate: shift_axis,
+        arg_reduce: shift_axis,
+        cumulative: shift_axis,
+        recurrence: shift_axis,
+        reduce: _reduce,
+        lookup: _lookup,
+        scatter_add: _scatter_add,
+    }
+)
+
+# --- traces ----------------------------------------------------------------------------------------------------------
+
+
+def _one_index(node: Node, index: Operand) -> Node:
+    if index.batched:
+        raise UsageError(f"`{node.op.name}` at an index that differs between the members of a batch", where=node.origin)
+    return index.value
+
+
+def _trace_get(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    trace, index = operands
+    return trace_get(context.batch(trace), _one_index(node, index))
+
+
+def _trace_set(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    trace, index, value = context.batch(operands[0]), _one_index(node, operands[1]), context.batch(operands[2])
+    if context.mask is not None:
+        value = choose(context.mask, value, trace_get(trace, index))
+    return trace_set(trace, index, value)
+
+
+def _trace_add(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    trace, index, value = context.batch(operands[0]), _one_index(node, operands[1]), context.batch(operands[2])
+    if context.mask is not None:
+        value = choose(context.mask, value, zero(value.type))
+    return trace_add(trace, index, value)
+
+
+def _trace_sum(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    return trace_sum(*map(context.batch, operands))
+
+
+def _trace_stack(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    return _exchange_first(trace_stack(operands[0].value, size=node.attribute("size")))
+
+
+def _trace_unstack(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    return trace_unstack(_exchange_first(operands[0].value))
+
+
+def _exchange_first(value: Node) -> Node:
+    """The trips and the batch in the other order."""
+    return permute(value, axes=(1, 0, *range(2, len(shape_of(value.type)))))
+
+
+RULES.update({trace_stack: _trace_stack, trace_unstack: _trace_unstack})
+RULES.update({trace_get: _trace_get, trace_set: _trace_set, trace_add: _trace_add, trace_sum: _trace_sum})

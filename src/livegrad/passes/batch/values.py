@@ -1,0 +1,163 @@
+"""Values with one more axis in front: what the type of a batched value is, and how a value comes to be batched.
+
+The rules of `passes.batch` build on these. A tensor of a batch has the batch for its first axis; a scalar, vector or
+matrix becomes a tensor; structs, tuples, arrays and traces are batched in their members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from livegrad.diagnostics import UsageError
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import (
+    Array,
+    Matrix,
+    Scalar,
+    Size,
+    Struct,
+    Tensor,
+    Trace,
+    Tuple,
+    Type,
+    Vector,
+    components,
+    i64,
+    inner_types,
+    shape_of,
+)
+from livegrad.ops.aggregate import make, member
+from livegrad.ops.control import map_, parameters_of
+from livegrad.ops.elementwise import detach, select
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, iota
+from livegrad.ops.reduction import arg_reduce
+from livegrad.ops.trace import trace_new
+
+
+@lru_cache(maxsize=4096)
+def batched_type(type: Type, size: Size) -> Type:
+    """What a value of `type` becomes when there are `size` of them.
+
+    >>> from livegrad.ir.types import f32
+    >>> batched_type(Tuple((f32, Tensor(f32, (3,)))), 8)
+    (tensor<f32, [8]>, tensor<f32, [8, 3]>)
+    """
+    match type:
+        case Scalar():
+            return Tensor(type, (size,))
+        case Vector(element=element, size=own):
+            return Tensor(element, (size, own))
+        case Matrix(element=element, rows=rows, columns=columns):
+            return Tensor(element, (size, rows, columns))
+        case Tensor(element=element, shape=shape):
+            return Tensor(element, (size, *shape))
+        case Struct(name=name, fields=fields):
+            return Struct(name, tuple((field, batched_type(own, size)) for field, own in fields))
+        case Tuple(elements=elements):
+            return Tuple(tuple(batched_type(own, size) for own in elements))
+        case Array(element=element, size=own):
+            return Array(batched_type(element, size), own)
+        case Trace(element=element):
+            return Trace(batched_type(element, size))
+    raise UsageError(f"there is no batch of {type}")
+
+
+@lru_cache(maxsize=4096)
+def has_leaves(type: Type) -> bool:
+    """Whether there is anything in a type that could differ between the members of a batch."""
+    return any(isinstance(inner, Scalar) for inner in inner_types(type))
+
+
+@lru_cache(maxsize=4096)
+def holds_tensors(type: Type) -> bool:
+    """Whether a value of this type cannot be one point's value in a map."""
+    return any(isinstance(inner, Tensor | Trace) for inner in inner_types(type))
+
+
+def spread(value: Node, size: Size) -> Node:
+    """The batch in which every member is this value."""
+    type = value.type
+    match type:
+        case Scalar() | Tensor():
+            shape = (size, *shape_of(type))
+            return broadcast(value, shape=shape, axes=tuple(range(1, len(shape))))
+        case Vector() | Matrix():
+            index, shared = parameters_of([i64, type])
+            whole = Function("spread", (index, shared), (shared,))
+            return map_(along_batch(size, ()), value, function=whole, lifted=(True, False), summed=(False,))
+        case Trace():
+            if value.op is not trace_new:
+                raise UsageError("a trace that was written outside of a batch cannot be one of it", where=value.origin)
+            return trace_new(type=batched_type(type, size))
+    parts = [spread(member(value, index), size) for index in range(len(components(type)))]
+    return make(*parts, type=batched_type(type, size))
+
+
+def along_batch(size: Size, shape: tuple[Size, ...]) -> Node:
+    """Each element's place in the batch, for elements of this shape."""
+    return iota(shape=(size, *shape), axis=0, type=i64)
+
+
+def zip_leaves(rule: Callable[..., Node], *values: Node) -> Node:
+    """The rule applied to the tensors of values of one type, which it may change; traces come from the first value."""
+    first = values[0].type
+    if isinstance(first, Tensor):
+        return rule(*values)
+    if isinstance(first, Trace):
+        return values[0]
+    parts = [zip_leaves(rule, *(member(value, index) for value in values)) for index in range(len(components(first)))]
+    return make(*parts, type=_with_members(first, [part.type for part in parts]))
+
+
+def _with_members(type: Type, members: Sequence[Type]) -> Type:
+    """An aggregate type with members of other types."""
+    match type:
+        case Struct(name=name, fields=fields):
+            return Struct(name, tuple((field, own) for (field, _), own in zip(fields, members, strict=True)))
+        case Array(size=size) if members:
+            return Array(members[0], size)
+        case Tuple():
+            return Tuple(tuple(members))
+    return type
+
+
+def choose(mask: Node, then: Node, otherwise: Node) -> Node:
+    """For each member of the batch the value of the one or of the other batch. Traces come from `then`."""
+
+    def choice(a: Node, b: Node) -> Node:
+        return select(mask_like(mask, a), a, b)
+
+    return zip_leaves(choice, then, otherwise)
+
+
+def mask_like(mask: Node, value: Node) -> Node:
+    """A truth value for each member of the batch, over all elements of a tensor."""
+    shape = shape_of(value.type)
+    return mask if len(shape) == 1 else broadcast(mask, shape=shape, axes=(0,))
+
+
+def stand_in_members(mask: Node, values: Sequence[Node], flags: Sequence[bool]) -> list[Node]:
+    """The batched values with those members that the mask leaves out exchanged for one that it does not.
+
+    Whatever is computed from them happens for some member that is meant: nothing fails, or is NaN, that would not do so
+    anyway. The stand-ins are detached, and what is computed from them is not chosen: they have no part in derivatives.
+    """
+    first = lookup(arg_reduce(mask, kind="argmax", axis=0))
+
+    def stand_in(value: Node) -> Node:
+        shape = shape_of(value.type)
+        own = shape[1:]
+        places = (
+            [first]
+            if not own
+            else [
+                broadcast(first, shape=own, axes=()),
+                *(iota(shape=own, axis=axis, type=i64) for axis in range(len(own))),
+            ]
+        )
+        row = detach(lookup(value, *places))
+        return select(mask_like(mask, value), value, broadcast(row, shape=shape, axes=tuple(range(1, len(shape)))))
+
+    return [zip_leaves(stand_in, value) if flag else value for value, flag in zip(values, flags, strict=True)]

@@ -1,0 +1,218 @@
+"""The walk of the batch pass: every node over operands that are batched or shared, by the rule of its op.
+
+Rules are entered into `RULES` by `tensors`, `control` and `maps`, and by whoever adds an op that needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from livegrad.diagnostics import UsageError
+from livegrad.ir.leaves import input_op, parameter_op
+from livegrad.ir.node import Function, Node, make_node, originating_from
+from livegrad.ir.op import Op
+from livegrad.ir.types import Array, Size, Struct, Tensor, Tuple, Type, bool_, inner_types, scalar_of, shape_of
+from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
+from livegrad.ops.aggregate import get, make, set_
+from livegrad.ops.control import map_, parameters_of
+from livegrad.ops.movement import broadcast
+from livegrad.ops.trace import trace_add, trace_set
+from livegrad.passes.batch.values import batched_type, has_leaves, holds_tensors, spread
+from livegrad.passes.differentiate.tangents import result_nodes
+from livegrad.passes.functions import uses_any
+
+_AGGREGATES = Struct | Tuple | Array
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A value in a batched function: one for each member of the batch, or one that all share."""
+
+    value: Node
+    batched: bool
+
+
+@dataclass(frozen=True)
+class Parts:
+    """An aggregate that is known part by part, each of which is batched or shared."""
+
+    type: Type  # what the aggregate is in the function that is batched
+    parts: tuple[Known, ...]
+
+
+Known = Operand | Parts
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rule is told beside the operands: how many members there are, and which of them count.
+
+    Where `mask` is given, the members that it leaves out must write nothing into traces; no other rule needs it.
+    """
+
+    size: Size
+    mask: Node | None = None
+
+    def batch(self, operand: Operand) -> Node:
+        """The operand with a value for each member."""
+        return operand.value if operand.batched else spread(operand.value, self.size)
+
+
+# (node, operands, context) → the node's value for each member, or what is known of it. Some operand is batched.
+BatchRule = Callable[[Node, Sequence[Operand], Context], Node | Known]
+RULES: dict[Op, BatchRule] = {}
+
+
+@lru_cache(maxsize=1024)
+def batch_function(
+    function: Function, flags: tuple[bool, ...], size: Size, masked: bool = False
+) -> tuple[Function, tuple[bool, ...]]:
+    """The function over parameters of which those flagged are batched, and which results are.
+
+    A masked one takes a mask for a last parameter: members that it leaves out write nothing into traces.
+    """
+    types = [
+        batched_type(type, size) if flag else type for type, flag in zip(function.parameter_types, flags, strict=True)
+    ]
+    parameters = parameters_of([*types, *([Tensor(bool_, (size,))] if masked else [])])
+    context = Context(size, parameters[-1] if masked else None)
+    results = batch_values(function, [Operand(*pair) for pair in zip(parameters, flags, strict=False)], context)
+    made = Function(f"{function.name}.batch", parameters, tuple(result.value for result in results))
+    return made, tuple(result.batched for result in results)
+
+
+def with_batched_results(
+    function: Function, flags: tuple[bool, ...], size: Size, wanted: Sequence[bool], masked: bool = False
+) -> Function:
+    """`batch_function` with a batch for each wanted result, also where all its members are the same."""
+    made, found = batch_function(function, flags, size, masked)
+    results = [
+        spread(result, size) if want and not flag else result
+        for result, want, flag in zip(made.results, wanted, found, strict=True)
+    ]
+    return Function(made.name, made.parameters, tuple(results))
+
+
+@lru_cache(maxsize=1024)
+def writes_traces(function: Function) -> bool:
+    """Whether members of a batch that do not count must be kept from writing."""
+    return uses_any(reachable_functions([function]), {trace_set, trace_add})
+
+
+# --- node by node ----------------------------------------------------------------------------------------------------
+
+
+def batch_values(function: Function, arguments: Sequence[Operand], context: Context) -> list[Operand]:
+    """The function's results from its arguments, each batched or shared."""
+    given = [
+        Operand(argument.value, argument.batched and has_leaves(parameter.type))
+        for parameter, argument in zip(function.parameters, arguments, strict=True)
+    ]
+    if _fits_a_map(function, given):
+        return _as_map(function, given)
+    known: dict[Node, Known] = dict(zip(function.parameters, given, strict=True))
+    for node in nodes_of(function):
+        if node not in known:
+            with originating_from(node.origins):
+                known[node] = _batch_node(node, [known[operand] for operand in node.operands], context)
+    return [_whole(known[result], context) for result in function.results]
+
+
+def _batch_node(node: Node, operands: Sequence[Known], context: Context) -> Known:
+    first = operands[0] if operands else None
+    if node.op is get and isinstance(first, Parts):
+        return first.parts[node.attribute("index")]
+    if node.op is make and isinstance(node.type, _AGGREGATES) and operands:
+        return Parts(node.type, tuple(operands))
+    given = [_whole(operand, context) for operand in operands]
+    if not any(operand.batched for operand in given):
+        return Operand(rebuild(node, tuple(operand.value for operand in given)), False)
+    if node.op in (get, set_) and isinstance(node.operands[0].type, _AGGREGATES):
+        return Operand(make_node(node.op, tuple(map(context.batch, given)), node.attributes), True)
+    if node.op.elementwise:
+        return Operand(_elementwise(node, given, context), True)
+    if not holds_tensors(node.type):
+        parameters = parameters_of([operand.type for operand in node.operands])
+        single = Function(node.op.name, parameters, (make_node(node.op, parameters, node.attributes),))
+        if _fits_a_map(single, given):
+            return _as_map(single, given)[0]
+    rule = RULES.get(node.op)
+    if rule is None:
+        raise UsageError(
+            f"`{node.op.name}` has no rule for batches",
+            where=node.origin,
+            help="enter one into livegrad.passes.batch.RULES, or keep the op out of what is batched",
+        )
+    made = rule(node, given, context)
+    return Operand(made, True) if isinstance(made, Node) else made
+
+
+def _whole(found: Known, context: Context) -> Operand:
+    """A value as one node; parts that are shared become batched if others are."""
+    if isinstance(found, Operand):
+        return found
+    own = [_whole(part, context) for part in found.parts]
+    if not any(part.batched for part in own):
+        return Operand(make(*(part.value for part in own), type=found.type), False)
+    return Operand(make(*map(context.batch, own), type=batched_type(found.type, context.size)), True)
+
+
+def _elementwise(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    """The same op over tensors; a single truth value for a whole tensor is spread over its elements."""
+    values = [context.batch(operand) for operand in operands]
+    if scalar_of(node.type) is None:
+        return make_node(node.op, tuple(values), node.attributes)
+    shape = max((shape_of(value.type) for value in values), key=len)
+    spread_out = [
+        value if len(shape_of(value.type)) == len(shape) else broadcast(value, shape=shape, axes=(0,))
+        for value in values
+    ]
+    return make_node(node.op, tuple(spread_out), node.attributes)
+
+
+# --- what works on no tensors is a map -------------------------------------------------------------------------------
+
+
+def _fits_a_map(function: Function, arguments: Sequence[Operand]) -> bool:
+    """Whether a map can run the function for each member: it may only read tensors, and those must be shared."""
+    if not any(argument.batched for argument in arguments):
+        return False
+    for type, argument in zip(function.parameter_types, arguments, strict=True):
+        shared_tensor = not argument.batched and isinstance(type, Tensor)
+        if holds_tensors(type) and not shared_tensor:
+            return False
+    return not any(map(holds_tensors, function.result_types)) and _only_reads_tensors(function)
+
+
+@lru_cache(maxsize=4096)
+def _only_reads_tensors(function: Function) -> bool:
+    return not any(
+        node.op in (map_, input_op) or (holds_tensor(node.type) and node.op is not parameter_op)
+        for inner in reachable_functions([function])
+        for node in nodes_of(inner)
+    )
+
+
+def holds_tensor(type: Type) -> bool:
+    return any(isinstance(inner, Tensor) for inner in inner_types(type))
+
+
+def _as_map(function: Function, arguments: Sequence[Operand]) -> list[Operand]:
+    value = map_(
+        *(argument.value for argument in arguments),
+        function=function,
+        lifted=tuple(argument.batched for argument in arguments),
+        summed=(False,) * len(function.results),
+    )
+    nodes = result_nodes(value, len(function.results))
+    return [Operand(node, has_leaves(type)) for node, type in zip(nodes, function.result_types, strict=True)]
+
+
+def flags_of(operands: Sequence[Operand]) -> tuple[bool, ...]:
+    return tuple(operand.batched for operand in operands)
+
+
+def nodes_in(operands: Sequence[Operand]) -> list[Node]:
+    return [operand.value for operand in operands]

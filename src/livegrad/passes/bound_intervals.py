@@ -1,0 +1,95 @@
+"""Interval arithmetic as a pass: a function of numbers in, a function of their bounds out.
+
+Meshers, slicers and renderers evaluate it over boxes to find those that no surface can cross. The result is a function
+like any other: it is compiled once and runs over all boxes of a level at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from livegrad import ops
+from livegrad.ir.leaves import constant_op, parameter_op
+from livegrad.ir.node import Function, Node, originating_from
+from livegrad.ir.types import Type
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.control import parameters_of
+from livegrad.passes.expand import expand_ops
+from livegrad.passes.interval_rules import RULES, Interval, anything
+
+__all__ = ["Interval", "bound_intervals"]
+
+CallRule = Callable[[Function, Sequence[Interval]], tuple[Interval, ...]]
+
+
+def bound_intervals(
+    function: Function, ranged: Sequence[bool], rules: Mapping[Function, CallRule] | None = None
+) -> Function:
+    """(low and high of each ranged parameter, every other as it is) → low and high of each result.
+
+    Whatever value the function computes for arguments within the bounds lies within the result's bounds, rounding
+    included. `rules` gives bounds for calls of particular functions.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f32
+    >>> square = bound_intervals(trace(lambda x: x * x - 1.0, f32), (True,))
+    >>> square
+    <function <lambda>.bounds(f32, f32) -> (f32, f32)>
+    """
+    types = [t for type, flag in zip(function.parameter_types, ranged, strict=True) for t in ((type,) * (1 + flag))]
+    fresh = iter(parameters_of(types))
+    arguments = [Interval(next(fresh), next(fresh)) if flag else _point(next(fresh)) for flag in ranged]
+    results = _Bounds(dict(rules or {})).call(function, arguments)
+    flat = tuple(bound for result in results for bound in (result.low, result.high))
+    return Function(f"{function.name}.bounds", parameters_of(types), flat)
+
+
+def _point(node: Node) -> Interval:
+    return Interval(node, node)
+
+
+@dataclass
+class _Bounds:
+    """Computes bounds of nodes, function by function."""
+
+    rules: dict[Function, CallRule]
+
+    def call(self, function: Function, arguments: Sequence[Interval]) -> tuple[Interval, ...]:
+        rule = self.rules.get(function)
+        if rule is not None:
+            return rule(function, arguments)
+        plain = expand_ops(function, lambda node: node.op.name not in _KNOWN and node.op.expand is not None)
+        values: dict[Node, Interval] = {}
+        for node in nodes_of(plain):
+            with originating_from(node.origins):
+                values[node] = self._bounds(node, values, arguments)
+        return tuple(values[result] for result in plain.results)
+
+    def _bounds(self, node: Node, values: dict[Node, Interval], arguments: Sequence[Interval]) -> Interval:
+        if node.op is parameter_op:
+            return arguments[node.attribute("index")]
+        if node.op is constant_op:
+            return _point(node)
+        operands = [values[operand] for operand in node.operands]
+        if node.op is ops.call:
+            return _packed(node.type, self.call(node.attribute("function"), operands))
+        if all(operand.is_point for operand in operands):
+            # The same for the whole box: no bounds are needed, loops and reads of tensors included.
+            return _point(node.op(*[operand.low for operand in operands], **dict(node.attributes)))
+        rule = RULES.get(node.op.name)
+        if rule is not None:
+            return rule(node, *operands)
+        return anything(node.type)
+
+
+_KNOWN = frozenset(RULES)
+
+
+def _packed(type: Type, results: tuple[Interval, ...]) -> Interval:
+    if len(results) == 1:
+        return results[0]
+    return Interval(
+        ops.make(*[result.low for result in results], type=type),
+        ops.make(*[result.high for result in results], type=type),
+    )

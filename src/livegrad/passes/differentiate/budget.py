@@ -1,0 +1,173 @@
+"""Loops within a byte budget: a function in, the same function out, whose gradient remembers less.
+
+A loop whose gradient would remember too much goes in segments: only what it carries into a segment is stored, and the
+segment's own trips are computed again on the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isqrt
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.function import inline, map_results
+from livegrad.ir.leaves import constant, constant_op
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.types import Type, i64, is_differentiable
+from livegrad.ops.aggregate import get, make_tuple
+from livegrad.ops.control import check, cond, for_loop, parameters_of, while_loop
+from livegrad.ops.custom import recompute_call
+from livegrad.ops.elementwise import min as lesser
+from livegrad.passes.differentiate.linearize import traced_types
+from livegrad.passes.differentiate.report import byte_size
+from livegrad.passes.differentiate.tangents import result_nodes
+from livegrad.passes.functions import rewrite_functions
+
+
+def within_budget(function: Function, bytes: int) -> Function:
+    """The function with each loop in segments that would otherwise make the gradient remember more than so many bytes.
+
+    A segment is as long as makes the least memory of all; a loop of n trips then remembers about the root of n times
+    as much as one trip. Where the number of trips is known only at run time, that is when the choice is made. What
+    loops remember of values of symbolic size counts as nothing.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f64
+    >>> from livegrad.ops.control import make_for_loop
+    >>> power = trace(lambda n, x: make_for_loop(n, lambda i, a: a * x, x)[0], i64, f64)
+    >>> within_budget(power, 1 << 20)
+    <function <lambda>(i64, f64) -> f64>
+    """
+    if bytes < 1:
+        raise UsageError("a byte budget must be positive", where=caller_origin(), found=str(bytes))
+
+    def rule(node: Node) -> Node | None:
+        if node.op is for_loop:
+            return _for_loop(node, bytes)
+        return _while_loop(node, bytes) if node.op is while_loop else None
+
+    made = rewrite_functions(Module((function,)), lambda own: map_results(own, rule)).functions[0]
+    made.places.update(function.places)
+    return made
+
+
+def _sizes(node: Node, operands: Sequence[Node]) -> tuple[int, int]:
+    """The bytes that a trip remembers, and those that it carries; 0 for what is not known."""
+    carried = node.attribute("carried")
+    active = [is_differentiable(operand.type) for operand in operands]
+    remembered = traced_types(node.attribute("body"), carried, active)
+    return _known_bytes(remembered), _known_bytes([operand.type for operand in operands[:carried]])
+
+
+def _known_bytes(types: Sequence[Type]) -> int:
+    return sum(size for size in map(byte_size, types) if isinstance(size, int))
+
+
+def _for_loop(node: Node, budget: int) -> Node | None:
+    trips, *operands = node.operands
+    remembered, state = _sizes(node, operands)
+    if not remembered:
+        return None
+    if trips.op is constant_op:
+        number = trips.attribute("value")
+        if number * remembered <= budget:
+            return None
+        return _segments(node, trips, operands, constant(_best_length(number, remembered, state), i64))
+    # Segments of the length that is best for a budget's worth of trips, if there are more than those.
+    fitting = budget // remembered
+    length = constant(_best_length(2 * fitting + 1, remembered, state), i64)
+    types = [i64, *(operand.type for operand in operands)]
+    own_trips, *own = parameters_of(types)
+    whole = for_loop(own_trips, *own, **dict(node.attributes))
+    parted = _segments(node, own_trips, own, length)
+    number = node.attribute("carried")
+    functions = [
+        Function(name, (own_trips, *own), tuple(get(loop, index=index) for index in range(number)))
+        for name, loop in (("stored", whole), ("segments", parted))
+    ]
+    value = cond(trips <= fitting, trips, *operands, then=functions[0], otherwise=functions[1])
+    return make_tuple(*result_nodes(value, number))
+
+
+def _best_length(trips: int, remembered: int, state: int) -> int:
+    """The length for which the trips of one segment and the starts of all segments take least together."""
+    return max(1, isqrt(max(1, trips * max(1, state) // remembered)))
+
+
+def _segments(node: Node, trips: Node, operands: Sequence[Node], length: Node) -> Node:
+    """A loop over segments, each a loop that is computed again."""
+    carried, reverse = node.attribute("carried"), node.attribute("reverse")
+    segment = _segment(node, [operand.type for operand in operands])
+    types = [i64, *(operand.type for operand in operands), i64, i64]
+    index, *own = parameters_of(types)
+    *values, all_trips, own_length = own
+    start = index * own_length
+    value = recompute_call(start, lesser(own_length, all_trips - start), *values, function=segment)
+    body = Function(segment.name, (index, *own), tuple(result_nodes(value, carried)))
+    number = (trips + length - 1) // length
+    return for_loop(number, *operands, trips, length, body=body, carried=carried, reverse=reverse)
+
+
+def _segment(node: Node, types: Sequence[Type]) -> Function:
+    """(first trip, number of trips, what is carried, what is captured) → what is carried after them."""
+    body, carried = node.attribute("body"), node.attribute("carried")
+    start, count, *own = parameters_of([i64, i64, *types])
+    index, *inside = parameters_of([i64, *types, i64])
+    *values, first = inside
+    moved = Function(body.name, (index, *inside), inline(body, [first + index, *values]))
+    loop = for_loop(count, *own, start, body=moved, carried=carried, reverse=node.attribute("reverse"))
+    return Function("segment", (start, count, *own), tuple(get(loop, index=place) for place in range(carried)))
+
+
+def _while_loop(node: Node, budget: int) -> Node | None:
+    """Segments that end when the loop does, or after as many trips as half the budget holds."""
+    remembered, _ = _sizes(node, node.operands)
+    if not remembered:
+        return None
+    carried, limit = node.attribute("carried"), node.attribute("limit")
+    length = max(1, budget // (2 * remembered))
+    if limit is not None and limit <= length:
+        return None
+    types = [operand.type for operand in node.operands]
+    segment = _while_segment(node, types, length)
+    index, *own = parameters_of([i64, *types[:carried], i64, *types[carried:]])
+    state, trips, captures = own[:carried], own[carried], own[carried + 1 :]
+    value = recompute_call(*state, trips, *captures, function=segment)
+    body = Function("segment", (index, *own), tuple(result_nodes(value, carried + 1)))
+    fresh = parameters_of([own_type.type for own_type in own])
+    tested = inline(node.attribute("condition"), [*fresh[:carried], *fresh[carried + 1 :]])
+    condition = Function("running", fresh, tested)
+    start = [*node.operands[:carried], constant(0, i64), *node.operands[carried:]]
+    loop = while_loop(*start, condition=condition, body=body, carried=carried + 1, limit=None)
+    return make_tuple(*(get(loop, index=place) for place in range(carried)))
+
+
+def _while_segment(node: Node, types: Sequence[Type], length: int) -> Function:
+    """(what is carried, trips so far, what is captured) → what is carried, and trips, after the segment."""
+    carried, limit = node.attribute("carried"), node.attribute("limit")
+    own = parameters_of([*types[:carried], i64, *types[carried:]])
+    start = own[carried]
+    # The loop inside carries the number of its own trips; where it began is captured.
+    inside = parameters_of([*types[:carried], i64, *types[carried:], i64])
+    state, count, captures = inside[:carried], inside[carried], inside[carried + 1 : -1]
+    (test,) = inline(node.attribute("condition"), [*state, *captures])
+    condition = Function("running", inside, (test & (count < length),))
+    index, *shifted = parameters_of([i64, *(node.type for node in inside)])
+    moved_state, moved_count = shifted[:carried], shifted[carried]
+    trip = shifted[-1] + moved_count
+    if limit is not None:
+        trip = check(trip, trip < limit, message=f"the loop ran past its limit of {limit}")
+    moved = inline(node.attribute("body"), [trip, *moved_state, *shifted[carried + 1 : -1]])
+    body = Function("trip", (index, *shifted), (*moved, moved_count + 1))
+    loop = while_loop(
+        *own[:carried],
+        constant(0, i64),
+        *own[carried + 1 :],
+        start,
+        condition=condition,
+        body=body,
+        carried=carried + 1,
+        limit=None,
+    )
+    results = [get(loop, index=place) for place in range(carried)]
+    return Function("segment", own, (*results, start + get(loop, index=carried)))

@@ -1,0 +1,130 @@
+"""Derivatives that the user gives: the rules of `custom_call` for both modes, entered into their tables here.
+
+A mode whose derivative is not given uses the other's: a linear function is turned round by transposing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from livegrad.diagnostics import DifferentiationError
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.types import is_differentiable
+from livegrad.ir.walk import nodes_of, rebuild
+from livegrad.ops.control import call
+from livegrad.ops.custom import custom_call, custom_linear
+from livegrad.ops.rules import zero
+from livegrad.passes.differentiate import forward, linearize
+from livegrad.passes.differentiate.propagate import active_flags, active_nodes, spread
+from livegrad.passes.differentiate.reverse import pull_back
+from livegrad.passes.differentiate.tangents import Tangent, is_zero, materialize, result_nodes, result_tangent
+from livegrad.passes.optimize_outputs import optimize_outputs
+
+
+def _push_forward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    primal = rebuild(node, primals)
+    if not is_differentiable(node.type):
+        return primal, None
+    rule, backward, stand_in = (node.attribute(name) for name in ("forward", "backward", "stand_in"))
+    if rule is not None:
+        value = call(*primals, *_differentials(primals, tangents), function=rule)
+        return primal, _result_tangent(node, result_nodes(value, len(rule.results)))
+    if backward is not None:
+        return primal, _result_tangent(node, _turned_backward(node, primals, tangents))
+    return primal, forward.call_tangent(stand_in, primals, tangents)
+
+
+def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
+    primal = rebuild(node, primals)
+    if not is_differentiable(node.type):
+        return primal, None
+    rule, backward, stand_in = (node.attribute(name) for name in ("forward", "backward", "stand_in"))
+    if backward is not None:
+        residuals = _residuals(node, primals)
+        given = active_nodes(tangents, primals, active_flags(tangents))
+        wanted = _for_active(backward, primals, tangents)
+        value = custom_linear(*residuals, *given, backward=wanted, residuals=len(residuals))
+        return primal, _result_tangent(node, result_nodes(value, len(wanted.parameters) - len(residuals)))
+    if rule is not None:
+        _require_linear(rule, _active_tangents(primals, tangents))
+        return primal, _result_tangent(node, _parts(_linear_forward(rule, primals, tangents), len(rule.results)))
+    return primal, linearize.call_tangent(stand_in, primals, tangents)
+
+
+forward.RULES[custom_call] = _push_forward
+linearize.RULES[custom_call] = _linearize
+
+
+def _linear_forward(rule: Function, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> Tangent:
+    """The tangents that a forward derivative gives: it is linear, and so its own derivative at zero tangents."""
+    own = [(p, t) for p, t in zip(primals, tangents, strict=True) if is_differentiable(p.type)]
+    at_zero = [materialize(None, p.type) for p, _ in own]
+    return linearize.call_tangent(rule, (*primals, *at_zero), (*[None] * len(primals), *(t for _, t in own)))
+
+
+def _turned_backward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> list[Node]:
+    """The results' tangents by a backward derivative: the transpose of the transpose."""
+    residuals = _residuals(node, primals)
+    backward = _for_active(node.attribute("backward"), primals, tangents)
+    active = tuple(index >= len(residuals) for index in range(len(backward.parameters)))
+    _require_linear(backward, active)
+    at_zero = [zero(type) for type in backward.parameter_types[len(residuals) :]]
+    given = active_nodes(tangents, primals, active_flags(tangents))
+    value = call(*residuals, *at_zero, *given, function=pull_back(backward, active))
+    return result_nodes(value, len(at_zero))
+
+
+def _residuals(node: Node, primals: tuple[Node, ...]) -> Sequence[Node]:
+    """What the backward derivative takes before the cotangents."""
+    save = node.attribute("save")
+    return primals if save is None else result_nodes(call(*primals, function=save), len(save.results))
+
+
+def _for_active(backward: Function, primals: Sequence[Node], tangents: Sequence[Tangent]) -> Function:
+    """The backward derivative with the cotangents of those operands alone that have a tangent."""
+    flags = [not is_zero(t) for p, t in zip(primals, tangents, strict=True) if is_differentiable(p.type)]
+    wanted = tuple(result for result, flag in zip(backward.results, flags, strict=True) if flag)
+    return Function(backward.name, backward.parameters, wanted)
+
+
+def _differentials(primals: Sequence[Node], tangents: Sequence[Tangent]) -> list[Node]:
+    return active_nodes(tangents, primals, [is_differentiable(p.type) for p in primals])
+
+
+def _active_tangents(primals: Sequence[Node], tangents: Sequence[Tangent]) -> tuple[bool, ...]:
+    """Which parameters of a forward derivative are tangents that are not zero."""
+    own = [not is_zero(t) for p, t in zip(primals, tangents, strict=True) if is_differentiable(p.type)]
+    return (*[False] * len(primals), *own)
+
+
+def _parts(tangent: Tangent, number: int) -> list[Tangent]:
+    if number == 1 or tangent is None:
+        return [tangent] * number
+    return list(tangent) if isinstance(tangent, tuple) else [*result_nodes(tangent, number)]
+
+
+def _result_tangent(node: Node, parts: Sequence[Tangent]) -> Tangent:
+    """The tangent of the call from those of its differentiable results."""
+    results = node.attribute("function").result_types
+    return result_tangent(spread(parts, [is_differentiable(type) for type in results]))
+
+
+@lru_cache(maxsize=1024)
+def _require_linear(rule: Function, active: tuple[bool, ...]) -> None:
+    """Raises unless the rule is linear in the active parameters, whose values its derivative then does not need."""
+    linear = linearize.linearize(rule, active)
+    flags = linear.flags
+    results = tuple(active_nodes(linear.tangents, linear.function.results, flags))
+    parameters = (*linear.function.parameters, *linear.tangent_parameters)
+    # What a loop merely carries along beside the tangents has no part in them: it goes first.
+    (derivative,) = optimize_outputs(Module((Function(rule.name, parameters, results),))).functions
+    used = set(nodes_of(derivative))
+    for index, (node, flag) in enumerate(zip(linear.function.parameters, active, strict=True)):
+        if flag and node in used:
+            raise DifferentiationError(
+                f"the derivative `{rule.name}` is not linear in its parameter {index}",
+                where=rule.results[0].origin if rule.results else None,
+                expected="sums of tangents times values that do not depend on tangents",
+                help="give a derivative for the other mode too: this one cannot be turned round",
+            )

@@ -1,0 +1,202 @@
+"""What reverse mode remembers: a function in, a report of every value that its gradient keeps, with bytes and reasons.
+
+`lg.checkpoint` and the byte budget are judged by it; tools print it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from livegrad.diagnostics import Place
+from livegrad.ir.function import captured_values
+from livegrad.ir.leaves import parameter_op
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.types import Scalar, Size, Tensor, Trace, Type, components, is_differentiable, size_product
+from livegrad.ir.walk import nodes_of, reachable_functions, toposort
+from livegrad.ops.aggregate import get
+from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
+from livegrad.ops.custom import recompute_call
+from livegrad.ops.trace import trace_set
+from livegrad.passes.differentiate.linearize import linearize
+from livegrad.passes.differentiate.propagate import active_nodes
+from livegrad.passes.optimize_outputs import optimize_outputs
+from livegrad.passes.regions import region_of
+
+Kind = Literal["argument", "stored", "traced", "again"]
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """One value that a gradient needs from the way there.
+
+    `argument`: there anyway; `stored`: once in a run; `traced`: at each trip of the loop at `loop`; `again`: not kept,
+    but computed again, so that `bytes` is 0.
+    """
+
+    kind: Kind
+    op: str
+    type: Type
+    bytes: Size
+    because: str
+    where: Place | None = None
+    loop: Place | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.where is None else f" ({self.where})"
+        loop = "the loop" if self.loop is None else f"the loop at {self.loop}"
+        size = {
+            "argument": "there anyway",
+            "stored": f"{self.bytes} bytes",
+            "traced": f"{self.bytes} bytes at each trip of {loop}",
+            "again": "computed again",
+        }[self.kind]
+        return f"`{self.op}`{place}: {self.type}, {size}: {self.because}"
+
+
+@dataclass(frozen=True)
+class StorageReport:
+    """What the gradient of a function remembers."""
+
+    function: str
+    values: tuple[Remembered, ...]
+
+    @property
+    def bytes(self) -> Size:
+        """What is stored once in a run."""
+        return _total(value.bytes for value in self.values if value.kind == "stored")
+
+    @property
+    def bytes_per_trip(self) -> dict[Place | None, Size]:
+        """What each loop stores at each of its trips, by the place of the loop."""
+        loops = dict.fromkeys(value.loop for value in self.values if value.kind == "traced")
+        return {loop: _total(v.bytes for v in self.values if v.kind == "traced" and v.loop is loop) for loop in loops}
+
+    def __str__(self) -> str:
+        lines = [f"the gradient of `{self.function}` stores {self.bytes} bytes"]
+        loops = self.bytes_per_trip.items()
+        lines += [f"and {size} bytes at each trip of the loop" + (f" at {at}" if at else "") for at, size in loops]
+        return "\n".join([*lines, *(f"  {value}" for value in self.values)])
+
+
+def _total(sizes: Iterator[Size]) -> Size:
+    total: Size = 0
+    for size in sizes:
+        total = size + total
+    return total
+
+
+def storage_report(function: Function) -> StorageReport:
+    """What reverse mode remembers of a function, how many bytes that is, and why.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f64
+    >>> from livegrad.ops.transcendental import sin
+    >>> storage_report(trace(lambda x: sin(x) * x, f64)).bytes
+    16
+    """
+    (trimmed,) = optimize_outputs(Module((function,))).functions
+    linear = linearize(trimmed, tuple(map(is_differentiable, trimmed.parameter_types)))
+    tangents = active_nodes(linear.tangents, linear.function.results, linear.flags)
+    values: list[Remembered] = []
+    seen: set[object] = set()  # once calls are flattened, what several of them were handed is one value
+    for node in captured_values(linear.tangent_parameters, tangents):
+        value = _resolved(node)
+        if value not in seen:
+            values += _remembered(node, _reason(node, tangents))
+        seen.add(value)
+    return StorageReport(function.name, (*values, *_computed_again(linear.function)))
+
+
+def _reason(node: Node, tangents: Sequence[Node]) -> str:
+    for user in toposort(tangents):
+        if node in user.operands:
+            what = "the derivative" if user.origin is None else f"the derivative at {user.origin}"
+            return f"{what} needs it"
+    return "it is the derivative"
+
+
+def byte_size(type: Type) -> Size:
+    """How many bytes a value takes; of a trace, how many it takes for each trip."""
+    match type:
+        case Scalar():
+            return type.dtype.itemsize
+        case Tensor(element=element, shape=shape):
+            return size_product(shape) * element.dtype.itemsize
+        case Trace(element=element):
+            return byte_size(element)
+    return _total(byte_size(own) for own in components(type))
+
+
+# --- one value -------------------------------------------------------------------------------------------------------
+
+
+def _remembered(node: Node, because: str, loop: Node | None = None) -> list[Remembered]:
+    """What a residual of the linear part stands for: for a trace, all that is written into it at a trip."""
+    if isinstance(node.type, Trace):
+        return [entry for source, within in _written(node) for entry in _traced(source, within)]
+    source = _inside(node)
+    given = source.op is parameter_op
+    if loop is not None:
+        name = "carried value" if given else source.op.name
+        return [Remembered("traced", name, node.type, byte_size(node.type), because, source.origin, loop.origin)]
+    if given:
+        return [Remembered("argument", "argument", node.type, 0, because)]
+    return [Remembered("stored", source.op.name, node.type, byte_size(node.type), because, source.origin)]
+
+
+def _traced(values: Node, loop: Node) -> list[Remembered]:
+    because = "it depends on what the loop carries from trip to trip"
+    return [entry for value in values.operands for entry in _remembered(value, because, loop)]
+
+
+def _written(trace: Node) -> Iterator[tuple[Node, Node]]:
+    """The values that a loop writes into a trace at each trip, with the loop."""
+    source = _inside(trace)
+    if source.op is not get or source.operands[0].op not in (for_loop, while_loop):
+        return
+    loop = source.operands[0]
+    result = loop.attribute("body").results[source.attribute("index")]
+    if result.op is trace_set:
+        yield result.operands[2], loop
+
+
+def _inside(node: Node) -> Node:
+    return _resolved(node)[0]
+
+
+def _resolved(node: Node) -> tuple[Node, tuple[Node, ...]]:
+    """What a result of calls and branches is: a value of a callee, with its callers, or what a callee was handed."""
+    callers: list[Node] = []
+    while True:
+        if node.op is parameter_op and callers:
+            source = callers.pop()
+            leading = len(source.operands) - len(_functions(source)[0].parameters)
+            node = source.operands[leading + node.attribute("index")]
+            continue
+        number, source = (node.attribute("index"), node.operands[0]) if node.op is get else (0, node)
+        functions = _functions(source)
+        if not functions or (node.op is not get and len(functions[0].results) != 1):
+            return node, tuple(callers)
+        # Of several branches the one that computes something stands for all.
+        results = [function.results[number] for function in functions]
+        node = max(results, key=lambda result: bool(result.operands))
+        callers.append(source)
+
+
+def _functions(node: Node) -> tuple[Function, ...]:
+    """What a call or branch may run."""
+    region = region_of(node) if node.op in (call, cond, switch) else None
+    return () if region is None else region.functions
+
+
+def _computed_again(function: Function) -> Iterator[Remembered]:
+    for inner in reachable_functions([function]):
+        for node in nodes_of(inner):
+            if node.op is map_:
+                because = "a map computes the values of each point again; mark a value with `kept` to store it"
+                yield Remembered("again", node.op.name, node.type, 0, because, node.origin)
+            elif node.op is recompute_call:
+                because = "the program asks for it; only its arguments are stored"
+                yield Remembered("again", node.op.name, node.type, 0, because, node.origin)

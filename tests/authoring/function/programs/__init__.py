@@ -1,0 +1,1 @@
+"""The corpus: small plain Python functions with arguments, grouped by what they show."""

@@ -1,0 +1,143 @@
+"""Compiled functions and control flow that the graph carries: traced once, right in both modes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+
+
+def data(*shape: int, seed: int = 0) -> lg.Tensor:
+    return lg.asarray(np.random.default_rng(seed).standard_normal(shape))
+
+
+def test_a_function_is_traced_once_for_each_signature():
+    @lg.jit
+    def f(x, rate, flag=True):
+        return (x * rate if flag else x), {"twice": 2.0 * x}
+
+    x = data(3)
+    f(x, 0.5), f(data(3, seed=1), 0.25), f(x, 3)
+    assert f.traces == 2  # a float and an integer differ in kind
+    f(data(4), 0.5)
+    assert f.traces == 3
+    f(x, 0.5, flag=False)
+    assert f.traces == 4
+    np.testing.assert_allclose(f(x, 0.5)[0].numpy(), x.numpy() * 0.5)
+
+
+def test_numbers_take_the_type_of_the_tensor_beside_them():
+    @lg.jit
+    def f(x, rate, step):
+        return x - rate * (1.0 - 0.9**step) * x
+
+    single, double = lg.asarray([1.0], dtype=lg.float32), lg.asarray([1.0], dtype=lg.float64)
+    assert f(single, 0.1, 2).dtype == lg.float32
+    assert f(double, 0.1, 2).dtype == lg.float64
+    assert float(f(double, 0.1, 2)[0]) == pytest.approx(1.0 - 0.1 * (1.0 - 0.81), abs=1e-15)
+
+
+def test_tensors_from_around_are_read_at_each_call():
+    scale = lg.asarray([2.0])
+    f = lg.jit(lambda x: x * scale)
+    assert f(lg.asarray([3.0])).tolist() == [6.0]
+    scale.fill(5.0)
+    assert f(lg.asarray([3.0])).tolist() == [15.0]
+    assert f.traces == 1
+
+
+def test_static_arguments_are_part_of_the_signature():
+    f = lg.jit(lambda x, n: lg.stack([x] * n), static_argnums=(1,))
+    assert f(lg.asarray(1.0), 3).shape == (3,)
+    assert f(lg.asarray(1.0), 2).shape == (2,)
+    assert f.traces == 2
+    with pytest.raises(lg.UsageError, match="neither a tensor nor hashable"):
+        lg.jit(lambda x, n: x)(lg.asarray(1.0), {1, 2})
+
+
+def test_jit_inside_grad_inside_jit():
+    f = lg.jit(lambda x: lg.sum(lg.sin(x) * x))
+    g = lg.jit(lambda x: lg.grad(f)(x) * 2.0)
+    x = data(4)
+    np.testing.assert_allclose(g(x).numpy(), 2.0 * (np.cos(x.numpy()) * x.numpy() + np.sin(x.numpy())), rtol=1e-12)
+
+
+def test_results_that_are_arguments_are_values_of_their_own():
+    x = data(3)
+    a, b = lg.jit(lambda x: (x, x))(x)
+    assert np.array_equal(a.numpy(), x.numpy())
+    assert np.array_equal(b.numpy(), x.numpy())
+
+
+def test_cond_computes_one_side_and_differentiates_it():
+    def f(x):
+        return lg.cond(lg.sum(x) > 0.0, lambda x: lg.sum(x * x), lambda x: lg.sum(lg.log(-x)), x)
+
+    up, down = lg.asarray([1.0, 2.0], dtype=lg.float64), lg.asarray([-1.0, -2.0], dtype=lg.float64)
+    lg.check_gradients(f, up)
+    lg.check_gradients(f, down)
+    assert not np.any(np.isnan(lg.grad(f)(up).numpy()))
+    with pytest.raises(lg.UsageError, match="differently nested"):
+        lg.cond(lg.asarray(True), lambda x: x, lambda x: (x, x), up)
+
+
+def test_switch_takes_the_branch_by_number_and_checks_the_number():
+    branches = [lambda x: x, lambda x: x * x, lambda x: lg.exp(x)]
+    x = data(2)
+    for index, expected in enumerate((x.numpy(), x.numpy() ** 2, np.exp(x.numpy()))):
+        np.testing.assert_allclose(lg.switch(index, branches, x).numpy(), expected)
+    with pytest.raises(lg.KernelCheckError):
+        lg.switch(5, branches, x).execute()
+
+
+def test_while_loop_has_the_derivative_of_the_path_it_takes():
+    def f(x):
+        state = lg.while_loop(
+            lambda s: s["x"] < 50.0, lambda s: {"x": s["x"] * s["x"] + s["k"], "k": s["k"]}, {"x": x, "k": x * 0.5}
+        )
+        return state["x"]
+
+    lg.check_gradients(f, lg.asarray(1.5))
+    with pytest.raises(lg.KernelCheckError, match="limit of 3"):
+        lg.while_loop(lambda x: x > 0.0, lambda x: x, lg.asarray(1.0), max_iters=3).execute()
+
+
+def test_fori_loop_counts_from_lower_to_upper():
+    total = lg.fori_loop(2, 6, lambda i, s: s + i, lg.asarray(0))
+    assert int(total) == 2 + 3 + 4 + 5
+    lg.check_gradients(lambda x: lg.sum(lg.fori_loop(0, 4, lambda i, y: lg.sin(y) * x, x)), data(3))
+
+
+def test_scan_equals_the_loop_and_its_gradient():
+    def step(carry, row):
+        state = lg.tanh(carry @ row["w"] + row["b"])
+        return state, {"norm": lg.sum(state * state), "state": state}
+
+    start = data(2)
+    rows = {"w": data(5, 2, 2, seed=1), "b": data(5, 2, seed=2)}
+    last, outputs = lg.scan(step, start, rows)
+    state, norms = start.numpy(), []
+    for w, b in zip(rows["w"].numpy(), rows["b"].numpy(), strict=True):
+        state = np.tanh(state @ w + b)
+        norms.append(np.sum(state * state))
+    np.testing.assert_allclose(last.numpy(), state, rtol=1e-12)
+    np.testing.assert_allclose(outputs["norm"].numpy(), norms, rtol=1e-12)
+    assert outputs["state"].shape == (5, 2)
+
+    def loss(start, rows):
+        last, outputs = lg.scan(step, start, rows)
+        return lg.sum(last) + lg.sum(outputs["norm"] * outputs["state"][:, 0])
+
+    lg.check_gradients(loss, start, rows)
+    back, _ = lg.scan(lambda c, x: (c * 2.0 + x, None), lg.asarray(0.0), lg.asarray([1.0, 2.0, 3.0]), reverse=True)
+    assert float(back) == (3.0 * 2 + 2.0) * 2 + 1.0
+    counted, _ = lg.scan(lambda c, _: (c + 1, None), lg.asarray(0), length=4)
+    assert int(counted) == 4
+
+
+def test_loops_refuse_a_state_that_changes_its_type():
+    with pytest.raises(lg.UsageError, match="changes the type of the loop's state"):
+        lg.fori_loop(0, 3, lambda i, x: x * 1.5, lg.asarray(1))
+    with pytest.raises(lg.ShapeError, match="one value"):
+        lg.cond(lg.asarray([True, False]), lambda: 1.0, lambda: 2.0)
