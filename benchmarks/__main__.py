@@ -3,11 +3,11 @@
 import argparse
 import sys
 
-from benchmarks import foundation, gradients, machine, report
+from benchmarks import context, foundation, gradients, machine, report, tensors
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads, measure
 from benchmarks.worker import Workers
 
-SUITES = {"foundation": foundation.rows, "gradients": gradients.rows}
+SUITES = {"context": context.rows, "foundation": foundation.rows, "gradients": gradients.rows, "tensors": tensors.rows}
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -14,6 +14,8 @@ from livegrad.authoring.context import ContextGraph
 
 ROOT = ("animation_time", "footprint", "pointer_position", "real_time")
 FRAMES = 240
+FAN = 1000
+KINDS = frozenset({"context_frames", "context_hit", "context_fan", "context_compile"})
 
 
 @dataclass(frozen=True)
@@ -96,13 +98,13 @@ def shape(number: int) -> list[Item]:
 
 
 def document(shapes: int) -> list[Item]:
-    """All shapes, then trees of ten to put them together; inputs come before their users."""
+    """All shapes, then a tree to put them together; inputs come before their users."""
     items = [item for number in range(shapes) for item in shape(number)]
     level, layer = 0, [f"larger{number}" for number in range(shapes)]
     while len(layer) > 1:
-        groups = [tuple(layer[start : start + 2]) for start in range(0, len(layer), 2)]
-        items += [Item(f"over{level}_{index}", over, plain=group) for index, group in enumerate(groups)]
-        layer = [f"over{level}_{index}" for index in range(len(groups))]
+        pairs = [(layer[place - 1], layer[place]) for place in range(1, len(layer), 2)]
+        items += [Item(f"over{level}_{index}", over, plain=pair) for index, pair in enumerate(pairs)]
+        layer = [f"over{level}_{index}" for index in range(len(pairs))] + (layer[-1:] if len(layer) % 2 else [])
         level += 1
     return items
 
@@ -134,7 +136,7 @@ def moments(frames: int) -> list[dict[str, Any]]:
     return [{**still, "animation_time": frame / 24} for frame in range(frames)]
 
 
-# --- the least work, counted by plain recursion over whole contexts ----------------------------------------------------
+# --- the least work, counted by plain recursion over whole contexts --------------------------------------------------
 
 
 @dataclass
@@ -186,3 +188,10 @@ def least_work(shapes: int, frames: int) -> tuple[tuple[float, ...], tuple[int, 
         values.append(oracle.evaluate(list(items)[-1], WholeContext(moment)))
         counts.append(len(oracle.seen) - before)
     return tuple(values), tuple(counts)
+
+
+def expected(kind: str, size: int) -> list[float]:
+    """What a run of each kind must give."""
+    if kind == "context_frames":
+        return list(least_work(size, FRAMES)[0])
+    return [{"context_compile": float(len(document(size))), "context_fan": FAN * 0.5}.get(kind, float(size))]

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from benchmarks import contenders, gradient_contenders, handwritten
+from benchmarks import contenders, context_contenders, gradient_contenders, handwritten, tensor_contenders
 from benchmarks.contenders import Unavailable
 from benchmarks.problems import PRIMAL, Problem, Run, agrees, expected, inputs, probe
 from benchmarks.worker import Workers
@@ -16,10 +16,14 @@ from benchmarks.worker import Workers
 THREADS = 2
 SETTLE = 0.02  # seconds between samples: peers' idle threads spin for a while before they sleep
 LOCAL = {
-    "livegrad": contenders.BUILDERS | gradient_contenders.BUILDERS,
+    "livegrad": contenders.BUILDERS
+    | gradient_contenders.BUILDERS
+    | tensor_contenders.BUILDERS
+    | context_contenders.BUILDERS["livegrad"],
     "handwritten": handwritten.BUILDERS,
     "memcpy": handwritten.BUILDERS,
     "adjoint": gradient_contenders.ADJOINTS,
+    **{name: builders for name, builders in context_contenders.BUILDERS.items() if name != "livegrad"},
 }
 
 

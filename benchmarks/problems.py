@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import prospero, sdf, sdf_gradient
+from benchmarks import context_document, prospero, sdf, sdf_gradient, workloads
 from benchmarks.gradbench import expected as gradbench
 from benchmarks.gradbench.programs import PROGRAMS
 
@@ -75,6 +75,10 @@ def points(count: int) -> tuple[Array, Array, Array]:
 
 def inputs(problem: Problem) -> tuple[Array, ...]:
     """The arrays a run reads, in float32."""
+    if problem.kind in context_document.KINDS:
+        return ()  # contexts, not arrays
+    if problem.kind in workloads.KINDS:
+        return workloads.inputs(problem.kind, problem.size)
     generator = np.random.default_rng(0)
     if problem.kind.startswith("sdf") or is_sdf_gradient(problem):
         return points(problem.size)
@@ -111,6 +115,10 @@ def probe(result: Any) -> list[float]:
 
 def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
     """The probed elements, computed in float64."""
+    if problem.kind in context_document.KINDS:
+        return probe(context_document.expected(problem.kind, problem.size))
+    if problem.kind in workloads.KINDS:
+        return probe(workloads.expected(problem.kind, tuple(arrays)))
     if problem.kind in GRADBENCH:
         return expected_of_gradbench(problem)
     if is_sdf_gradient(problem) or problem.kind in FIRST_GRADIENTS:
@@ -157,5 +165,5 @@ def expected_of_sdf_gradient(problem: Problem, arrays: Sequence[Array]) -> list[
 def agrees(problem: Problem, actual: Sequence[float], wanted: Sequence[float]) -> bool:
     if problem.kind in GRADBENCH:
         return gradbench.agree(actual, wanted)
-    tolerance = 2e-3 if problem.kind == "prospero" else 1e-4
+    tolerance = 2e-3 if problem.kind in ("prospero", *workloads.KINDS) else 1e-4
     return bool(np.allclose(actual, wanted, rtol=tolerance, atol=tolerance))

@@ -77,6 +77,10 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     AtMost("prospero", 1.5),
     AtMost("warm_cache", 0.005),
     AtMost("call_overhead", 5e-6),
+    AtLeast("context_hit", 0.2, ("functools",)),  # a hit costs at most five of theirs
+    AtLeast("context_fan", 0.2, ("functools",)),
+    AtLeast("context_compile", 20.0, ("whole compile",)),  # the pass takes at most 5%
+    AtLeast("context_frames", 5.0, ("whole context",)),
     AtLeast("gmm", 1.0, ("jax",)),
     RatioAtMost("gmm", 1.3, "adjoint"),
     AtLeast("gradient_algebraic", 3.0, DIFFERENTIATORS),

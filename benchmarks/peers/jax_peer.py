@@ -9,10 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import sdf
-from benchmarks.peers import jax_gradients
+from benchmarks.peers import jax_gradients, jax_tensors
 from benchmarks.problems import (
-    (,
-)
     FIRST_GRADIENTS,
     GRADBENCH,
     PRIMAL,
@@ -95,6 +93,7 @@ def build_first_gradient(problem: Problem) -> Run:
 
 
 BUILDERS = {
+    **jax_tensors.BUILDERS,
     **dict.fromkeys(GRADBENCH, jax_gradients.build_gradbench),
     **dict.fromkeys(SDF_GRADIENTS, build_sdf_gradient),
     **dict.fromkeys([kind + PRIMAL for kind in SDF_GRADIENTS], build_sdf),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks import sdf
+from benchmarks import sdf, workloads
 from benchmarks.problems import NUMPY_OPERATIONS, Array, Problem, Run, inputs, parameters, program
 
 VERSION = np.__version__
@@ -54,7 +54,13 @@ def build_call_overhead(problem: Problem) -> Run:
     return lambda: left * right + left
 
 
+def build_workload(problem: Problem) -> Run:
+    arrays, program = inputs(problem), workloads.program_of(problem.kind)
+    return lambda: program(workloads.NUMPY, *arrays)
+
+
 BUILDERS = {
+    **dict.fromkeys(("chain", "reductions", "softmax_tensors", "layer_norm", "attention"), build_workload),
     "sdf_algebraic": build_sdf,
     "sdf_transcendental": build_sdf,
     "softmax": build_softmax,

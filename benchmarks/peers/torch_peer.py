@@ -8,10 +8,8 @@ from typing import Any
 import torch
 
 from benchmarks import sdf
-from benchmarks.peers import torch_gradients
+from benchmarks.peers import torch_gradients, torch_tensors
 from benchmarks.problems import (
-    (,
-)
     FIRST_GRADIENTS,
     GRADBENCH,
     PRIMAL,
@@ -118,6 +116,7 @@ def build_first_gradient(problem: Problem) -> Run:
 
 
 BUILDERS = {
+    **torch_tensors.BUILDERS,
     **dict.fromkeys(GRADBENCH, torch_gradients.build_gradbench),
     **dict.fromkeys(SDF_GRADIENTS, build_sdf_gradient),
     **dict.fromkeys([kind + PRIMAL for kind in SDF_GRADIENTS], build_sdf),

@@ -18,7 +18,7 @@ from livegrad.authoring.tensor.errors import (
     IndexRangeError,
     ShapeError,
 )
-from livegrad.authoring.tensor.execution import execute
+from livegrad.authoring.tensor.execution import clear_caches, execute
 from livegrad.authoring.tensor.graph import Graph
 from livegrad.authoring.tensor.handle import Tensor
 from livegrad.authoring.tensor.jit import jit
@@ -101,6 +101,7 @@ __all__ = [
     "c64",
     "c128",
     "check_gradients",
+    "clear_caches",
     "compile",
     "cond",
     "constant",

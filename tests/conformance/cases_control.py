@@ -15,7 +15,8 @@ from livegrad.ops.control import call, check, make_cond, make_for_loop, make_map
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
-from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
+from livegrad.ops.placement import transfer
+from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_stack, trace_sum, trace_unstack
 from livegrad.ops.transcendental import exp, sin, sqrt
 from livegrad.ops.vector import dot, normalize
 from tests.conformance.case import Case, make_case
@@ -263,6 +264,10 @@ def trace_cases() -> Iterator[Case]:
         yield make_case(trace_get, _remembers_pairs, i64, scalar, note="pairs", draws=(_TRIPS,), tolerance=_FEW)
         yield make_case(trace_add, _adds_up, i64, scalar, note="counts", draws=(_TRIPS,), tolerance=_FEW)
         yield make_case(trace_sum, _sums_up, i64, scalar, note="both", draws=(_TRIPS,), tolerance=_FEW)
+        row = Tensor(scalar, (3,))
+        yield make_case(trace_stack, _stacks, row, note="rows", tolerance=_FEW)
+        yield make_case(trace_unstack, _unstacks, Tensor(scalar, (4, 3)), note="rows", tolerance=_FEW)
+        yield make_case(transfer, lambda x: transfer(x * x, device="reference") + x, row, note="amid")
 
 
 def _remembers(n: Node, x: Node) -> Node:
@@ -285,6 +290,19 @@ def _overwrites(n: Node, x: Node) -> Node:
 
 def _reads_nothing(x: Node) -> Node:
     return trace_get(trace_new(type=Trace(x.type)), constant(3, i64)) + x
+
+
+def _stacks(x: Node) -> Node:
+    """Three rows of four are set: the one that is not is zero."""
+    empty = trace_new(type=Trace(x.type))
+    kept = make_for_loop(constant(3, i64), lambda i, y, t: (sin(y) * x, trace_set(t, i, y)), x, empty)[1]
+    return trace_stack(kept, size=4)
+
+
+def _unstacks(x: Node) -> Node:
+    rows = trace_unstack(x)
+    first = trace_get(rows, constant(0, i64))
+    return make_for_loop(constant(4, i64), lambda i, y: y * trace_get(rows, i) + y, first)[0]
 
 
 def _remembers_pairs(n: Node, x: Node) -> Node:

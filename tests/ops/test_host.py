@@ -112,7 +112,7 @@ def test_a_gradient_uses_the_vjp_that_was_given(run: Run) -> None:
 
 def test_with_both_rules_the_modes_agree() -> None:
     host = HostFunction(cubed)
-    rules = {"vjp": HostFunction(cubed_vjp), "jvp": HostFunction(lambda x, dx: 3.0 * x**2 * dx)}
+    rules: dict[str, Any] = {"vjp": HostFunction(cubed_vjp), "jvp": HostFunction(lambda x, dx: 3.0 * x**2 * dx)}
     function = trace(lambda x: make_host_call(host, [ROW], x, **rules) * x, ROW)
     check_first_order(function, (np.array([0.3, -0.2, 0.9, 0.1]),), np.random.default_rng(0))
 

@@ -72,7 +72,7 @@ def test_node_that_uses_no_time_is_not_rerun_when_the_time_changes():
 
 
 def test_contexts_are_equal_for_a_node_when_the_features_that_it_uses_are():
-    """Seed 002, "Why is Context equality important?": unused parts are zeroed out by a node that the compiler places."""
+    """Seed 002, "Why is Context equality important?": a node that the compiler places zeroes out unused parts."""
     graph = ContextGraph()
     graph.node("use_footprint", lambda ctx: ctx.footprint, extract="footprint")
     program = graph.compile("use_footprint", root=ROOT)
@@ -168,7 +168,7 @@ def test_an_injection_reaches_the_whole_subtree_of_the_scoped_input_and_nothing_
 
 
 def test_every_extract_is_tracked_back_to_what_provides_it():
-    """Seed 002, "Context Nullification Analysis" 1, and "Error Handling": an extract without inject is a compile error."""
+    """Seed 002, "Context Nullification Analysis" 1, and "Error Handling": an extract without inject is an error."""
     graph = ContextGraph()
     graph.value("factor", 2.0)
     graph.node("use_index", use_index, value="factor")
@@ -201,7 +201,7 @@ def test_where_branches_meet_each_keeps_only_what_it_needs():
 
 @pytest.mark.parametrize("used", [True, False])
 def test_an_injected_feature_that_nobody_reads_is_dropped_at_the_injector(used: bool):
-    """Seed 002, "Context Nullification Analysis" 3 and 4: post-injection nullification, right at the injection point."""
+    """Seed 002, "Context Nullification Analysis" 3 and 4: nullification right at the injection point."""
     graph = ContextGraph()
     graph.node("body", lambda ctx: ctx.index if used else "same", extract="index" if used else ())
     graph.node("loop", lambda ctx, body: [body(ctx.inject(index=i)) for i in range(3)], scoped="body", inject="index")

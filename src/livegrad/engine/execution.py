@@ -23,10 +23,11 @@ from livegrad.engine import values
 from livegrad.engine.devices import DEFAULT_DEVICE, RUNNERS, assign_devices
 from livegrad.engine.values import Array, holders_of, is_held, keep, known_value, leaf_of, read_leaf, settle
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
-from livegrad.ir.node import Node
+from livegrad.ir.node import Node, originating_from
 from livegrad.ir.op import Op
-from livegrad.ir.types import Scalar, Tensor, shape_of
+from livegrad.ir.types import Scalar, Tensor, Tuple, shape_of
 from livegrad.ir.walk import toposort
+from livegrad.ops.aggregate import get
 from livegrad.ops.movement import broadcast, concatenate, flip, iota, permute, reshape, slice_
 from livegrad.ops.placement import transfer
 
@@ -115,6 +116,8 @@ def _claim(roots: list[Node]) -> _Work | threading.Event:
             _take_leaf(node, work)
             work.order.append(node)
             continue
+        if node.op is get:
+            pending[:0] = _held_siblings(node)
         pending += (node, None)
         pending += [operand for operand in reversed(node.operands) if operand not in seen]
     work.kept.update(root for root in roots if root not in work.known)
@@ -124,6 +127,17 @@ def _claim(roots: list[Node]) -> _Work | threading.Event:
     if hits:
         values.count(cache_hits=hits)
     return work
+
+
+def _held_siblings(node: Node) -> list[Node]:
+    """Members of the same tuple that somebody waits for: what computes one of them has computed them all."""
+    (whole,) = node.operands
+    if not isinstance(whole.type, Tuple):
+        return []
+    with originating_from(whole.origins):
+        siblings = [get(whole, index=index) for index in range(len(whole.type.elements))]
+    cells = [(sibling, sibling.cell) for sibling in siblings]
+    return [s for s, cell in cells if cell is not None and cell.value is None and cell.pending is None and is_held(s)]
 
 
 def _take_leaf(node: Node, work: _Work) -> None:

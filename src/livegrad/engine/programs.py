@@ -47,6 +47,12 @@ class Program:
         return list(results) if len(self._compiled.function.results) > 1 else [results]
 
 
+def forget_programs() -> None:
+    """Drops all programs from memory; what they were compiled to may still be on disk."""
+    with _lock:
+        _programs.clear()
+
+
 def find_program(
     order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]
 ) -> tuple[Program, list[Any], bool]:

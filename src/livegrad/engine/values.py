@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -77,7 +77,7 @@ class Cell:
         self.pending: threading.Event | None = None
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
         self.holder: weakref.ref[Any] | None = None
-        self.more_holders: tuple[weakref.ref[Any], ...] = ()  # seldom: the same expression written twice
+        self.more_holders: Sequence[weakref.ref[Any]] = ()  # seldom: the same expression written twice
 
     def __del__(self) -> None:
         # A finalizer may run anywhere: it takes no lock, and when Python ends this module's names may be gone.
@@ -143,7 +143,11 @@ def hold(node: Node, holder: Holder) -> None:
     with lock:
         known = cell.holder
         if known is not None and known() is not None:
-            cell.more_holders = (*[h for h in cell.more_holders if h() is not None], weakref.ref(holder))
+            more = cell.more_holders
+            # Looked through only when their number has doubled: a thousand handles on one node cost no million steps.
+            if len(more) & (len(more) - 1) == 0:
+                more = cell.more_holders = [other for other in more if other() is not None]
+            more.append(weakref.ref(holder))  # type: ignore[union-attr]
         else:
             cell.holder = weakref.ref(holder)
 

@@ -12,94 +12,124 @@ a level is a shift.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
+from typing import NamedTuple, Protocol
 
 from livegrad.ops.context import FeatureLevel, feature_named
 
 
-@dataclass(frozen=True, slots=True)
-class InputUse:
-    """One input edge: the position of its source, and the features that the caller injects or modifies on it."""
+class InputUse(Protocol):
+    """One input edge: the name of its source, and the features that the caller injects or modifies on it."""
 
-    source: int
+    @property
+    def source(self) -> str: ...
+    @property
+    def injects(self) -> frozenset[str]: ...
+    @property
+    def modifies(self) -> frozenset[str]: ...
+
+
+class ContextUse(Protocol):
+    """What one node does with its context. `optional` features are read when there are any."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> Sequence[InputUse]: ...
+    @property
+    def extracts(self) -> frozenset[FeatureLevel]: ...
+    @property
+    def optional(self) -> frozenset[FeatureLevel]: ...
+
+
+class Edge(NamedTuple):
+    """An `InputUse` and nothing more."""
+
+    source: str
     injects: frozenset[str] = frozenset()
     modifies: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class ContextUse:
-    """What one node does with its context. `optional` features are read when there are any."""
+class Use(NamedTuple):
+    """A `ContextUse` and nothing more."""
 
-    inputs: tuple[InputUse, ...] = ()
+    name: str
+    inputs: Sequence[InputUse] = ()
     extracts: frozenset[FeatureLevel] = frozenset()
     optional: frozenset[FeatureLevel] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Nullification:
-    """What an edge drops: `caller` is None where the root context enters the output.
+class Nullification(NamedTuple):
+    """What an edge drops: `caller` is None where the root context enters the output, `number` counts its inputs.
 
     `unread_injections` are those of the dropped features that the caller itself injects there.
     """
 
-    caller: int | None
-    position: int
-    source: int
+    caller: str | None
+    number: int
+    source: str
     dropped: tuple[FeatureLevel, ...]
     unread_injections: tuple[FeatureLevel, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Unsourced:
+class Unsourced(NamedTuple):
     """A feature that a node extracts although nobody above provides it; `path` leads from the output to the node."""
 
     feature: FeatureLevel
-    path: tuple[int, ...]
+    path: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ContextNeeds:
-    """The result: `needs[n]` is what reaches node n, `required[n]` the part of it that cannot be missing."""
+    """The result: `needs[name]` is what reaches a node, `required[name]` the part of it that cannot be missing."""
 
-    needs: tuple[tuple[FeatureLevel, ...], ...]
-    required: tuple[frozenset[FeatureLevel], ...]
-    nullifications: tuple[Nullification, ...]
+    needs: dict[str, tuple[FeatureLevel, ...]]
+    required: dict[str, frozenset[FeatureLevel]]
     unsourced: tuple[Unsourced, ...]
+    find_nullifications: Callable[[], Iterable[Nullification]] = field(repr=False)
+
+    @cached_property
+    def nullifications(self) -> tuple[Nullification, ...]:
+        """Every edge that drops something."""
+        return tuple(self.find_nullifications())
 
 
 def nullify_context(uses: Sequence[ContextUse], root: Collection[FeatureLevel]) -> ContextNeeds:
     """The needs of a graph whose last node is the output, evaluated in a context with the features of `root`.
 
     >>> time, size = FeatureLevel("animation_time"), FeatureLevel("footprint")
-    >>> leaf, top = ContextUse(extracts=frozenset({size})), ContextUse((InputUse(0),), extracts=frozenset({time}))
+    >>> leaf, top = Use("leaf", extracts=frozenset({size})), Use("top", [Edge("leaf")], frozenset({time}))
     >>> result = nullify_context([leaf, top], [time, size])
-    >>> result.needs[0], result.nullifications[0].dropped
+    >>> result.needs["leaf"], result.nullifications[0].dropped
     ((FeatureLevel(feature='footprint', level=0),), (FeatureLevel(feature='animation_time', level=0),))
     """
     bits = _Bits(uses, root)
     required, optional = _gather(uses, bits)
-    given = bits.mask(root)
+    given, output = bits.mask(root), uses[-1].name
+    kept = required
     # Only an optional feature can be needed and yet come from nowhere: without any there is nothing to take away.
-    if any(optional):
+    if any(optional.values()):
         reaching = _reach(uses, bits, given)
-        kept = [(must | may) & there for must, may, there in zip(required, optional, reaching, strict=True)]
-    else:
-        kept = required
-    missing = required[-1] & ~given
+        kept = {name: (must | optional[name]) & reaching[name] for name, must in required.items()}
+    features, feature_set = bits.features, bits.feature_set
+    by_name = {use.name: use for use in uses} if required[output] & ~given else {}
     return ContextNeeds(
-        needs=tuple([bits.features(mask) for mask in kept]),
-        required=tuple([bits.feature_set(mask) for mask in required]),
-        nullifications=tuple(_nullifications(uses, bits, kept, given)),
-        unsourced=tuple(_find_extract(uses, bits, required, bit) for bit in _single_bits(missing)),
+        needs={name: features(mask) for name, mask in kept.items()},
+        required={name: feature_set(mask) for name, mask in required.items()},
+        unsourced=tuple(
+            _find_extract(by_name, output, bits, required, bit) for bit in _single_bits(required[output] & ~given)
+        ),
+        find_nullifications=lambda: _nullifications(uses, bits, kept, given),
     )
 
 
-def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[list[int], list[int]]:
+def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[dict[str, int], dict[str, int]]:
     """The need equation, from the leaves up: what cannot be missing, and what may be."""
-    required: list[int] = []
-    optional: list[int] = []
+    required: dict[str, int] = {}
+    optional: dict[str, int] = {}
     mask_of, lower = bits.mask, bits.lower
     for use in uses:
         must = mask_of(use.extracts) if use.extracts else 0
@@ -112,44 +142,48 @@ def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[list[int], list[in
             else:
                 must |= required[source]
                 may |= optional[source]
-        required.append(must)
-        optional.append(may)
+        required[use.name] = must
+        optional[use.name] = may
     return required, optional
 
 
-def _reach(uses: Sequence[ContextUse], bits: _Bits, given: int) -> list[int]:
+def _reach(uses: Sequence[ContextUse], bits: _Bits, given: int) -> dict[str, int]:
     """The features that some path from the output brings to each node, were nothing dropped."""
-    reaching = [0] * len(uses)
-    reaching[-1] = given
-    for position in reversed(range(len(uses))):
-        for edge in uses[position].inputs:
-            reaching[edge.source] |= bits.raised(edge, reaching[position])
+    reaching = dict.fromkeys([use.name for use in uses], 0)
+    reaching[uses[-1].name] = given
+    for use in reversed(uses):
+        for edge in use.inputs:
+            reaching[edge.source] |= bits.raised(edge, reaching[use.name])
     return reaching
 
 
-def _nullifications(uses: Sequence[ContextUse], bits: _Bits, kept: list[int], given: int) -> Iterable[Nullification]:
-    dropped = given & ~kept[-1]
+def _nullifications(
+    uses: Sequence[ContextUse], bits: _Bits, kept: dict[str, int], given: int
+) -> Iterable[Nullification]:
+    output = uses[-1].name
+    dropped = given & ~kept[output]
     if dropped:
-        yield Nullification(None, 0, len(uses) - 1, bits.features(dropped), ())
-    for caller, use in enumerate(uses):
-        own = kept[caller]
-        for position, edge in enumerate(use.inputs):
-            scoped = edge.injects or edge.modifies
-            dropped = (bits.raised(edge, own) if scoped else own) & ~kept[edge.source]
+        yield Nullification(None, 0, output, bits.features(dropped), ())
+    for use in uses:
+        own = kept[use.name]
+        for number, edge in enumerate(use.inputs):
+            dropped = bits.raised(edge, own) & ~kept[edge.source]
             if dropped:
-                unread = bits.features(dropped & bits.injected(edge)) if scoped else ()
-                yield Nullification(caller, position, edge.source, bits.features(dropped), unread)
+                unread = bits.features(dropped & bits.injected(edge))
+                yield Nullification(use.name, number, edge.source, bits.features(dropped), unread)
 
 
-def _find_extract(uses: Sequence[ContextUse], bits: _Bits, required: list[int], bit: int) -> Unsourced:
+def _find_extract(
+    uses: Mapping[str, ContextUse], output: str, bits: _Bits, required: dict[str, int], bit: int
+) -> Unsourced:
     """Follows a feature that the output lacks down to a node that extracts it."""
-    position, path = len(uses) - 1, [len(uses) - 1]
-    while not bits.mask(uses[position].extracts) & bit:
-        for edge in uses[position].inputs:
+    path = [output]
+    while not bits.mask(uses[path[-1]].extracts) & bit:
+        for edge in uses[path[-1]].inputs:
             below = next((b for b in _single_bits(required[edge.source]) if bits.lower(edge, b) & bit), 0)
             if below:
-                position, bit = edge.source, below
-                path.append(position)
+                path.append(edge.source)
+                bit = below
                 break
     return Unsourced(bits.features(bit)[0], tuple(path))
 
@@ -166,7 +200,9 @@ class _Bits:
 
     def __init__(self, uses: Sequence[ContextUse], root: Collection[FeatureLevel]) -> None:
         read = set(chain.from_iterable({use.extracts for use in uses} | {use.optional for use in uses})) | set(root)
-        put = set(chain.from_iterable({edge.injects | edge.modifies for use in uses for edge in use.inputs}))
+        written = {edge.injects for use in uses for edge in use.inputs}
+        written |= {edge.modifies for use in uses for edge in use.inputs}
+        put = set(chain.from_iterable(written))
         # One level more than anyone reads: what a caller pushes onto the deepest level is held, and then dropped.
         depth = max((level for _, level in read), default=0) + 2
         self._first: dict[str, int] = {}

@@ -160,9 +160,10 @@ class StepBuilder:
                 for node in toposort(originals[place], stop=kept.__contains__)
                 if self._worth_keeping(node, later, kept)
             ]
-            stage.results = list(substitute(stage.results, kept))
+            before = dict(kept)  # what this very sweep keeps it cannot read yet
+            stage.results = list(substitute(stage.results, before))
             for node in self._topmost(new, originals[place + 1 :]):
-                stage.add(substitute([node], kept)[0], self._scratch_port(node))
+                stage.add(substitute([node], before)[0], self._scratch_port(node))
                 kept[node] = self.builder.expressions.placeholder(Source("read", self._scratch_number()), node.type)
 
     def _worth_keeping(self, node: Node, later: set[Node], kept: dict[Node, Node]) -> bool:

@@ -13,6 +13,7 @@ from livegrad.schedule.allocate import allocate
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import NewBuffer, build_steps
 from livegrad.schedule.maps import prepare_maps
+from livegrad.schedule.order import in_memory_order
 from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step
 from livegrad.schedule.roots import Roots, find_roots, is_storable, long_chain_cuts, seen_operand
 from livegrad.schedule.signature import flatten_signature
@@ -56,7 +57,7 @@ class _Scheduler:
             elif root not in self.stored and root not in views:
                 self.stored[root] = self._buffer_for(root, root.op.name, "graph")
         self.wanted = read_outside(groups, roots) | set(function.results)
-        for group in groups:
+        for group in in_memory_order(groups, roots, function.results):
             self._add_group(group)
         self._copy_results(results)
         inside = [buffer for buffer in self.buffers if buffer.lifetime == "graph"]

@@ -45,7 +45,9 @@ def text(level: Level) -> str:
 
 def condensed(coarse: bool, *parts: Any) -> str:
     word = hashlib.sha256(repr(parts).encode()).hexdigest()
-    return word[0] < "8" and "low" or "high" if coarse else word[:16]
+    if coarse:
+        return "low" if word[0] < "8" else "high"
+    return word[:16]
 
 
 # --- the need equation -----------------------------------------------------------------------------------------------

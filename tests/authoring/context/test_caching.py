@@ -1,6 +1,7 @@
 """What is kept and what is computed again: exact keys, early cut-off, edits, limits."""
 
 import struct
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -332,3 +333,17 @@ def test_equal_results_are_kept_once():
         program.evaluate(footprint=value)
     assert program.report()["node"].entries == 10
     assert program.report().bytes < 2 * 8112
+
+
+def test_dropped_arrays_are_given_back_at_once():
+    made: list[weakref.ref[Any]] = []
+
+    def image(ctx: Any) -> Any:
+        array = np.full(1000, ctx.footprint)
+        made.append(weakref.ref(array))
+        return array
+
+    _, program = one_node(image, limits=CacheLimits(node_entries=2))
+    for value in range(10):
+        program.evaluate(footprint=float(value))
+    assert [number for number, array in enumerate(made) if array() is not None] == [8, 9]

@@ -98,7 +98,7 @@ def test_only_versioned_functions_reach_the_disk():
         graph.node("a", lambda ctx: 1, persist=True)
     graph.node("loose", lambda ctx: 1)
     graph.node("b", lambda ctx, loose: loose, plain="loose", version="1", persist=True)
-    with pytest.raises(ContextError, match="`b` cannot be kept on disk.*input `loose` without a version"):
+    with pytest.raises(ContextError, match=r"`b` cannot be kept on disk.*input `loose` without a version"):
         graph.compile("b")
 
 

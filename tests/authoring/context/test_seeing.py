@@ -7,6 +7,8 @@ import pytest
 
 from livegrad.authoring.context import ContextGraph
 
+COLUMNS = ["computed", "hits", "reused", "evicted", "kept", "bytes", "ms", "needs"]
+
 
 def document() -> tuple[ContextGraph, Any]:
     graph = ContextGraph()
@@ -102,7 +104,7 @@ def test_the_report_counts_each_node():
     assert report["page"].need == ("animation_time", "footprint")
     assert all(node.counts.seconds >= 0.0 for node in report.nodes)
     text = str(report)
-    assert text.splitlines()[0].split() == ["node", *"computed hits reused evicted kept bytes ms needs".split()]
+    assert text.splitlines()[0].split() == ["node", *COLUMNS]
     assert text.splitlines()[1].endswith("–")
 
 

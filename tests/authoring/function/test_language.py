@@ -181,10 +181,6 @@ def test_a_copy_can_be_changed():
 
 def test_overloads_are_chosen_by_type_with_the_fewest_conversions():
     @lg.function
-    def f(x: int):
-        return "int"
-
-    @lg.function
     def kind(x: int) -> int:
         return 1
 

@@ -99,7 +99,7 @@ def assert_close(name: str, found: lg.Tensor, expected: Any) -> None:
     np.testing.assert_allclose(value, expected, rtol=tolerance, atol=tolerance / 4, err_msg=name)
 
 
-@pytest.mark.parametrize("dtype", ("bool", *INTEGERS, *FLOATS, *COMPLEX))
+@pytest.mark.parametrize("dtype", ["bool", *INTEGERS, *FLOATS, *COMPLEX])
 def test_unary_functions_are_those_of_numpy(dtype: str) -> None:
     x = numbers(dtype, (3, 4))
     names = [name for name, (_, dtypes) in UNARY.items() if dtype in dtypes]
@@ -110,7 +110,7 @@ def test_unary_functions_are_those_of_numpy(dtype: str) -> None:
         assert_close(name, result, expected)
 
 
-@pytest.mark.parametrize("dtype", ("bool", *INTEGERS, *FLOATS, *COMPLEX))
+@pytest.mark.parametrize("dtype", ["bool", *INTEGERS, *FLOATS, *COMPLEX])
 def test_binary_functions_broadcast_and_are_those_of_numpy(dtype: str) -> None:
     x, y = numbers(dtype, (3, 1)), numbers(dtype, (2, 1, 4), seed=1)
     if dtype in INTEGERS:
@@ -129,7 +129,7 @@ def test_every_shape_works(shape: tuple[int, ...]) -> None:
 
 
 def test_functions_with_other_domains_are_those_of_numpy() -> None:
-    x = np.float64([1.0, 1.5, 20.0])
+    x = np.asarray([1.0, 1.5, 20.0], "float64")
     for name, reference in (
         *(("acosh", np.arccosh), ("log", np.log), ("log1p", np.log1p), ("log2", np.log2), ("log10", np.log10)),
         ("sqrt", np.sqrt),
@@ -178,7 +178,7 @@ def test_zeros_of_both_signs_are_different_numbers() -> None:
 
 
 def test_operators_are_the_functions() -> None:
-    x, y = np.int32([7, -7, 5]), np.int32([2, 3, -4])
+    x, y = np.asarray([7, -7, 5], "int32"), np.asarray([2, 3, -4], "int32")
     a, b = lg.asarray(x), lg.asarray(y)
     for name in ("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lt", "le", "gt", "ge", "eq", "ne"):
         act = getattr(operator, name)
@@ -208,7 +208,8 @@ def test_updates_in_place_change_the_handle_and_nothing_else() -> None:
 
 def test_floor_division_has_the_corners_of_the_standard() -> None:
     inf = float("inf")
-    x, y = np.float64([inf, -inf, 1.0, -1.0, 1.0, 0.0]), np.float64([2.0, 2.0, inf, inf, -inf, inf])
+    x = np.asarray([inf, -inf, 1.0, -1.0, 1.0, 0.0])
+    y = np.asarray([2.0, 2.0, inf, inf, -inf, inf])
     found = (lg.asarray(x) // lg.asarray(y)).numpy()
     np.testing.assert_array_equal(found, [inf, -inf, 0.0, -0.0, -0.0, 0.0])
     np.testing.assert_array_equal(np.signbit(found), [False, True, False, True, True, False])
@@ -230,7 +231,7 @@ def test_complex_functions_have_the_corners_of_the_standard() -> None:
 
 def test_clip_takes_bounds_of_any_shape_and_keeps_the_type() -> None:
     x = numbers("float32", (3, 4))
-    low, high = np.float32([[-0.5], [-0.1], [0.0]]), np.float32(0.4)
+    low, high = np.asarray([[-0.5], [-0.1], [0.0]], "float32"), np.float32(0.4)
     found = lg.clip(lg.asarray(x), lg.asarray(low), lg.asarray(high))
     assert_close("clip", found, np.clip(x, low, high))
     assert lg.clip(lg.asarray([1, 5], dtype=lg.uint8), max=3).dtype == lg.uint8
@@ -239,11 +240,11 @@ def test_clip_takes_bounds_of_any_shape_and_keeps_the_type() -> None:
 
 
 def test_powers_of_integers_multiply() -> None:
-    x = np.int64([0, 1, -2, 3, 10])
+    x = np.asarray([0, 1, -2, 3, 10], "int64")
     for exponent in (0, 1, 2, 5, 13):
         np.testing.assert_array_equal((lg.asarray(x) ** exponent).numpy(), x**exponent)
     with pytest.raises(lg.UsageError, match="negative power"):
-        lg.asarray(x) ** -1
+        lg.pow(lg.asarray(x), -1)
     with pytest.raises(lg.KernelCheckError, match="negative power"):
         (lg.asarray(x) ** lg.asarray([-1])).numpy()
 
@@ -252,7 +253,8 @@ def test_powers_of_integers_multiply() -> None:
     "name", ["exp", "log", "sin", "tanh", "sqrt", "square", "reciprocal", "atan", "asinh", "log1p", "expm1", "log2"]
 )
 def test_gradients_are_the_slopes(name: str) -> None:
-    x = np.float64([0.3, 0.7, 0.95])
+    x = np.asarray([0.3, 0.7, 0.95], "float64")
     found = lg.grad(lambda t: lg.sum(getattr(lg, name)(t)))(lg.asarray(x)).numpy()
-    reference, step = UNARY.get(name, (getattr(np, name, None),))[0], 1e-6
+    reference: Any = UNARY[name][0] if name in UNARY else getattr(np, name)
+    step = 1e-6
     np.testing.assert_allclose(found, (reference(x + step) - reference(x - step)) / (2 * step), rtol=1e-8)

@@ -152,6 +152,15 @@ def test_singular_values_and_vectors_multiply_to_the_matrix(shape: Any, dtype: s
     assert full.Vh.shape == (*shape[:-2], shape[-1], shape[-1])
 
 
+def test_all_results_of_a_factorisation_are_computed_at_once() -> None:
+    parts = lg.linalg.svd(lg.asarray(draw((4, 3))))
+    parts.S.execute()
+    assert all(part.is_computed for part in parts)
+    lg.reset_stats()
+    lg.asarray(parts.U).execute()
+    assert lg.stats().library_calls == 0
+
+
 def test_the_rank_counts_singular_values() -> None:
     x = np.stack([np.eye(3), np.diag([1.0, 1e-3, 0.0]), np.zeros((3, 3))])
     tensor = lg.asarray(x)

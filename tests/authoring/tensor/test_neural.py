@@ -1,4 +1,4 @@
-"""Activations, softmax, normalisation, convolution, pooling, attention: definitions in float64, one kernel, derivatives."""
+"""Activations, softmax, normalisation, convolution, pooling, attention: definitions, kernels, derivatives."""
 
 import math
 from collections.abc import Callable
@@ -62,12 +62,14 @@ def test_activations_have_the_derivative_of_finite_differences_to_second_order(n
 
 @pytest.mark.parametrize("dtype", [lg.float16, lg.float32, lg.float64])
 def test_activations_are_finite_far_out_and_so_are_their_derivatives(dtype: Any) -> None:
-    x = lg.asarray([-6e4, -1000.0, 1000.0, 6e4], dtype=dtype)
+    x = lg.asarray([-6e4, -1000.0, 100.0, 1000.0], dtype=dtype)
     for name in ("sigmoid", "silu", "softplus", "gelu", "relu"):
         function = getattr(lg.nn, name)
         assert np.all(np.isfinite(function(x).numpy())), name
+        assert function(x).tolist()[:2] == [0.0, 0.0], name
         gradient = lg.grad(lambda x, f=function: lg.sum(f(x)))(x).tolist()
-        assert gradient == ([0.0, 0.0, 0.0, 0.0] if name == "sigmoid" else [0.0, 0.0, 1.0, 1.0]), name
+        expected = [0.0, 0.0, 0.0, 0.0] if name == "sigmoid" else [0.0, 0.0, 1.0, 1.0]
+        assert gradient == pytest.approx(expected, rel=0.0, abs=1e-40), name
 
 
 def test_a_sigmoid_keeps_its_digits_where_it_is_small() -> None:
@@ -152,7 +154,7 @@ def test_layer_norm_is_its_definition() -> None:
 )
 def test_composite_functions_have_the_derivative_of_finite_differences(function: Callable[..., Any]) -> None:
     lg.check_gradients(function, draw((3, 4)))
-    lg.check_gradients(lg.grad(lambda x: lg.sum(function(x) ** 2)), draw((3, 4)), tolerance=1e-4)
+    lg.check_gradients(lg.grad(lambda x: lg.sum(function(x) ** 2)), draw((3, 4)))
 
 
 def test_one_hot_puts_a_one_where_the_number_says() -> None:

@@ -438,7 +438,7 @@ def require_name(name: str, role: str) -> str:
 
 def _require_new(name: str, known: Mapping[str, Any], role: str) -> None:
     if name in known:
-        raise AssemblyError(f"there is a {role} `{name}` already", where=caller_origin())
+        raise AssemblyError(f"{role} `{name}` is there already", where=caller_origin())
 
 
 def _require_known(name: str, known: Mapping[str, Any], role: str) -> None:

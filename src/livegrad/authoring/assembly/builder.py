@@ -138,10 +138,9 @@ class FunctionBuilder:
         kind = node_type(name)
         if len(operands) != len(kind.inputs):
             raise AssemblyError(
-                f"a {name} node takes {len(kind.inputs)} inputs", where=caller_origin(), found=str(len(operands))
+                f"`{name}` takes {len(kind.inputs)} inputs", where=caller_origin(), found=str(len(operands))
             )
-        own = next((operand.type for operand in operands if isinstance(operand, Wire)), PortType.SCALAR)
-        own = own if kind.kinds else None
+        own = _widest([operand.type for operand in operands if isinstance(operand, Wire)]) if kind.kinds else None
         wires = [
             operand if isinstance(operand, Wire) else self._literal(operand, type or own)
             for operand, (_, type) in zip(operands, kind.inputs, strict=True)
@@ -206,16 +205,20 @@ class FunctionBuilder:
             message = "it is not connected" if source is None else link_problem(self.base, function, source, type)
             if message is not None:
                 raise AssemblyError(
-                    f"input `{port}` of a {node.type.name} node: {message}",
+                    f"input `{port}` of `{node.type.name}`: {message}",
                     where=caller_origin(),
                     help=_promotion_help(self.base, function, source, type),
                 )
         for port in node.inputs:
             if port not in types:
-                raise AssemblyError(f"a {node.type.name} node has no input `{port}`", where=caller_origin())
+                raise AssemblyError(f"`{node.type.name}` has no input `{port}`", where=caller_origin())
         self._nodes[node.identifier] = node
         outputs = output_types(self.base, function, node)
         return tuple(Wire(self, Reference(node.identifier, port), type) for port, type in outputs.items())
+
+
+def _widest(types: list[PortType]) -> PortType:
+    return max(types, key=lambda type: type.size, default=PortType.SCALAR)
 
 
 def _promotion_help(base: Assembly, function: GraphFunction, source: Source | None, type: PortType) -> str | None:

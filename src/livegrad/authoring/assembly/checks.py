@@ -204,6 +204,10 @@ def _result_problems(assembly: Assembly, function: GraphFunction) -> Iterator[Pr
 def node_problems(assembly: Assembly, function: GraphFunction, node: GraphNode) -> Iterator[str]:
     """Everything that is wrong with one node."""
     types = input_types(assembly, function, node)
+    calling = node.type.name in CALLING_TYPES
+    if calling and "functionID" in node.inputs and called_function(assembly, function, node) is None:
+        yield _missing_function(function, node)
+        return  # without the function its ports are not known
     for name, type in types.items():
         source = node.inputs.get(name)
         if source is None:
@@ -213,8 +217,6 @@ def node_problems(assembly: Assembly, function: GraphFunction, node: GraphNode) 
     for name in node.inputs:
         if name not in types:
             yield f"it has no input `{name}`"
-    if node.type.name in CALLING_TYPES and called_function(assembly, function, node) is None:
-        yield _missing_function(function, node)
     if node.type.name in GRADIENT_TYPES:
         yield from gradient_problems(assembly, function, node)
     if node.type.name in MESH_TYPES:

@@ -19,12 +19,30 @@ def sharpen(
     part: Part, vertices: NDArray[np.float64], triangles: NDArray[np.int64], cell: float
 ) -> NDArray[np.float64]:
     """The vertices, with those near edges and corners of the part moved onto them."""
+    moved = vertices.copy()
+    chosen = _near_edges(part, vertices, triangles)
+    around = triangles[chosen[triangles].any(1)]
+    if not len(around):
+        return moved
+    # Only what touches an edge is worked on, under numbers of its own.
+    own, local = np.unique(around, return_inverse=True)
+    local = local.reshape(-1, 3)
+    movable = chosen[own]
     for _ in range(_STEPS):
-        centres = vertices[triangles].mean(1)
-        feet, normals = _onto_surface(part, centres, cell)
-        moved = _meeting_points(vertices, triangles, feet, normals, cell)
-        vertices = moved
-    return vertices
+        feet, normals = _onto_surface(part, moved[around].mean(1), cell)
+        places = _meeting_points(moved[own], local, feet, normals, cell)
+        moved[own[movable]] = places[movable]
+    return moved
+
+
+def _near_edges(part: Part, vertices: NDArray[np.float64], triangles: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The vertices of triangles whose corners have different normals, or none."""
+    normals = part.normal(vertices)
+    a, b, c = (normals[triangles[:, corner]] for corner in range(3))
+    agreement = np.minimum(np.minimum((a * b).sum(-1), (b * c).sum(-1)), (c * a).sum(-1))
+    chosen = np.zeros(len(vertices), bool)
+    chosen[triangles[~(agreement > _SHARP)].reshape(-1)] = True
+    return chosen
 
 
 def _onto_surface(

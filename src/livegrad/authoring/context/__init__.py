@@ -17,6 +17,7 @@ from livegrad.authoring.context.kernel import Kernel, context_function
 from livegrad.authoring.context.observe import Change, Event, EventLog, Reason
 from livegrad.authoring.context.program import Program
 from livegrad.authoring.context.report import CacheReport, NodeReport
+from livegrad.authoring.context.tensors import context_tensor, tensor_function
 from livegrad.authoring.context.values import Context
 from livegrad.engine.cache.disk import DiskCache
 from livegrad.engine.cache.store import CacheLimits, Counts
@@ -50,5 +51,7 @@ __all__ = [
     "context",
     "context_function",
     "context_node",
+    "context_tensor",
     "register_feature",
+    "tensor_function",
 ]

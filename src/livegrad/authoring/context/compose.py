@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from livegrad.authoring.context.content import Constant
 from livegrad.authoring.context.errors import ContextError
 from livegrad.authoring.context.kernel import Kernel, Modifier
 from livegrad.authoring.context.link import Linked, Unit
 from livegrad.authoring.context.values import Context
 from livegrad.backends.cpu import compile_function
-from livegrad.diagnostics import UsageError
 from livegrad.ir.function import inline, make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ir.types import Scalar, Type
+from livegrad.ir.types import Scalar, Tensor, Type, scalar_of
 from livegrad.ops.aggregate import make_tuple
 from livegrad.ops.context import FeatureLevel
 from livegrad.passes.differentiate.reverse import vjp
@@ -29,11 +30,12 @@ from livegrad.passes.differentiate.reverse import vjp
 
 @dataclass(frozen=True)
 class Composed:
-    """The function of the features in `features`, in that order."""
+    """The function of the features in `features`, in that order, then of the arrays in `data`."""
 
     name: str
     function: Function
     features: tuple[FeatureLevel, ...]
+    data: tuple[Any, ...] = ()
 
     @cached_property
     def _backward(self) -> Function:
@@ -41,7 +43,8 @@ class Composed:
 
     def gradient(self, feature: FeatureLevel, context: Context) -> Any:
         result = self.function.result_type
-        if not isinstance(result, Scalar) or result.kind != "float":
+        element = scalar_of(result)
+        if element is None or element.kind != "float" or (result is not element and not _has_rank_zero(result)):
             raise ContextError(
                 f"`{self.name}` has no single slope by `{feature}`", expected="one real number", found=str(result)
             )
@@ -51,33 +54,32 @@ class Composed:
         if feature not in self.features:
             return 0.0  # not needed: the output is the same whatever it is
         values = [context[str(each)] for each in self.features]
-        slopes = compile_function(self._backward)(*values, 1.0)
-        return slopes if len(self.features) == 1 else slopes[self.features.index(feature)]
+        one = 1.0 if result is element else np.ones((), element.dtype)
+        slopes = compile_function(self._backward)(*values, *self.data, one)
+        return slopes if len(self.function.parameters) == 1 else slopes[self.features.index(feature)]
+
+
+def _has_rank_zero(type: Type) -> bool:
+    return isinstance(type, Tensor) and type.rank == 0
 
 
 class _Open:
-    """A value whose type is known once a function takes it: a root feature, or a plain value."""
+    """A value whose type is known once a function takes it: a root feature, or a plain value.
 
-    def __init__(self, unit: Unit | None, feature: FeatureLevel | None, value: Any = None) -> None:
-        self._unit, self.feature, self._value = unit, feature, value
+    Numbers become constants; features, and values that are arrays, become parameters.
+    """
+
+    def __init__(self, name: str, value: Any = None, feature: FeatureLevel | None = None) -> None:
+        self.name, self.value, self.feature = name, value, feature
         self.node: Node | None = None
 
-    def as_type(self, type: Type, user: Unit) -> Node:
-        if self.feature is None:
-            if not isinstance(type, Scalar):
-                raise ContextError(
-                    f"value `{self._unit and self._unit.name}` cannot be part of one function",
-                    expected="a number",
-                    found=f"a {type} for `{user.name}`",
-                    help="pass it in as a feature",
-                )
-            return constant(self._value, type)
+    def as_type(self, type: Type) -> Node:
+        if self.feature is None and isinstance(type, Scalar):
+            return constant(self.value, type)
         if self.node is None:
-            self.node = input_node(Key(str(self.feature)), type)
+            self.node = input_node(Key(self.name), type)
         if self.node.type is not type:
-            raise ContextError(
-                f"feature `{self.feature}` is read as two types", expected=str(self.node.type), found=str(type)
-            )
+            raise ContextError(f"`{self.name}` is read as two types", expected=str(self.node.type), found=str(type))
         return self.node
 
 
@@ -87,23 +89,24 @@ _Symbol = Node | _Open
 def compose(linked: Linked) -> Composed:
     """One function for the whole program."""
     output = linked.output
-    root = tuple(_Open(None, feature) for feature in output.need)
-    result = _Composer().run(output, root)
+    root = tuple(_Open(str(feature), feature=feature) for feature in output.need)
+    composer = _Composer()
+    result = composer.run(output, root)
     if isinstance(result, _Open):
         raise ContextError(f"`{output.name}` is a plain value, not a livegrad function")
-    features = [feature for feature in root if feature.node is not None]
-    inputs = [feature.node for feature in features]
-    try:
-        function = make_function(output.name, inputs, [result])  # type: ignore[arg-type]
-    except UsageError as error:
-        raise ContextError(f"`{output.name}` cannot be one function: {error.what}") from error
-    return Composed(output.name, function, tuple(feature.feature for feature in features))  # type: ignore[misc]
+    features = [each for each in root if each.node is not None]
+    data = [each for each in composer.values if each.node is not None]
+    inputs = [each.node for each in features + data if each.node is not None]
+    function = make_function(output.name, inputs, [result])
+    named = tuple(each.feature for each in features if each.feature is not None)
+    return Composed(output.name, function, named, tuple(each.value for each in data))
 
 
 class _Composer:
     """Walks units with symbols for features; one visit for each unit and environment. Iterative, for any depth."""
 
     def __init__(self) -> None:
+        self.values: list[_Open] = []
         self._done: dict[tuple[Unit, tuple[_Symbol, ...]], _Symbol] = {}
 
     def run(self, output: Unit, root: tuple[_Symbol, ...]) -> _Symbol:
@@ -151,7 +154,8 @@ class _Composer:
     def _value(self, unit: Unit, env: tuple[_Symbol, ...], inputs: Sequence[_Symbol]) -> _Symbol:
         function = unit.declaration.function
         if isinstance(function, Constant):
-            return _Open(unit, None, function.fact.value)
+            self.values.append(_Open(unit.name, function.fact.value))
+            return self.values[-1]
         if isinstance(function, Modifier):
             return inputs[0]
         assert isinstance(function, Kernel)
@@ -162,6 +166,6 @@ def _apply(unit: Unit, kernel: Kernel, env: tuple[_Symbol, ...], inputs: Sequenc
     features = [env[unit.reads[str(feature)]] for feature in kernel.features]  # type: ignore[index]
     symbols = [*features, *inputs]
     types = kernel.function.parameter_types
-    arguments = [s if isinstance(s, Node) else s.as_type(type, unit) for s, type in zip(symbols, types, strict=True)]
+    arguments = [s if isinstance(s, Node) else s.as_type(type) for s, type in zip(symbols, types, strict=True)]
     results = inline(kernel.function, arguments)
     return results[0] if len(results) == 1 else make_tuple(*results)

@@ -22,9 +22,11 @@ from livegrad.engine.cache.disk import DiskCache, NotPlainData, digest, encode
 from livegrad.engine.cache.facts import ABSENT, Fact, fact_of_result
 from livegrad.engine.cache.store import MemoStore, Slot
 
+_WIDE = 24  # inputs
 _DEEPEST = 32  # scoped inputs within scoped inputs on one thread's stack
 
 _active = threading.local()
+_no_projection = object()
 
 
 class _Frame:
@@ -35,6 +37,27 @@ class _Frame:
     def __init__(self, unit: Unit, env: Environment) -> None:
         self.unit, self.env = unit, env
         self.facts: list[Fact] = []
+
+
+class _WideKey:
+    """A key of many facts, hashed once: a tuple would be hashed at every use."""
+
+    __slots__ = ("_facts", "_hash")
+
+    def __init__(self, facts: tuple[Environment, Environment]) -> None:
+        self._facts, self._hash = facts, hash(facts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _WideKey) and self._facts == other._facts
+
+
+def _inputs_key(unit: Unit, env: Environment, inputs: Environment) -> Any:
+    """What went into a node: the features that it reads itself, and the values of its plain inputs."""
+    key = (env if unit.direct is None else unit.direct(env), inputs)
+    return key if len(inputs) < _WIDE else _WideKey(key)
 
 
 class Answer:
@@ -149,23 +172,25 @@ class Evaluation:
     def _gather(self, stack: list[_Frame], frame: _Frame) -> Fact | None:
         """Goes on with the plain inputs: the node's result when all are there, None when another frame comes first."""
         env, facts, edges = frame.env, frame.facts, frame.unit.plain
-        tick, log = self._store.tick, self._observer.log
-        for position in range(len(facts), len(edges)):
-            edge = edges[position]
-            child = edge.child
-            child_env = env if edge.project is None else edge.project(env)
-            slot = child.slots.get(child_env)
+        tick, log, append = self._store.tick, self._observer.log, facts.append
+        last: Any = _no_projection
+        child_env = env
+        for project, slots, child in edges[len(facts) :] if facts else edges:
+            if project is not last:  # inputs with one need share their environment
+                child_env = env if project is None else project(env)
+                last = project
+            slot = slots.get(child_env)
             if slot is not None:
                 slot.hits += 1
                 slot.used = tick()
                 if log is not None:
                     self._observer.happened("hit", child, child_env)
-                facts.append(slot.fact)
+                append(slot.fact)
                 continue
             fact = self._enter(stack, child, child_env)
             if fact is None:
                 return None
-            facts.append(fact)
+            append(fact)
         return self._finish(frame.unit, env, tuple(facts))
 
     # --- one node ----------------------------------------------------------------------------------------------------
@@ -184,7 +209,7 @@ class Evaluation:
 
     def _finish_plain(self, unit: Unit, env: Environment, inputs: Environment) -> Fact:
         """By the values that went in, which other threads may be at work on for other features."""
-        store, key = self._store, (env if unit.direct is None else unit.direct(env), inputs)
+        store, key = self._store, _inputs_key(unit, env, inputs)
         slot = store.claim(unit.by_inputs, key, self, self._is_mine)
         if slot is not None:
             self._reuse(unit, env)
@@ -197,7 +222,7 @@ class Evaluation:
         return fact
 
     def _finish_scoped(self, unit: Unit, env: Environment, inputs: Environment) -> Fact:
-        store, key = self._store, (env if unit.direct is None else unit.direct(env), inputs)
+        store, key = self._store, _inputs_key(unit, env, inputs)
         slot = unit.by_inputs.slots.get(key)
         runs: tuple[Run, ...] = () if slot is None else slot.payload
         ready: dict[Any, Fact] = {}

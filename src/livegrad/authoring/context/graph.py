@@ -102,7 +102,7 @@ class ContextGraph:
                 raise ContextError(f"there is a node `{name}` already", where=caller_origin(), help="use set(...)")
             return self._put(make_declaration(name, Constant(fact_of_result(value)), ()))
 
-    def modifier(self, name: str, source: str, /, **changes: Callable[[Any], Any] | Function | Kernel) -> str:
+    def modifier(self, name: str, source: str, /, **changes: Callable[[Any], Any] | Function) -> str:
         """Adds a node that evaluates `source` with features changed: `modifier("late", "scene", animation_time=delay)`.
 
         A change that is a livegrad function has a derivative; see `Program.gradient`.

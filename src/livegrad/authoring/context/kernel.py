@@ -19,6 +19,7 @@ from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Type
 from livegrad.ir.walk import toposort
 from livegrad.ops.context import FeatureLevel, feature_leaves, feature_of
+from livegrad.ops.control import map_over
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,16 @@ class Kernel:
     @property
     def input_types(self) -> tuple[Type, ...]:
         return self.function.parameter_types[len(self.features) :]
+
+    def mapped(self) -> Kernel:
+        """The function at every point of a domain: its inputs become arrays, the features are the same for all.
+
+        >>> from livegrad.ir.types import f32
+        >>> context_function(lambda x: x + 1.0, f32).mapped().input_types
+        (tensor<f32, [n]>,)
+        """
+        lifted = (False,) * len(self.features) + (True,) * len(self.input_types)
+        return Kernel(map_over(self.function, lifted), self.features)
 
     def __call__(self, ctx: NodeContext, *inputs: Any) -> Any:
         return compile_function(self.function)(*[ctx[str(feature)] for feature in self.features], *inputs)
@@ -87,9 +98,14 @@ class Modifier:
 
 
 def as_kernel(function: Any) -> Kernel | None:
-    """The kernel of a livegrad function; None for any other callable."""
+    """The kernel of a livegrad function, traced or captured from Python source; None for any other callable.
+
+    A captured function is taken at the parameter types that it is annotated with.
+    """
     if isinstance(function, Kernel):
         return function
+    if hasattr(function, "specialization_for"):
+        function = function.specialization_for().function
     if not isinstance(function, Function):
         return None
     leaves = feature_leaves(function.results)

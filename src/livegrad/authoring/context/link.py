@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from livegrad.authoring.context.content import disk_identity, function_identity
 from livegrad.authoring.context.declare import InputDeclaration, NodeDeclaration
@@ -18,7 +18,7 @@ from livegrad.authoring.context.order import order_nodes
 from livegrad.engine.cache.facts import ABSENT, Fact
 from livegrad.engine.cache.store import MemoStore, Table
 from livegrad.ops.context import FeatureLevel, feature_named
-from livegrad.passes.nullify_context import ContextNeeds, ContextUse, InputUse, nullify_context
+from livegrad.passes.nullify_context import ContextNeeds, nullify_context
 
 Environment = tuple[Fact, ...]  # the needed features of one node, in the order of its `need`
 Projection = Callable[[Environment], Environment]
@@ -51,10 +51,12 @@ class Unit:
         return f"<unit {self.name}>"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlainEdge:
-    child: Unit
+class PlainEdge(NamedTuple):
+    """A tuple, for a computed node unpacks one for each of its inputs."""
+
     project: Projection | None  # None: the child needs all that the caller does
+    slots: dict[Any, Any]  # the child's
+    child: Unit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,32 +91,19 @@ class Linked:
 def link(nodes: Mapping[str, NodeDeclaration], output: str, root: Sequence[FeatureLevel], store: MemoStore) -> Linked:
     """Compiles the part of a graph that the output needs."""
     order = order_nodes(nodes, output)
-    needs = nullify_context(context_uses(order), root)
+    needs = nullify_context(order, root)
     if needs.unsourced:
-        raise _without_source(order, needs)
+        raise _without_source(nodes, needs)
     linker = _Linker(store)
-    for declaration, need, required in zip(order, needs.needs, needs.required, strict=True):
-        linker.add(declaration, need, required)
+    for declaration in order:
+        linker.add(declaration, needs.needs[declaration.name], needs.required[declaration.name])
     return Linked(tuple(linker.units.values()), needs, tuple(root))
 
 
-def context_uses(order: Sequence[NodeDeclaration]) -> list[ContextUse]:
-    """The nodes as the analysis takes them."""
-    position = {node.name: index for index, node in enumerate(order)}
-    return [
-        ContextUse(
-            tuple([InputUse(position[edge.source], edge.injects, edge.modifies) for edge in node.inputs]),
-            node.extracts,
-            node.optional,
-        )
-        for node in order
-    ]
-
-
-def _without_source(order: Sequence[NodeDeclaration], needs: ContextNeeds) -> ContextError:
+def _without_source(nodes: Mapping[str, NodeDeclaration], needs: ContextNeeds) -> ContextError:
     found = needs.unsourced[0]
-    node = order[found.path[-1]]
-    way = " → ".join(f"`{order[position].name}`" for position in found.path)
+    node = nodes[found.path[-1]]
+    way = " → ".join(f"`{name}`" for name in found.path)
     return ContextError(
         f"node `{node.name}` extracts `{found.feature}`, which nothing above it provides",
         where=node.origin,
@@ -139,7 +128,7 @@ class _Linker:
         inputs = [units[edge.source] for edge in declaration.inputs]
         plain = tuple(
             [
-                PlainEdge(child, self._projection(need, child.need))
+                PlainEdge(self._projection(need, child.need), child.slots, child)
                 for edge, child in zip(declaration.inputs, inputs, strict=True)
                 if not edge.scoped
             ]

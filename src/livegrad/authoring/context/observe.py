@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from livegrad.authoring.context.link import Environment, Unit
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from livegrad.authoring.context.evaluate import Answer
 
 EventKind = Literal["computed", "hit", "reused", "loaded", "evicted"]
-_SMALL = 512  # bytes of a value that is kept for `why` as it is
+_SMALL = 1 << 16  # bytes that are kept for `why` of one computation
 
 
 @dataclass(frozen=True)
@@ -60,29 +61,50 @@ class EventLog(list[Event]):
 
 
 class _Glimpse:
-    """A value as it is remembered for `why`: small ones themselves, large ones only while a cache holds them."""
+    """A large value as it is remembered for `why`: by number, and itself only while a cache holds it."""
 
     __slots__ = ("_fact", "serial")
 
     def __init__(self, fact: Fact) -> None:
         self.serial = fact.serial
-        self._fact: Fact | weakref.ref[Fact] = fact if fact.size <= _SMALL else weakref.ref(fact)
+        self._fact = weakref.ref(fact)
 
     def __str__(self) -> str:
-        fact = self._fact if isinstance(self._fact, Fact) else self._fact()
-        if fact is None:
-            return "(no longer kept)"
-        return "absent" if fact is ABSENT else short_text(fact.value)
+        fact = self._fact()
+        return "(no longer kept)" if fact is None else _text(fact)
 
 
-@dataclass(frozen=True)
+_Remembered = Fact | _Glimpse
+
+
+def _remember(facts: Environment) -> tuple[_Remembered, ...]:
+    """Facts as they are while they are small together, which costs nothing; else what can be known of them later."""
+    if sum(map(_size, facts)) <= _SMALL:
+        return facts
+    return tuple([_Glimpse(fact) for fact in facts])
+
+
+_size = attrgetter("size")
+
+
+def _text(value: _Remembered | None) -> str:
+    if isinstance(value, Fact):
+        return "absent" if value is ABSENT else short_text(value.value)
+    return "not needed" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class _Computation:
     """One computation of a node: what it is, and all that went into it."""
 
     unit: Unit
-    features: dict[str, _Glimpse]
-    inputs: tuple[_Glimpse, ...]
-    answers: tuple[_Glimpse, ...]
+    env: tuple[_Remembered, ...]
+    inputs: tuple[_Remembered, ...]
+    answers: tuple[_Remembered, ...]
+
+    @property
+    def features(self) -> dict[str, _Remembered]:
+        return {str(feature): fact for feature, fact in zip(self.unit.need, self.env, strict=True)}
 
 
 @dataclass
@@ -157,12 +179,8 @@ class Observer:
     def computed(
         self, unit: Unit, env: Environment, inputs: Environment, answers: Sequence[Answer], seconds: float
     ) -> None:
-        record = _Computation(
-            unit,
-            {str(feature): _Glimpse(fact) for feature, fact in zip(unit.need, env, strict=True)},
-            tuple([_Glimpse(fact) for fact in inputs]),
-            tuple([_Glimpse(answer.fact) for answer in answers]),
-        )
+        told = tuple([answer.fact for answer in answers])
+        record = _Computation(unit, _remember(env), _remember(inputs), _remember(told))
         with self._lock:
             counts = unit.table.counts
             counts.computed += 1
@@ -219,26 +237,28 @@ def _declared(declaration: Any) -> str:
 
 
 def _feature_changes(before: _Computation, latest: _Computation) -> list[Change]:
-    nothing = "not needed"
-    names = dict.fromkeys([*before.features, *latest.features])
-    pairs = [(name, before.features.get(name), latest.features.get(name)) for name in names]
+    olds, news = before.features, latest.features
     return [
-        Change("feature", name, str(old or nothing), str(new or nothing))
-        for name, old, new in pairs
-        if (old and old.serial) != (new and new.serial)
+        Change("feature", name, _text(old), _text(new))
+        for name in dict.fromkeys([*olds, *news])
+        if _differ(old := olds.get(name), new := news.get(name))
     ]
+
+
+def _differ(old: _Remembered | None, new: _Remembered | None) -> bool:
+    return (old and old.serial) != (new and new.serial)
 
 
 def _input_changes(before: _Computation, latest: _Computation) -> Iterator[Change]:
     plain = [edge.source for edge in latest.unit.declaration.inputs if not edge.scoped]
     if len(before.inputs) == len(latest.inputs):
         for name, old, new in zip(plain, before.inputs, latest.inputs, strict=True):
-            if old.serial != new.serial:
-                yield Change("input", name, str(old), str(new))
+            if _differ(old, new):
+                yield Change("input", name, _text(old), _text(new))
     scoped = ", ".join(edge.source for edge in latest.unit.declaration.inputs if edge.scoped)
     for old, new in zip(before.answers, latest.answers, strict=False):
-        if old.serial != new.serial:
-            yield Change("scoped input", scoped, str(old), str(new))
+        if _differ(old, new):
+            yield Change("scoped input", scoped, _text(old), _text(new))
             return
     if len(before.answers) != len(latest.answers):
         yield Change("scoped input", scoped, f"{len(before.answers)} answers", f"{len(latest.answers)} answers")

@@ -102,12 +102,10 @@ class Program:
 
     def nullified(self, caller: str | None, node: str) -> tuple[str, ...]:
         """The features that are dropped on the way from a caller (None: the root) into a node."""
-        linked = self.linked
-        names = [unit.name for unit in linked.units]
         found = [
             feature
-            for each in linked.needs.nullifications
-            if names[each.source] == node and (None if each.caller is None else names[each.caller]) == caller
+            for each in self.linked.needs.nullifications
+            if (each.caller, each.source) == (caller, node)
             for feature in each.dropped
         ]
         return tuple(dict.fromkeys(map(str, found)))

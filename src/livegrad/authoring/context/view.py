@@ -16,8 +16,8 @@ def _names(features: Iterable[FeatureLevel]) -> str:
     return ", ".join(map(str, features)) or "nothing"
 
 
-def _dropped(linked: Linked) -> dict[tuple[int | None, int], Nullification]:
-    return {(each.caller, each.position): each for each in linked.needs.nullifications}
+def _dropped(linked: Linked) -> dict[tuple[str | None, int], Nullification]:
+    return {(each.caller, each.number): each for each in linked.needs.nullifications}
 
 
 def _colour_numbers(linked: Linked) -> dict[tuple[FeatureLevel, ...], int]:
@@ -29,7 +29,6 @@ def _colour_numbers(linked: Linked) -> dict[tuple[FeatureLevel, ...], int]:
 def draw_text(linked: Linked, *, color: bool = False) -> str:
     """One node a line, callers first, with a `nullify` line before each input that gets less than its caller holds."""
     dropped, colours = _dropped(linked), _colour_numbers(linked)
-    position = {unit: index for index, unit in enumerate(linked.units)}
 
     def painted(unit: Unit, text: str) -> str:
         if not color or not unit.need:
@@ -45,7 +44,7 @@ def draw_text(linked: Linked, *, color: bool = False) -> str:
         for number, edge in enumerate(unit.declaration.inputs):
             puts = [f"inject {name}" for name in sorted(edge.injects)]
             puts += [f"modify {name}" for name in sorted(edge.modifies)]
-            found = dropped.get((position[unit], number))
+            found = dropped.get((unit.name, number))
             if found is not None:
                 puts.append(f"nullify {_names(found.dropped)}")
             way = " → ".join([*puts, edge.source])
@@ -71,7 +70,7 @@ def draw_dot(linked: Linked) -> str:
             puts += [f"modify {name}" for name in sorted(edge.modifies)]
             start, end = f"n{position[unit]}", f"n{position[by_name[edge.source]]}"
             style = "dashed" if edge.scoped else "solid"
-            found = dropped.get((position[unit], number))
+            found = dropped.get((unit.name, number))
             lines += _dot_edge(start, str(number), end, found, style, ", ".join(puts))
     return "\n".join([*lines, "}"])
 

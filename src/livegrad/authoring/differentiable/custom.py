@@ -19,7 +19,8 @@ from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ops.aggregate import make, member
+from livegrad.ir.walk import rewrite
+from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.control import call
 from livegrad.ops.custom import custom_call, recompute_call
 from livegrad.ops.rules import zero
@@ -63,15 +64,21 @@ def _specialized(
         found = choose(rule, [Value(type) for type in types], {}, span)
     except FunctionError as error:
         raise FunctionError(
-            "LG309", f"the {role} of `{owner.__name__}` does not fit it", span,
-            expected=f"{rule.__name__}({', '.join(map(describe, types))})", found=str(rule.signature), help=error.what,
+            "LG309",
+            f"the {role} of `{owner.__name__}` does not fit it",
+            span,
+            expected=f"{rule.__name__}({', '.join(map(describe, types))})",
+            found=str(rule.signature),
+            help=error.what,
         ) from None
     specialized = found.function.specialize(found.slots)
     made.dependencies.callees.append(specialized.is_current)
     return specialized
 
 
-def _wrong_result(owner: CapturedFunction, rule: CapturedFunction, role: str, expected: str, found: str) -> FunctionError:
+def _wrong_result(
+    owner: CapturedFunction, rule: CapturedFunction, role: str, expected: str, found: str
+) -> FunctionError:
     return FunctionError(
         "LG309", f"the {role} of `{owner.__name__}` gives the wrong type", _span(rule), expected=expected, found=found
     )
@@ -110,9 +117,20 @@ def _forward(owner: CapturedFunction, rule: CapturedFunction, made: Specializati
             given.append(make(primal, raise_differential(type, tangent, primal), type=paired.ir))
         else:
             given.append(primal)
-    both = call(*given, function=specialized.function)
+    (both,) = _written_out(specialized.function, given)
     moved = lower_differential(made.result_type, member(both, 1), member(both, 0))
     return make_function(rule.__name__, [*primals, *tangents], [moved])
+
+
+def _written_out(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
+    """The function's results with pairs taken apart: what is linear in the tangents must show."""
+
+    def taken_apart(node: Node) -> Node | None:
+        if node.op is get and node.operands[0].op is make:
+            return node.operands[0].operands[node.attribute("index")]
+        return None
+
+    return rewrite(function.results, taken_apart, dict(zip(function.parameters, arguments, strict=True)))
 
 
 def _backward(owner: CapturedFunction, rule: CapturedFunction, made: Specialization) -> Function:
@@ -156,5 +174,3 @@ def _substitute(owner: CapturedFunction, rule: CapturedFunction, made: Specializ
         expected = describe(made.result_type)
         raise _wrong_result(owner, rule, "primal substitute", expected, describe(specialized.result_type))
     return specialized.function
-
-

@@ -15,6 +15,7 @@ from livegrad.authoring.function.calls import METHODS, BoundMethod
 from livegrad.authoring.function.captured import CapturedFunction, Slot
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.problems import FunctionError
+from livegrad.authoring.function.source import MISSING
 from livegrad.authoring.function.types import FrontType, differential_type, ir_of
 from livegrad.authoring.function.values import Value, convert, runtime
 from livegrad.ir import types as ir
@@ -45,7 +46,12 @@ class StandIn(TaggedType):
 def check_generic(function: DifferentiableFunction) -> None:
     """Compiles a generic function for stand-ins of its type variables, for the errors that this may give."""
     annotations = function.python_function.__annotations__
-    if not any(isinstance(value, TypeVar) for value in annotations.values()):
+    names = [value for value in annotations.values() if isinstance(value, str)]
+    if not names and not any(isinstance(value, TypeVar) for value in annotations.values()):
+        return
+    if any(not name.isidentifier() or function.source.lookup(name) is MISSING for name in names):
+        return  # names that come later: what is wrong is said when the function is first called
+    if not any(parameter.annotation.variable for parameter in function.signature.parameters):
         return
     slots = []
     for parameter in function.signature.parameters:
@@ -75,9 +81,7 @@ def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
     if method is None:
         return None
 
-    def run(
-        context: Context, target: Value, positional: list[Value], keywords: dict[str, Value], at: ast.AST
-    ) -> Value:
+    def run(context: Context, target: Value, positional: list[Value], keywords: dict[str, Value], at: ast.AST) -> Value:
         bound = method.signature.bind([target, *positional], keywords)
         if isinstance(bound, str):
             raise context.error("LG108", f"`{name}` {bound}", at, expected=str(method.signature))

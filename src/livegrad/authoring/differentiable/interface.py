@@ -51,6 +51,11 @@ class NullDifferential:
     def __repr__(self) -> str:
         return "NullDifferential()"
 
+    def __livegrad_abstract__(self, abstract: Any, expected: FrontType | None) -> Value:
+        if not isinstance(expected, InterfaceDifferential):
+            raise TypeError("a NullDifferential stands for a differential of an interface's value only")
+        return Value(expected)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NullDifferential)
 
@@ -86,7 +91,9 @@ class InterfaceType(TaggedType):
     def require_implementers(self) -> list[StructType]:
         found = self.implementers
         if not found:
-            raise FunctionError("LG403", f"no type implements {self.name}", help="define a struct that inherits from it")
+            raise FunctionError(
+                "LG403", f"no type implements {self.name}", help="define a struct that inherits from it"
+            )
         return found
 
     @property
@@ -270,9 +277,7 @@ class InterfaceDifferential(TaggedType):
         a, b = member(first, 0), member(second, 0)
         fits = equal(a, _NULL) | equal(b, _NULL) | equal(a, b)
         tag = check(select(equal(a, _NULL), b, a), fits, message="differentials of different types are added")
-        sums = [
-            add_values(member(first, 1 + k), member(second, 1 + k)) for k in range(len(self.interface.float_slots))
-        ]
+        sums = [add_values(member(first, 1 + k), member(second, 1 + k)) for k in range(len(self.interface.float_slots))]
         return make(tag, *sums, type=self.ir)
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
@@ -349,9 +354,7 @@ def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
 
 
 def _dispatcher(name: str) -> Any:
-    def run(
-        context: Context, target: Value, positional: list[Value], keywords: dict[str, Value], at: ast.AST
-    ) -> Value:
+    def run(context: Context, target: Value, positional: list[Value], keywords: dict[str, Value], at: ast.AST) -> Value:
         assert isinstance(target.type, InterfaceType)
         interface = target.type
         structs = interface.require_implementers()
@@ -475,13 +478,17 @@ def _register(struct: StructType) -> None:
             own = struct.methods.get(name)
             if own is None or own is found.methods[name]:
                 raise FunctionError(
-                    "LG401", f"{struct.name} does not implement `{name}` of {found.name}", struct.span,
+                    "LG401",
+                    f"{struct.name} does not implement `{name}` of {found.name}",
+                    struct.span,
                     help=f"define `{name}` in {struct.name}",
                 )
             if found.methods[name].differentiable and not getattr(own, "differentiable", False):
                 raise FunctionError(
-                    "LG401", f"`{name}` of {struct.name} is not differentiable, and {found.name} says it is",
-                    struct.span, help="decorate it with @differentiable",
+                    "LG401",
+                    f"`{name}` of {struct.name} is not differentiable, and {found.name} says it is",
+                    struct.span,
+                    help="decorate it with @differentiable",
                 )
         if not any(struct in child.implementers for child in found.children) and struct not in found.own_implementers:
             found.own_implementers.append(struct)

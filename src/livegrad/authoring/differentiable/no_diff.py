@@ -11,7 +11,8 @@ from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.intrinsics import SPECIAL
 from livegrad.authoring.function.places import detached
 from livegrad.authoring.function.signature import NoDiff
-from livegrad.authoring.function.values import Value, flows_of, tuple_value
+from livegrad.authoring.function.types import differential_type
+from livegrad.authoring.function.values import Value, flows_of, name_of, tuple_value
 
 Item = TypeVar("Item")
 
@@ -64,7 +65,17 @@ def _no_diff_call(context: Context, node: ast.Call) -> Value:
         target = replace(target, target=drop_derivative(target.target))
     dropped = [drop_derivative(value) for value in positional]
     result = call_value(context, target, dropped, {n: drop_derivative(v) for n, v in keywords.items()}, inner)
-    flow = context.graph.add("no_diff", context.span(node), flows_of(*values))
+    if context.complete_signature and (result.type is None or differential_type(result.type) is None):
+        raise context.error(
+            "LG304",
+            "this `no_diff` does nothing: the result has no derivative",
+            node,
+            found=name_of(result),
+            help="remove it",
+        )
+    # On a function that is not differentiable it says what the call is; on others it must have something to stop.
+    kind = "no_diff" if getattr(target, "differentiable", False) else "cut"
+    flow = context.graph.add(kind, context.span(node), flows_of(*values))
     return replace(result, flow=flow) if result.items is None else result
 
 

@@ -212,6 +212,12 @@ def _primal(value: Value) -> Value:
     return value
 
 
+class PairProblem(str):
+    """Why an argument does not fit a derivative."""
+
+    code = "LG310"
+
+
 def _resolve_inner(
     function: Derivative, values: Sequence[Value], span: Span, primals: Sequence[Value], paired: Sequence[bool]
 ) -> tuple[Resolved, Given]:
@@ -228,9 +234,10 @@ def _resolve_inner(
                 continue
             active = not slot.no_diff and differential_type(slot.type) is not None
             if paired[place] and not active:
-                return f"`{parameter.name}` has no derivative and takes no pair"
+                return PairProblem(f"`{parameter.name}` has no derivative and takes no pair")
             if active and not paired[place] and function.mode == "fwd_diff":
-                return f"`{parameter.name}` expects a pair of {describe(slot.type)}, found {name_of(values[place])}"
+                found = name_of(values[place])
+                return PairProblem(f"`{parameter.name}` expects a pair of {describe(slot.type)}, found {found}")
         return None
 
     return _resolve_captured(target, primals, span, refuse)

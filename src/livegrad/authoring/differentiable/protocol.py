@@ -193,9 +193,7 @@ def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at
     if inner is None:
         return context.result(own, add_values(node_of(first, span), node_of(second, span)), [first, second], at)
     sums = [
-        add_nodes(
-            context, part, _member(context, own, first, index, at), _member(context, own, second, index, at), at
-        )
+        add_nodes(context, part, _member(context, own, first, index, at), _member(context, own, second, index, at), at)
         for index, part in inner
     ]
     return _assembled(context, own, sums, [first, second], at)
@@ -345,7 +343,7 @@ def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: 
             for k, part in enumerate(type.elements)
         )
     if isinstance(type, ArrayType):
-        return [_combine(type.element, [v[k] for v in values], leaf, name, first) for k in range(type.size)]
+        return [combine(type.element, [v[k] for v in values], leaf, name, first) for k in range(type.size)]
     return leaf(*values)
 
 

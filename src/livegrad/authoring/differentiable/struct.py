@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import linecache
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, FunctionType
@@ -32,7 +34,6 @@ from livegrad.authoring.function.types import (
 )
 from livegrad.ir import types as ir
 
-
 # What is done with each new struct (interfaces register their implementers), added by the modules that want it.
 STRUCT_BASES: list[Callable[[StructType], None]] = []
 
@@ -51,7 +52,12 @@ class StructType(RecordType):
         super().__init__(cls.__name__, self._fields, lambda **values: cls(**values))
         self.cls = cls
         self._frame = frame  # until the annotations are read: names of a function's locals may be in them
-        self.span = _class_span(cls)
+        self._file = "" if frame is None else frame.f_code.co_filename
+        self._lines = [] if frame is None else linecache.getlines(self._file, frame.f_globals)
+        self._definition = None if frame is None else _class_definition(cls, self._lines, frame.f_lineno)
+        self.span: Span | None = None
+        if self._definition is not None:
+            self.span = _span(self._file, self._lines, self._definition, cls.__name__)
         self.methods = {
             name: value
             for base in reversed(cls.__mro__)
@@ -105,14 +111,10 @@ class StructType(RecordType):
         return Field(name, read.type, read.no_diff, self.cls.__dict__.get(name, MISSING), association)
 
     def _field_span(self, name: str) -> Span | None:
-        if self.span is None:
-            return None
-        lines = _class_lines(self.cls)
-        for offset, text in enumerate(lines):
-            stripped = text.lstrip()
-            if stripped.startswith((f"{name}:", f"{name} :")):
-                column = len(text) - len(stripped) + 1
-                return Span(self.span.file, self.span.line + offset, column, len(text.rstrip()) + 1, text, self.name)
+        """Where a field is declared; where the class is, if that cannot be told."""
+        for statement in () if self._definition is None else self._definition.body:
+            if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", None) == name:
+                return _span(self._file, self._lines, statement, self.name)
         return self.span
 
     def _forbid_recursion(self) -> None:
@@ -213,21 +215,24 @@ def _inner(type: FrontType) -> list[FrontType]:
     return [type] if isinstance(type, RecordType) else (_inner(element) if isinstance(element, Composite) else [])
 
 
-def _class_lines(cls: type) -> list[str]:
-    try:
-        return inspect.getsourcelines(cls)[0]
-    except (OSError, TypeError):
-        return []
+def _span(file: str, lines: list[str], node: ast.stmt, name: str) -> Span:
+    text = lines[node.lineno - 1]
+    last = (node.end_col_offset or len(text)) if node.end_lineno == node.lineno else len(text.rstrip())
+    return Span(file, node.lineno, node.col_offset + 1, last + 1, text, name)
 
 
-def _class_span(cls: type) -> Span | None:
+def _class_definition(cls: type, lines: list[str], line: int) -> ast.ClassDef | None:
+    """The definition of a class that is being decorated at a line."""
     try:
-        lines, start = inspect.getsourcelines(cls)
-        file = inspect.getsourcefile(cls) or inspect.getfile(cls)
-    except (OSError, TypeError):
+        tree = ast.parse("".join(lines))
+    except SyntaxError:
         return None
-    column = len(lines[0]) - len(lines[0].lstrip()) + 1
-    return Span(file, start, column, len(lines[0].rstrip()) + 1, lines[0], cls.__name__)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first <= line <= (node.end_lineno or node.lineno):
+                return node
+    return None
 
 
 # --- the class -------------------------------------------------------------------------------------------------------

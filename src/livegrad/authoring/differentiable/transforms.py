@@ -13,8 +13,8 @@ import numpy as np
 from livegrad.authoring.differentiable.operators import Derivative, bwd_diff, fwd_diff
 from livegrad.authoring.differentiable.pair import pair
 from livegrad.authoring.function.captured import CapturedFunction
-from livegrad.authoring.function.running import call_span, prepare
 from livegrad.authoring.function.problems import FunctionError
+from livegrad.authoring.function.running import call_span, prepare
 from livegrad.authoring.function.types import FrontType, differential_type, from_result, to_argument
 from livegrad.backends.cpu import compile_function
 from livegrad.ir import types as ir
@@ -24,7 +24,10 @@ from livegrad.passes.differentiate.reverse import vjp as vjp_of_function
 def _one(type: FrontType, name: str) -> Any:
     if not isinstance(type, ir.Scalar) or type.kind != "float":
         raise FunctionError(
-            "LG306", f"`{name}` must give one float for a gradient", call_span(), found=str(type),
+            "LG306",
+            f"`{name}` must give one float for a gradient",
+            call_span(),
+            found=str(type),
             help="use bwd_diff with a differential of the result",
         )
     return type.dtype.type(1)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -105,7 +105,7 @@ class CapturedFunction:
         self.python_function = function
         self._own: dict[tuple[Slot, ...], Specialization] = {}
         self.overloads: list[CapturedFunction] = [self]
-        self.local_names = names_around(function)
+        self._frames = frames_around(function)  # until the annotations are read
         self.compile_count = 0  # how often a body was compiled: for tests of what an edit costs
         update_wrapper(self, function)
 
@@ -123,7 +123,12 @@ class CapturedFunction:
 
     @cached_property
     def signature(self) -> Signature:
-        return Signature(self.source, self.local_names)
+        names: dict[str, Any] = {}
+        for frame in reversed(self._frames):
+            names.update(frame.f_locals)
+        signature = Signature(self.source, names)
+        self._frames.clear()
+        return signature
 
     def overload(self, function: Callable[..., Any]) -> CapturedFunction:
         """Adds a definition for other parameter types; a call takes the one that fits.
@@ -258,6 +263,8 @@ def slot_for(parameter: Parameter, value: Value, variables: dict[TypeVar, FrontT
 class BoundProblem(str):
     """Why a type cannot stand for a type variable."""
 
+    code = "LG402"
+
 
 def bind_variable(variable: TypeVar, value: Value, variables: dict[TypeVar, FrontType]) -> str | None:
     """Gives a type variable the type of an argument; what is wrong if that cannot be."""
@@ -293,14 +300,9 @@ def choose(
         tried.append((overload, problem or found))
     fitting = [found for _, found in tried if isinstance(found, Match)]
     if not fitting:
-        if len(tried) == 1 and isinstance(tried[0][1], BoundProblem):
-            raise FunctionError(
-                "LG402", f"`{function.__name__}`: {tried[0][1]}", span, expected=str(function.signature)
-            )
         if len(tried) == 1:
-            raise FunctionError(
-                "LG108", f"`{function.__name__}`: {tried[0][1]}", span, expected=str(function.signature)
-            )
+            code = getattr(tried[0][1], "code", "LG108")
+            raise FunctionError(code, f"`{function.__name__}`: {tried[0][1]}", span, expected=str(function.signature))
         reasons = "; ".join(f"{overload.signature}: {why}" for overload, why in tried)
         raise FunctionError(
             "LG205",
@@ -365,16 +367,18 @@ def call_captured(
     return context.with_flow(result, "operation", carrying, at, function.__name__)
 
 
-def names_around(function: FunctionType) -> Mapping[str, Any]:
-    """The locals of the function in which another one is being defined: annotations may name them."""
-    if "<locals>" not in function.__qualname__:
-        return {}
-    frame = sys._getframe(1)
+def frames_around(function: FunctionType) -> list[FrameType]:
+    """The frames of the functions in which another one is being defined: its annotations may name their locals."""
+    texts = [value for value in function.__annotations__.values() if isinstance(value, str)]
+    if "<locals>" not in function.__qualname__ or not texts:
+        return []
+    frames = []
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_globals is function.__globals__ and frame.f_code.co_name != "<module>":
-            return frame.f_locals
+            frames.append(frame)
         frame = frame.f_back
-    return {}
+    return frames
 
 
 _capturing: dict[FunctionType, CapturedFunction] = {}

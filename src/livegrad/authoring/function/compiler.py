@@ -15,7 +15,7 @@ from livegrad.authoring.function.captured import CapturedFunction, Slot, Special
 from livegrad.authoring.function.context import Context, Dependencies
 from livegrad.authoring.function.expressions import evaluate
 from livegrad.authoring.function.places import detached
-from livegrad.authoring.function.regions import flag
+from livegrad.authoring.function.regions import FLAGS, flag, set_flag
 from livegrad.authoring.function.statements import checked_result, execute
 from livegrad.authoring.function.types import NONE, FrontType, differential_type, ir_of
 from livegrad.authoring.function.values import Value, from_python, node_of, runtime, static
@@ -65,6 +65,8 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     context.complete_signature = signature.is_complete
     context.result_type = result_annotation(function, slots)
     context.result_no_diff = signature.result.no_diff
+    for name in FLAGS:
+        set_flag(context, name, False)
     inputs = _bind_parameters(context, function, slots)
     names = [parameter.name for parameter in signature.parameters]
     context.after_loop.update(DefiniteAssignment(source, names, lambda loop: _runs_once(context, loop)).after)

@@ -47,7 +47,31 @@ Special = Callable[[Context, ast.Call], Value]
 INTRINSICS: dict[str, Handler] = {}
 SPECIAL: dict[str, Special] = {}  # those that look at the expressions of their arguments
 
-_UNARY = ["sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "fract"]
+_UNARY = [
+    "sqrt",
+    "rsqrt",
+    "cbrt",
+    "exp",
+    "exp2",
+    "expm1",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "fract",
+]
 _NUMPY_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh"}
 _NUMPY_NAMES |= {
     "arctanh": "atanh",

@@ -136,7 +136,8 @@ def _name(node: Definition) -> str:
 def _same_code(node: Definition, code: CodeType) -> bool:
     """Whether compiling the definition by itself gives this code: tells lambdas of one line apart."""
     statement = ast.Expression(node) if isinstance(node, ast.Lambda) else ast.Module([node], [])
-    compiled = compile(statement, "<candidate>", "eval" if isinstance(node, ast.Lambda) else "exec")
+    mode = "eval" if isinstance(node, ast.Lambda) else "exec"
+    compiled = compile(statement, "<candidate>", mode, dont_inherit=True)
     return any(
         inner.co_name == code.co_name
         and inner.co_names == code.co_names
@@ -185,5 +186,5 @@ def run_source(text: str, namespace: dict[str, Any] | None = None) -> dict[str, 
     file = f"<livegrad source {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names = {"__name__": "__main__"} if namespace is None else namespace
-    exec(compile(text, file, "exec"), names)
+    exec(compile(text, file, "exec", dont_inherit=True), names)
     return names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 from livegrad.authoring.tensor.errors import AxisError, ShapeError
@@ -13,6 +14,15 @@ from livegrad.ir.types import Dimension, Size
 from livegrad.ops.movement import reshape
 
 Axes = int | Sequence[int] | None
+# Complex numbers of 16 bytes each, with addresses of 64 bits.
+_MOST_ELEMENTS = 1 << 59
+
+
+def whole_number(value: Any) -> int:
+    """An integer of any kind; Python counts truth values among them, we do not."""
+    if isinstance(value, bool):
+        raise TypeError("a truth value is no number")
+    return operator.index(value)
 
 
 def one_axis(axis: Any, rank: int, user: str) -> int:
@@ -22,7 +32,7 @@ def one_axis(axis: Any, rank: int, user: str) -> int:
     2
     """
     try:
-        found = operator.index(axis)
+        found = whole_number(axis)
     except TypeError:
         raise AxisError(f"`{user}` takes an integer for an axis", where=caller_origin(), found=repr(axis)) from None
     if not -rank <= found < rank:
@@ -63,15 +73,21 @@ def shape_from(shape: Any, user: str) -> tuple[Size, ...]:
     ((3,), (2, 3))
     """
     if shape.__class__ is tuple and all(size.__class__ is int and size >= 0 for size in shape):
-        return shape
+        return _addressable(shape, user)
     if isinstance(shape, Dimension) or _is_index(shape):
         shape = (shape,)
     try:
-        sizes = tuple(size if isinstance(size, Dimension) else operator.index(size) for size in shape)
+        sizes = tuple(size if isinstance(size, Dimension) else whole_number(size) for size in shape)
     except TypeError:
         raise ShapeError(
             f"`{user}` takes whole numbers for a shape", where=caller_origin(), found=repr(shape)
         ) from None
     if any(not isinstance(size, Dimension) and size < 0 for size in sizes):
         raise ShapeError(f"`{user}`: a size cannot be negative", where=caller_origin(), found=repr(shape))
+    return _addressable(sizes, user)
+
+
+def _addressable(sizes: tuple[Size, ...], user: str) -> tuple[Size, ...]:
+    if prod(size for size in sizes if isinstance(size, int) and size) > _MOST_ELEMENTS:
+        raise ShapeError(f"`{user}`: more elements than memory can address", where=caller_origin(), found=repr(sizes))
     return sizes

@@ -16,7 +16,7 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ir.types import Trace, Type, bool_, i64, shape_of
+from livegrad.ir.types import Trace, Type, bool_, i64, scalar_of, shape_of
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import make_cond, make_for_loop, make_switch, make_while_loop
 from livegrad.ops.conversion import cast
@@ -141,6 +141,8 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
     scalar = lookup(node)
     if wanted is bool_ and scalar.type is not bool_:
         raise UsageError(f"`{user}` needs a truth value", where=caller_origin(), found=str(scalar.type))
+    if wanted is i64 and scalar_of(scalar.type).kind not in ("signed", "unsigned"):  # type: ignore[union-attr]
+        raise UsageError(f"`{user}` counts in integers", where=caller_origin(), found=str(scalar.type))
     return scalar if scalar.type is wanted else cast(scalar, type=wanted)
 
 

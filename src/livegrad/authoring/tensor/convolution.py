@@ -9,7 +9,7 @@ from typing import Any
 from livegrad.authoring.tensor.errors import ShapeError
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
 from livegrad.authoring.tensor.linear_algebra import numbers_of_one_type, shape_of_node
-from livegrad.authoring.tensor.operands import element_of, floats, require_kinds
+from livegrad.authoring.tensor.operands import element_of, floats, require_kinds, whole_number
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
 from livegrad.ir.types import Size
@@ -52,7 +52,8 @@ def conv(
     rank = len(shape) - 2
     steps, gaps = _each(strides, rank, "strides", "conv"), _each(dilation, rank, "dilation", "conv")
     around = _padding(padding, shape[2:], own[2:], steps, gaps, "conv")
-    return wrap(convolve(image, weights, strides=steps, padding=around, dilation=gaps, groups=groups))
+    number = whole_number(groups, "conv", "groups", least=1)
+    return wrap(convolve(image, weights, strides=steps, padding=around, dilation=gaps, groups=number))
 
 
 def max_pool(

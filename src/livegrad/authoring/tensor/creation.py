@@ -18,12 +18,12 @@ from livegrad.authoring.tensor.dtypes import (
     default_type,
     dtype_from,
 )
-from livegrad.authoring.tensor.errors import DtypeError, ShapeError
+from livegrad.authoring.tensor.errors import DtypeError, NumberRangeError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
-from livegrad.backends.arguments import is_dense
+from livegrad.backends.arguments import is_dense, scalar_range
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
-from livegrad.ir.types import Dimension, Scalar, Size, scalar_of, scalar_of_dtype, shape_of
+from livegrad.ir.types import Dimension, Scalar, Size, f32, f64, i32, i64, scalar_of, scalar_of_dtype, shape_of
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import greater_equal, less_equal, select
 from livegrad.ops.movement import broadcast_to, index_along, iota, reshape
@@ -43,6 +43,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     (2, 2)
     """
     wanted = None if dtype is None else dtype_from(dtype, "asarray")
+    if isinstance(obj, np.ma.MaskedArray) and np.ma.is_masked(obj):
+        raise UsageError("a tensor has no masked elements", where=caller_origin(), help="use array.filled(value)")
     if isinstance(obj, Tensor):
         return placed(_retyped(obj, wanted, copy), device)
     if isinstance(obj, list | tuple) and _holds_tensors(obj):
@@ -61,9 +63,9 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 
 
 def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
-    if wanted is None or wanted is tensor.dtype:
-        # A tensor's elements never change; what an assignment changes is the handle, so that a copy is a new handle.
-        return wrap(tensor.node) if copy else tensor
+    own = tensor.dtype  # a tensor that was freed is refused here
+    if wanted is None or wanted is own:
+        return tensor.__copy__() if copy else tensor
     if copy is False:
         raise UsageError(
             "another element type needs a copy", where=caller_origin(), found=f"{tensor.dtype} to {wanted}"
@@ -103,7 +105,7 @@ def _type_of_data(array: np.ndarray[Any, Any], plain: bool) -> Scalar:
             f"an integer that no {DEFAULT_INTEGER} holds", where=caller_origin(), help="pass dtype=lg.uint64"
         )
     try:
-        return scalar_of_dtype(array.dtype)
+        return scalar_of_dtype(array.dtype.newbyteorder("="))
     except UsageError:
         raise DtypeError("no dtype for this data", where=caller_origin(), found=str(array.dtype)) from None
 
@@ -128,6 +130,11 @@ def _copied(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]
         if wrong.any():
             found = np.asarray(array[wrong]).reshape(-1)[0]
             raise UsageError(f"a number that no {wanted} holds", where=caller_origin(), found=str(found))
+    if kind in "iufc" and wanted.kind in ("float", "complex") and array.dtype != wanted.dtype:
+        grown = np.isinf(made) & np.isfinite(array)
+        if grown.any():
+            found = np.asarray(array[grown]).reshape(-1)[0]
+            raise NumberRangeError(f"{found} is out of the range of {wanted.dtype.name}", where=caller_origin())
     return made
 
 
@@ -292,21 +299,24 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
-    bounds = [each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop, step)]
+    bounds: list[Any] = [each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop, step)]
     first, last, stride = bounds
     if not all(isinstance(each, int | float) and math.isfinite(each) for each in bounds) or stride == 0:
         expected = "finite numbers and a step that is not 0"
         raise UsageError("`arange` cannot count so", where=caller_origin(), expected=expected, found=str(bounds))
     whole = all(isinstance(each, int) for each in bounds)
     wanted = (DEFAULT_INTEGER if whole else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
-    if whole:
-        count = len(range(first, last, stride))
-    else:
+    if not whole:
         count = max(0, math.ceil((last - first) / stride))
-    if whole and first == 0 and stride == 1 and wanted.kind in ("signed", "unsigned", "float"):
-        return placed(wrap(iota(shape=(count,), axis=0, type=wanted)), device)
-    numbers = np.arange(count) * stride + first if count else np.arange(0)
-    return placed(wrap_array(_copied(numbers, wanted)), device)
+        return placed(wrap_array(_copied(np.arange(count) * stride + first, wanted)), device)
+    numbers = range(first, last, stride)
+    if first == 0 and stride == 1 and len(numbers) <= scalar_range(i32)[1] and wanted in (i32, i64, f32, f64):
+        return placed(wrap(iota(shape=(len(numbers),), axis=0, type=wanted)), device)
+    kind = np.uint64 if numbers and max(numbers[0], numbers[-1]) > scalar_range(i64)[1] else np.int64
+    try:
+        return placed(wrap_array(_copied(np.arange(first, last, stride, dtype=kind), wanted)), device)
+    except OverflowError:
+        raise NumberRangeError("an integer that no type holds", where=caller_origin(), found=str(bounds)) from None
 
 
 def linspace(

@@ -190,8 +190,10 @@ def sign(x: Any, /) -> Tensor:
     if _scalar(node).kind != "complex":
         return wrap(ops.sign(node))
     size = ops.abs(node)
-    safe = ops.select(ops.equal(size, 0.0), filled(1.0, size.type), size)
-    return wrap(conversion.make_complex(conversion.real(node) / safe, conversion.imag(node) / safe))
+    at_zero = ops.equal(size, 0.0)
+    safe = ops.select(at_zero, filled(1.0, size.type), size)
+    turned = conversion.make_complex(conversion.real(node) / safe, conversion.imag(node) / safe)
+    return wrap(ops.select(at_zero, zero(node.type), turned))
 
 
 def maximum(x1: Any, x2: Any, /) -> Tensor:

@@ -55,6 +55,36 @@ class DtypeError(TypeRuleError, TypeError):
     code = "dtype"
 
 
+class NotANumberError(UsageError, ValueError, OverflowError):
+    """A value that stands for no number of the kind that is asked for: the integer of a NaN or an infinity.
+
+    >>> issubclass(NotANumberError, ValueError)
+    True
+    """
+
+    code = "not-a-number"
+
+
+class NoDimensionsError(UsageError, TypeError):
+    """A tensor without dimensions where a sequence is needed.
+
+    >>> issubclass(NoDimensionsError, TypeError)
+    True
+    """
+
+    code = "no-dimensions"
+
+
+class ExportError(UsageError, BufferError, ValueError):
+    """Memory that cannot be handed to another library the way it asks for.
+
+    >>> issubclass(ExportError, BufferError)
+    True
+    """
+
+    code = "export"
+
+
 class GraphMergeError(UsageError):
     """Graphs that cannot become one.
 

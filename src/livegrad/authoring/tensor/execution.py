@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from livegrad.authoring.tensor.handle import Tensor
+from livegrad.authoring.tensor.transforms import forget_derivatives
 from livegrad.authoring.tensor.trees import flatten
+from livegrad.backends.cpu import forget_functions
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine import execution
+from livegrad.engine.programs import forget_programs
 
 _BAR = 40
 
@@ -32,6 +35,17 @@ def execute(*trees: Any, progress: bool | Callable[[int, int], None] = False) ->
             raise UsageError("only tensors can be executed", where=caller_origin(), found=type(leaf).__name__)
     execution.execute([leaf.node for leaf in leaves], _show if progress is True else progress or None)
     return trees[0] if len(trees) == 1 else trees
+
+
+def clear_caches() -> None:
+    """Forgets all compiled programs and derivatives in memory; values of tensors stay, and so does code on disk.
+
+    >>> import livegrad as lg
+    >>> lg.clear_caches()
+    """
+    forget_programs()
+    forget_functions()
+    forget_derivatives()
 
 
 def _show(done: int, total: int) -> None:

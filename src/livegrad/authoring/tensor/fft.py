@@ -13,14 +13,14 @@ import numpy as np
 
 from livegrad.authoring.tensor.arguments import Axes, many_axes, one_axis
 from livegrad.authoring.tensor.devices import placed
-from livegrad.authoring.tensor.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT
+from livegrad.authoring.tensor.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT, dtype_from
 from livegrad.authoring.tensor.errors import DtypeError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.linear_algebra import shape_of_node
-from livegrad.authoring.tensor.operands import as_type, element_of
+from livegrad.authoring.tensor.operands import as_type, element_of, real_number, whole_number
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Size, c128, f64
+from livegrad.ir.types import Dimension, Scalar, Size, c128, f64
 from livegrad.ops import fourier as ops
 from livegrad.ops.movement import concatenate, pad, slice_
 from livegrad.ops.rules import zero
@@ -183,9 +183,9 @@ def _half(x: Any, n: int | None, axis: int, user: str) -> tuple[Node, int, int]:
     shape = shape_of_node(node)
     position = one_axis(axis, len(shape), user)
     size = 2 * (shape[position] - 1) if n is None else n
-    if not isinstance(size, int):
+    if isinstance(size, Dimension):
         raise UsageError(f"`{user}` needs a length for symbolic sizes", where=caller_origin(), help="pass n=...")
-    _require_length(size, user)
+    size = _require_length(size, user)
     return _with_length(node, position, size // 2 + 1, user), position, size
 
 
@@ -199,8 +199,8 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Scalar | None = None, device: s
     >>> lg.fft.fftfreq(4)
     Tensor([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
     """
-    _require_length(n, "fftfreq")
-    return _frequencies(np.fft.fftfreq(n, d), dtype, device, "fftfreq")
+    values = np.fft.fftfreq(_require_length(n, "fftfreq"), real_number(d, "fftfreq", "d"))
+    return _frequencies(values, dtype, device, "fftfreq")
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Scalar | None = None, device: str | None = None) -> Tensor:
@@ -210,12 +210,12 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Scalar | None = None, device: 
     >>> lg.fft.rfftfreq(4)
     Tensor([0.  , 0.25, 0.5 ], dtype=float32)
     """
-    _require_length(n, "rfftfreq")
-    return _frequencies(np.fft.rfftfreq(n, d), dtype, device, "rfftfreq")
+    values = np.fft.rfftfreq(_require_length(n, "rfftfreq"), real_number(d, "rfftfreq", "d"))
+    return _frequencies(values, dtype, device, "rfftfreq")
 
 
 def _frequencies(values: Any, dtype: Scalar | None, device: str | None, user: str) -> Tensor:
-    element = DEFAULT_FLOAT if dtype is None else dtype
+    element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
     if element.kind != "float":
         raise DtypeError(f"`{user}` gives floats", where=caller_origin(), found=str(element))
     return placed(wrap_array(values.astype(element.dtype)), device)
@@ -273,7 +273,7 @@ def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
     shape = shape_of_node(node)
     size = shape[axis]
     if length is not None:
-        _require_length(length, user)
+        length = _require_length(length, user)
     elif size == 0:
         raise ShapeError(f"`{user}` cannot transform nothing", where=caller_origin(), found=f"shape {shape}")
     if length is None or length == size:
@@ -287,9 +287,8 @@ def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
     return pad(node, zero(element_of(node)), low=nothing, high=high, interior=nothing)
 
 
-def _require_length(length: Any, user: str) -> None:
-    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-        raise UsageError(f"`{user}` takes a length of at least one", where=caller_origin(), found=repr(length))
+def _require_length(length: Any, user: str) -> int:
+    return whole_number(length, user, "the length", least=1)
 
 
 def _with_lengths(node: Node, s: Sequence[int] | None, axes: Axes, user: str) -> tuple[Node, tuple[int, ...]]:

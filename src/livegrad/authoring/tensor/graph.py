@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +103,20 @@ class Graph:
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._tensors = list(tensors)
         self._freed = False
+        self._nodes: tuple[GraphNode, ...] | None = None  # found when they are first asked for
+        self._numbers: dict[Node, int] = {}
 
     # --- what is in it ---
 
-    @cached_property
+    @property
     def nodes(self) -> tuple[GraphNode, ...]:
         """Every node, operands before what uses them."""
-        order = toposort([tensor.node for tensor in self.tensors])
-        return tuple(GraphNode(number, node) for number, node in enumerate(order))
+        self._require_alive()
+        if self._nodes is None:
+            order = toposort([tensor.node for tensor in self._tensors])
+            self._numbers = {node: number for number, node in enumerate(order)}
+            self._nodes = tuple(GraphNode(number, node) for number, node in enumerate(order))
+        return self._nodes
 
     @property
     def tensors(self) -> Sequence[Tensor]:
@@ -119,22 +124,30 @@ class Graph:
         self._require_alive()
         return tuple(self._tensors)
 
-    @cached_property
-    def _numbers(self) -> dict[Node, int]:
-        return {node.node: node.number for node in self.nodes}
+    def node(self, which: int | str | Tensor | GraphNode) -> GraphNode:
+        """A node by its number, its name (`%3`), a tensor, or a node of another graph that is in this one too.
 
-    def node(self, which: int | str | Tensor) -> GraphNode:
-        """A node by its number, its name (`%3`) or a tensor."""
-        number = self._numbers.get(which.node) if isinstance(which, Tensor) else int(str(which).removeprefix("%"))
-        if number is None or not 0 <= number < len(self.nodes):
+        >>> import livegrad as lg
+        >>> x = lg.asarray([1.0])
+        >>> (x + x).graph.node("%1").op, (x + x).graph.node(x).op
+        ('add', 'data')
+        """
+        nodes = self.nodes
+        if isinstance(which, Tensor | GraphNode):
+            number = self._numbers.get(which.node)
+        else:
+            text = str(which).removeprefix("%")
+            number = int(text) if text.isdecimal() else None
+        if number is None or number >= len(nodes):
+            found = type(which).__name__ if isinstance(which, Tensor) else str(which)
             raise UsageError(
-                f"no node {which} in this graph", where=caller_origin(), expected=f"0 to {len(self.nodes) - 1}"
+                "no such node in this graph", where=caller_origin(), expected=f"%0 to %{len(nodes) - 1}", found=found
             )
-        return self.nodes[number]
+        return nodes[number]
 
-    def inputs(self, node: GraphNode | int | str) -> list[tuple[int, GraphNode]]:
+    def inputs(self, node: GraphNode | int | str | Tensor) -> list[tuple[int, GraphNode]]:
         """What a node takes: (slot, node) for each operand."""
-        found = node if isinstance(node, GraphNode) else self.node(node)
+        found = self.node(node)
         return [(slot, self.nodes[self._numbers[operand]]) for slot, operand in enumerate(found.node.operands)]
 
     @property
@@ -142,7 +155,7 @@ class Graph:
         """The nodes without inputs."""
         return tuple(node for node in self.nodes if not node.node.operands)
 
-    def topological_sort(self, edges: Iterable[tuple[int, int]] = ()) -> list[GraphNode]:
+    def topological_sort(self, edges: Iterable[tuple[Any, Any]] = ()) -> list[GraphNode]:
         """The nodes in an order of execution, which also obeys further edges (first, then); a cycle is an error.
 
         >>> import livegrad as lg
@@ -153,8 +166,8 @@ class Graph:
         after: dict[int, list[int]] = {node.number: [] for node in self.nodes}
         waiting = dict.fromkeys(after, 0)
         own = [(source.number, node.number) for node in self.nodes for _, source in self.inputs(node)]
-        for source, target in (*own, *edges):
-            after[self.node(source).number].append(self.node(target).number)
+        for source, target in (*own, *map(self._edge, edges)):
+            after[source].append(target)
             waiting[target] += 1
         ready = [number for number, count in waiting.items() if not count]
         order: list[GraphNode] = []
@@ -169,6 +182,12 @@ class Graph:
             raise GraphOrderError("the graph has a cycle", where=caller_origin(), found=f"a cycle among {stuck}")
         return order
 
+    def _edge(self, edge: Any) -> tuple[int, int]:
+        if not isinstance(edge, tuple) or len(edge) != 2:
+            raise UsageError("an edge goes from one node to another", where=caller_origin(), found=repr(edge))
+        source, target = edge
+        return self.node(source).number, self.node(target).number
+
     def merge(self, other: Graph) -> Graph:
         """One graph with the nodes of both; what they share is in it once.
 
@@ -178,6 +197,8 @@ class Graph:
         True
         """
         for graph in (self, other):
+            if not isinstance(graph, Graph):
+                raise GraphMergeError("only a graph can be merged", where=caller_origin(), found=type(graph).__name__)
             if graph._freed:
                 raise GraphMergeError("a graph that was freed cannot be merged", where=caller_origin())
         return Graph([*self._tensors, *other._tensors])
@@ -198,9 +219,7 @@ class Graph:
             for holder in list(holders_of(node.node)):
                 holder.free()
         self._freed = True
-        self._tensors = []
-        self.__dict__.pop("nodes", None)
-        self.__dict__.pop("_numbers", None)
+        self._tensors, self._nodes, self._numbers = [], None, {}
 
     def _require_alive(self) -> None:
         if self._freed:

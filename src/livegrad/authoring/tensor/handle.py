@@ -15,7 +15,7 @@ import numpy as np
 
 from livegrad.authoring.tensor.constants import Number, number_node
 from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
-from livegrad.authoring.tensor.errors import ShapeError
+from livegrad.authoring.tensor.errors import DtypeError, NoDimensionsError, NotANumberError, ShapeError
 from livegrad.authoring.tensor.interop import Interop
 from livegrad.authoring.tensor.lifecycle import Lifecycle
 from livegrad.authoring.tensor.methods import Methods
@@ -23,7 +23,7 @@ from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
 from livegrad.engine.execution import execute
 from livegrad.engine.values import Array, hold, known_value, leaf_node, leaf_of, read_leaf
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
-from livegrad.ir.node import Node
+from livegrad.ir.node import Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Size, f64
 from livegrad.ir.types import Tensor as TensorType
@@ -146,10 +146,13 @@ class Tensor(Interop, Lifecycle, Methods):
         return bool(self._scalar("truth value"))
 
     def __int__(self) -> int:
-        return int(self._scalar("integer"))
+        value = self._real("integer")
+        if self.dtype.kind == "float" and not np.isfinite(value):
+            raise NotANumberError(f"{value} is no integer", where=caller_origin())
+        return int(value)
 
     def __float__(self) -> float:
-        return float(self._scalar("float"))
+        return float(self._real("float"))
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex number"))
@@ -158,6 +161,11 @@ class Tensor(Interop, Lifecycle, Methods):
         if self.dtype.kind not in ("signed", "unsigned"):
             raise UsageError("an index is an integer", where=caller_origin(), found=str(self.dtype))
         return int(self._scalar("index"))
+
+    def _real(self, role: str) -> Any:
+        if self.dtype.kind == "complex":
+            raise DtypeError(f"a complex number is no {role}", where=caller_origin(), help="take lg.real first")
+        return self._scalar(role)
 
     def _scalar(self, role: str) -> Any:
         if self.shape != ():
@@ -169,12 +177,12 @@ class Tensor(Interop, Lifecycle, Methods):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of a tensor without dimensions")
+            raise NoDimensionsError("a tensor without dimensions has no length", where=caller_origin())
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
-            raise TypeError("iteration over a tensor without dimensions")
+            raise NoDimensionsError("a tensor without dimensions is no sequence", where=caller_origin())
         return (self[index] for index in range(self.shape[0]))
 
     def __repr__(self) -> str:
@@ -487,14 +495,17 @@ def _note_weakness(node: Node) -> None:
 
 def _binary(name: str, first: Any, second: Any) -> Tensor:
     if first.__class__ is Tensor and second.__class__ is Tensor:
-        a, b = first.node, second.node
+        a, b = first._node, second._node
+        if a is None or b is None:
+            _refuse_freed()
         if a.type is b.type:
-            return wrap(Op.table[name](a, b))
+            return wrap(make_node(Op.table[name], (a, b)))
     elif second.__class__ is float and first.__class__ is Tensor and not _weak_in_use:
         a = first.node
         own = a.type
         if own.element.kind == "float":  # type: ignore[attr-defined]
-            return wrap(Op.table[name](a, number_node(second, own.element, own.shape)))  # type: ignore[attr-defined]
+            number = number_node(second, own.element, own.shape)  # type: ignore[attr-defined]
+            return wrap(make_node(Op.table[name], (a, number)))
     elif not (is_operand(first) and is_operand(second)):
         return NotImplemented
     return wrap(combine(Op.table[name], first, second))

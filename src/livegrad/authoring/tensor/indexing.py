@@ -25,6 +25,7 @@ from livegrad.authoring.tensor.keys import (
     look_at_mask,
     node_of_mask,
     parse_key,
+    size_node,
     truth_of,
     wrapped_positions,
 )
@@ -120,13 +121,13 @@ class _Picked:
                 continue
             assert isinstance(item, Span)
             if not item.kept:
-                result.append(filled(item.start, places))  # type: ignore[arg-type]
+                result.append(size_node(item.start, places))
                 continue
             axis = slot if slot < self.first else slot + len(self.together)
             slot += 1
             along = index_along(self.shape, axis)
             along = along if item.step == 1 else along * item.step
-            result.append(along if item.start == 0 else along + item.start)
+            result.append(along if item.start == 0 else along + size_node(item.start, places))
         return result
 
 
@@ -212,9 +213,10 @@ def _inside(node: Node, own: Sequence[Entry]) -> Node:
             continue
         along, low = index_along(shape, axis), _lowest(item)
         step = 1 if item.count == 1 else abs(item.step)
-        conditions = [greater_equal(along, low), less(along, low + (item.count - 1) * step + 1)]
+        first, end = (size_node(bound, along.type) for bound in (low, low + (item.count - 1) * step + 1))
+        conditions = [greater_equal(along, first), less(along, end)]
         if step != 1:
-            conditions.append(equal(mod(along - low, step), 0))
+            conditions.append(equal(mod(along - first, step), 0))
         for condition in conditions:
             inside = condition if inside is None else inside & condition
     return filled(True, TensorType(bool_, shape)) if inside is None else inside

@@ -1,13 +1,18 @@
-"""Tensors for other libraries: NumPy, DLPack, the array interface, pickles.
+"""Tensors for other libraries: NumPy, DLPack, the array interface, the buffer protocol, einops.
 
 A mixin of `Tensor`: it reads values through `numpy()`, which computes them when they are not known.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import numpy as np
+
+from livegrad.authoring.tensor.errors import ExportError
+from livegrad.diagnostics import UsageError, caller_origin
 
 Array = np.ndarray[Any, Any]
 _DLPACK_CPU = 1
@@ -31,17 +36,30 @@ class Interop:
         raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """For `np.asarray(tensor)`: a read-only view of the value, or a copy where one is asked for or needed."""
+        """For `np.asarray(tensor)`: a read-only view of the value, or a copy where one is asked for or needed.
+
+        >>> import livegrad as lg, numpy as np
+        >>> x = lg.asarray([1.0, 2.0])
+        >>> np.shares_memory(np.asarray(x), np.asarray(x)), np.array(x).flags.writeable
+        (True, True)
+        """
         value = self.numpy()
         if dtype is not None and np.dtype(dtype) != value.dtype:
             if copy is False:
-                raise ValueError(f"a tensor of {value.dtype} cannot be read as {np.dtype(dtype)} without a copy")
+                raise ExportError(
+                    "another element type needs a copy",
+                    where=caller_origin(),
+                    found=f"{value.dtype} to {np.dtype(dtype)}",
+                )
             return value.astype(dtype)
         return value.copy() if copy else value
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """Address, type and shape of the value, which must not be written to."""
+        """Address, type and shape of the value, which must not be written to.
+
+        The memory lives as long as the tensor; NumPy keeps the tensor alive for as long as it reads it.
+        """
         return self.numpy().__array_interface__
 
     def __dlpack__(
@@ -55,16 +73,25 @@ class Interop:
         """The value as a DLPack capsule; without a copy it must not be written to.
 
         Consumers before version 1 cannot be told so: they get a copy, unless they ask for none.
+
+        >>> import livegrad as lg, numpy as np
+        >>> np.from_dlpack(lg.arange(3))
+        array([0, 1, 2])
         """
         if stream is not None:
-            raise ValueError("memory of the CPU has no stream")
+            raise ExportError("memory of the CPU has no stream", where=caller_origin(), found=repr(stream))
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the tensor is on the CPU, not on device {dl_device}")
+            raise ExportError(
+                "the tensor is on another device",
+                where=caller_origin(),
+                expected=f"{self.__dlpack_device__()}, the CPU",
+                found=repr(tuple(dl_device)),
+            )
         value = self.numpy()
         tells_read_only = max_version is not None and max_version[0] >= 1
-        if copy or (copy is None and not tells_read_only):
-            return value.copy().__dlpack__(max_version=max_version)
-        if not tells_read_only:
+        if copy is None and not tells_read_only:
+            copy = True
+        if not tells_read_only and not copy:
             value = np.asarray(_Unguarded(value))
         return value.__dlpack__(max_version=max_version, copy=copy)
 
@@ -73,5 +100,71 @@ class Interop:
         return _DLPACK_CPU, 0
 
     def __buffer__(self, flags: int) -> memoryview:
-        """The value's memory, read-only (for Python 3.12 and later; before, use `memoryview(np.asarray(tensor))`)."""
+        """The value's memory, read-only (Python calls this from 3.12 on; before, use `memoryview(tensor.numpy())`)."""
         return memoryview(self.numpy())  # type: ignore[arg-type]
+
+
+def register_with_einops() -> None:
+    """Lets `einops.rearrange` and its kin take tensors. `einops.array_api` takes them without any registration.
+
+    >>> import livegrad as lg
+    >>> register_with_einops()
+    >>> import einops
+    >>> einops.rearrange(lg.arange(6), "(rows columns) -> columns rows", rows=2)
+    Tensor([[0, 3],
+            [1, 4],
+            [2, 5]], dtype=int64)
+    """
+    try:
+        abstract = importlib.import_module("einops._backends").AbstractBackend
+    except ModuleNotFoundError:
+        raise UsageError("einops is not installed", where=caller_origin(), help="pip install einops") from None
+    # einops looks for the subclasses of its base class, and takes one whose `framework_name` is an imported module.
+    if not any(known.framework_name == "livegrad" for known in abstract.__subclasses__()):
+        type("LivegradBackend", (_EinopsBackend, abstract), {"framework_name": "livegrad"})
+
+
+class _EinopsBackend:
+    """What einops asks of a library, in the words of the Array API."""
+
+    def __init__(self) -> None:
+        self.namespace: Any = sys.modules["livegrad"]
+
+    def is_appropriate_type(self, tensor: Any) -> bool:
+        return isinstance(tensor, Interop)
+
+    def from_numpy(self, x: Any) -> Any:
+        return self.namespace.asarray(x)
+
+    def to_numpy(self, x: Any) -> Array:
+        return x.numpy()
+
+    def arange(self, start: int, stop: int) -> Any:
+        return self.namespace.arange(start, stop)
+
+    def reshape(self, x: Any, shape: Any) -> Any:
+        return self.namespace.reshape(x, tuple(shape))
+
+    def transpose(self, x: Any, axes: Any) -> Any:
+        return self.namespace.permute_dims(x, tuple(axes))
+
+    def reduce(self, x: Any, operation: str, axes: Any) -> Any:
+        return getattr(self.namespace, operation)(x, axis=tuple(axes))
+
+    def stack_on_zeroth_dimension(self, tensors: list[Any]) -> Any:
+        return self.namespace.stack(tensors, axis=0)
+
+    def add_axis(self, x: Any, new_position: int) -> Any:
+        return self.namespace.expand_dims(x, axis=new_position)
+
+    def tile(self, x: Any, repeats: Any) -> Any:
+        return self.namespace.tile(x, tuple(repeats))
+
+    def concat(self, tensors: list[Any], axis: int) -> Any:
+        return self.namespace.concat(tensors, axis=axis)
+
+    def is_float_type(self, x: Any) -> bool:
+        return x.dtype.kind == "float"
+
+    def einsum(self, pattern: str, *x: Any) -> Any:
+        return self.namespace.einsum(pattern, *x)

@@ -194,11 +194,11 @@ def wrapped_positions(index: Node, size: Size) -> Node:
         return cast(index, type=i64)
     if element is not i64:
         index = cast(index, type=i64)
-    return select(less(index, 0), index + _size_node(size, index.type), index)
+    return select(less(index, 0), index + size_node(size, index.type), index)
 
 
-def _size_node(size: Size, like: Any) -> Node:
-    """An axis' size in every element of a tensor; a symbolic size is counted when the code runs."""
+def size_node(size: Size, like: Any) -> Node:
+    """A size in every element of a tensor of i64; a symbolic one is counted when the code runs."""
     if isinstance(size, int):
         return filled(size, like)
     return broadcast_to(reduce(filled(1, TensorType(i64, (size,))), kind="sum", axes=(0,)), shape_of(like))

@@ -5,6 +5,7 @@ A mixin of `Tensor`. Functions on tensors are looked up when they are called: th
 
 from __future__ import annotations
 
+import copy
 import importlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ import numpy as np
 
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.engine.devices import RUNNERS, assign_devices
-from livegrad.engine.values import Leaf, hold, holders_of, leaf_of, replace_data
+from livegrad.engine.values import Leaf, hold, holders_of, leaf_node, leaf_of, read_leaf, replace_data, settle
+from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Node
 from livegrad.ir.op import exact_value
 from livegrad.ir.walk import toposort
@@ -126,13 +128,37 @@ class Lifecycle:
     # --- gradient ---
 
     def requires_grad_(self: Any, wanted: bool = True) -> Tensor:
-        """Makes the tensor a variable: `backward` leaves its gradient in `.grad`."""
+        """Makes the tensor a variable: `backward` leaves its gradient in `.grad`.
+
+        >>> import livegrad as lg
+        >>> first, second = lg.ones(1).requires_grad_(), lg.ones(1).requires_grad_()
+        >>> lg.sum(first * 2.0 + second * 3.0).backward()
+        >>> first.grad, second.grad
+        (Tensor([2.], dtype=float32), Tensor([3.], dtype=float32))
+        """
         if wanted and self.dtype.kind not in ("float", "complex"):
             raise DifferentiationError(
                 "only floats have a gradient", where=caller_origin(), found=str(self.dtype), help="cast it first"
             )
+        if wanted:
+            self._stand_alone()
         self._extra = {"grad": self.grad} if wanted else None
         return self
+
+    def _stand_alone(self: Any) -> None:
+        """The same expression written twice is one node, but two variables are two: each gets a leaf of its own."""
+        node = self.node
+        rivals = any(variable is not self for variable in _variables(node))
+        if rivals or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
+            self._settle(self._snapshot() if leaf_of(node) is not None else settle(node, self._value()))
+
+    def _snapshot(self: Any) -> Node:
+        """A leaf with the same data, which later fills of this one do not reach; a computed tensor's own node."""
+        leaf = leaf_of(self.node)
+        if leaf is None:
+            return self.node
+        data = read_leaf(leaf)
+        return leaf_node(np.array(data, order="C") if leaf.external else data, self.type)
 
     @property
     def requires_grad(self: Any) -> bool:
@@ -184,13 +210,17 @@ class Lifecycle:
     # --- storage ---
 
     def __reduce__(self: Any) -> tuple[Any, ...]:
-        return _from_pickle, (np.array(self.numpy()),)
+        return _from_pickle, (np.array(self.numpy()), self.requires_grad)
 
     def __copy__(self: Any) -> Tensor:
-        return _module("handle").wrap(self.node)
+        return _module("handle").wrap(self._snapshot())
 
-    def __deepcopy__(self: Any, memo: object) -> Tensor:
-        return _module("handle").wrap(self.node)
+    def __deepcopy__(self: Any, memo: dict[int, Any]) -> Tensor:
+        made = self.__copy__()
+        if self.requires_grad:
+            made.requires_grad_()
+            made.grad = copy.deepcopy(self.grad, memo)
+        return made
 
     def _become(self: Any, other: Tensor) -> None:
         """The handle stands for another tensor from here on."""
@@ -202,5 +232,8 @@ def _variables(node: Node) -> list[Any]:
     return [holder for holder in holders_of(node) if holder._extra is not None]
 
 
-def _from_pickle(array: Any) -> Tensor:
-    return _module("handle").wrap_array(array)
+def _from_pickle(array: Any, is_variable: bool = False) -> Tensor:
+    # Out-of-band buffers belong to whoever unpickles, who may write to them.
+    own = array if array.flags.owndata and array.flags.c_contiguous else np.array(array, order="C")
+    made = _module("handle").wrap_array(own)
+    return made.requires_grad_() if is_variable else made

@@ -33,7 +33,7 @@ from livegrad.authoring.tensor.linear_algebra import (
     vecdot,
 )
 from livegrad.authoring.tensor.norms import matrix_norm, vector_norm
-from livegrad.authoring.tensor.operands import as_type, element_of
+from livegrad.authoring.tensor.operands import as_type, element_of, whole_number
 from livegrad.authoring.tensor.reductions import sum as sum_along
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
@@ -192,8 +192,7 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
             [0., 1.]], dtype=float32)
     """
     node = matrices(x, "matrix_power", square=True)
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise UsageError("`matrix_power` takes a whole number", where=caller_origin(), found=repr(n))
+    n = whole_number(n, "matrix_power", "the exponent")
     if n == 0:
         return wrap(select(diagonal_mask(node), filled(1.0, node.type), zero(node.type)))
     square, rest = (inv_op(node) if n < 0 else node), abs(n)
@@ -245,6 +244,7 @@ def _diagonal(node: Node, offset: int, user: str) -> Node:
         expected = "at least two dimensions"
         raise ShapeError(f"`{user}` takes matrices", where=caller_origin(), expected=expected, found=f"shape {shape}")
     *batch, rows, columns = shape
+    offset = whole_number(offset, user, "the offset")
     if not (isinstance(rows, int) and isinstance(columns, int)):
         found = f"{rows} rows and {columns} columns"
         raise UsageError(f"`{user}` needs to know the size of matrices", where=caller_origin(), found=found)

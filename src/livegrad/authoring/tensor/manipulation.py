@@ -15,6 +15,7 @@ from livegrad.authoring.tensor.handle import Tensor, join_shapes, node_of, shape
 from livegrad.authoring.tensor.indexing import take
 from livegrad.authoring.tensor.operands import of_one_type
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.engine.values import count_shape_from_data
 from livegrad.ir.node import Node
 from livegrad.ir.types import Dimension, Size, divide_exactly, shape_of, size_product
 from livegrad.ops import movement
@@ -349,6 +350,8 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
         node = movement.reshape(node, shape=(size_product(shape_of(node.type)),))
     own = shape_of(node.type)
     place = one_axis(0 if axis is None else axis, len(own), "repeat")
+    if isinstance(repeats, Tensor):
+        count_shape_from_data()
     counts = repeats.numpy() if isinstance(repeats, Tensor) else np.asarray(repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
         raise UsageError("`repeat` takes numbers of repetitions", where=caller_origin(), found=repr(repeats))

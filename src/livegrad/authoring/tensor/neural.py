@@ -12,17 +12,24 @@ from typing import Any
 from livegrad.authoring.tensor.arguments import Axes, one_axis, with_kept_axes
 from livegrad.authoring.tensor.attention import attention
 from livegrad.authoring.tensor.convolution import average_pool, conv, max_pool
-from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT
+from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, dtype_from
 from livegrad.authoring.tensor.errors import ShapeError
 from livegrad.authoring.tensor.handle import Tensor, matched, node_of, wrap
 from livegrad.authoring.tensor.linear_algebra import shape_of_node
-from livegrad.authoring.tensor.operands import as_type, element_of, floats, require_kinds, sorted_axes
+from livegrad.authoring.tensor.operands import (
+    as_type,
+    element_of,
+    floats,
+    real_number,
+    require_kinds,
+    sorted_axes,
+    whole_number,
+)
 from livegrad.authoring.tensor.reductions import mean_along
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, f16, f32, i64
+from livegrad.ir.types import Scalar, f16, f32, f64, i64
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import detach, equal, is_finite, maximum, select
 from livegrad.ops.floating import logaddexp
 from livegrad.ops.movement import broadcast, index_along
@@ -81,15 +88,21 @@ def sigmoid(x: Any, /) -> Tensor:
     >>> lg.nn.sigmoid(lg.asarray([0.0, 1000.0]))
     Tensor([0.5, 1. ], dtype=float32)
     """
-    return wrap(_sigmoid(floats(x, "sigmoid")))
+    node, own = _computable(x, "sigmoid")
+    return wrap(as_type(_sigmoid(node), own))
 
 
-# Below these arguments the exponential of the negative would overflow, and the sigmoid is nothing but zero.
-_LEAST = {"f16": -11.0, "f64": -708.0}
+def _computable(x: Any, user: str) -> tuple[Node, Scalar]:
+    """A node of floats to compute with, and the type of the result: half floats are computed as float32."""
+    node = floats(x, user)
+    own = element_of(node)
+    return as_type(node, f32 if own is f16 else own), own
 
 
 def _sigmoid(x: Node) -> Node:
-    return 1.0 / (1.0 + exp(-maximum(x, filled(_LEAST.get(element_of(x).name, -87.0), x.type))))
+    # Below this the exponential of the negative would overflow, and the result is nothing but zero.
+    least = filled(-708.0 if element_of(x) is f64 else -87.0, x.type)
+    return select(x > least, 1.0 / (1.0 + exp(-maximum(x, least))), zero(x.type))
 
 
 def silu(x: Any, /) -> Tensor:
@@ -99,8 +112,8 @@ def silu(x: Any, /) -> Tensor:
     >>> lg.nn.silu(lg.asarray([0.0, 100.0]))
     Tensor([  0., 100.], dtype=float32)
     """
-    node = floats(x, "silu")
-    return wrap(node * _sigmoid(node))
+    node, own = _computable(x, "silu")
+    return wrap(as_type(node * _sigmoid(node), own))
 
 
 def softplus(x: Any, /) -> Tensor:
@@ -110,8 +123,8 @@ def softplus(x: Any, /) -> Tensor:
     >>> lg.nn.softplus(lg.asarray([-1000.0, 1000.0]))
     Tensor([   0., 1000.], dtype=float32)
     """
-    node = floats(x, "softplus")
-    return wrap(logaddexp(node, zero(node.type)))
+    node, own = _computable(x, "softplus")
+    return wrap(as_type(logaddexp(node, zero(node.type)), own))
 
 
 def gelu(x: Any, /, *, approximate: bool = False) -> Tensor:
@@ -121,11 +134,12 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Tensor:
     >>> lg.gelu(lg.asarray([-10.0, 0.0, 10.0]))
     Tensor([-0.,  0., 10.], dtype=float32)
     """
-    node = floats(x, "gelu")
+    node, own = _computable(x, "gelu")
     if approximate:
-        inner = math.sqrt(2.0 / math.pi) * (node + 0.044715 * (node * node * node))
-        return wrap(0.5 * node * (1.0 + tanh(inner)))
-    return wrap(0.5 * node * (1.0 + erf_op(node * math.sqrt(0.5))))
+        share = tanh(math.sqrt(2.0 / math.pi) * (node + 0.044715 * (node * node * node)))
+    else:
+        share = erf_op(node * math.sqrt(0.5))
+    return wrap(as_type(0.5 * node * (1.0 + share), own))
 
 
 # --- along an axis ---------------------------------------------------------------------------------------------------
@@ -138,17 +152,13 @@ def softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
     >>> lg.softmax(lg.asarray([0.0, 0.0, -1000.0]))
     Tensor([0.5, 0.5, 0. ], dtype=float32)
     """
-    node = floats(x, "softmax")
+    node, own = _computable(x, "softmax")
     axes = sorted_axes(axis, len(shape_of_node(node)), "softmax")
-    return wrap(softmax_along(node, axes))
-
-
-def softmax_along(x: Node, axes: tuple[int, ...]) -> Node:
-    """The softmax of a node of floats."""
-    if _is_nothing(x, axes):
-        return x
-    grown = exp(x - _largest(x, axes))
-    return grown / spread_back(reduce(grown, kind="sum", axes=axes), shape_of_node(x), axes)
+    if _is_nothing(node, axes):
+        return wrap(as_type(node, own))
+    grown = exp(node - _largest(node, axes))
+    total = spread_back(reduce(grown, kind="sum", axes=axes), shape_of_node(node), axes)
+    return wrap(as_type(grown / total, own))
 
 
 def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
@@ -158,13 +168,13 @@ def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
     >>> lg.nn.log_softmax(lg.asarray([0.0, -1000.0]))
     Tensor([    0., -1000.], dtype=float32)
     """
-    node = floats(x, "log_softmax")
+    node, own = _computable(x, "log_softmax")
     axes = sorted_axes(axis, len(shape_of_node(node)), "log_softmax")
     if _is_nothing(node, axes):
-        return wrap(node)
+        return wrap(as_type(node, own))
     shifted = node - _largest(node, axes)
     total = log(reduce(exp(shifted), kind="sum", axes=axes))
-    return wrap(shifted - spread_back(total, shape_of_node(node), axes))
+    return wrap(as_type(shifted - spread_back(total, shape_of_node(node), axes), own))
 
 
 def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -174,7 +184,7 @@ def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor
     >>> lg.logsumexp(lg.asarray([1000.0, 0.0]))
     Tensor(1000., dtype=float32)
     """
-    node = floats(x, "logsumexp")
+    node, own = _computable(x, "logsumexp")
     shape = shape_of_node(node)
     axes = sorted_axes(axis, len(shape), "logsumexp")
     if _is_nothing(node, axes):
@@ -185,7 +195,7 @@ def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor
         # An infinite maximum would give infinity minus infinity.
         safe = select(is_finite(largest), largest, zero(largest.type))
         result = log(reduce(exp(node - spread_back(safe, shape, axes)), kind="sum", axes=axes)) + safe
-    return wrap(with_kept_axes(result, shape, axes) if keepdims else result)
+    return wrap(as_type(with_kept_axes(result, shape, axes) if keepdims else result, own))
 
 
 def _is_nothing(x: Node, axes: tuple[int, ...]) -> bool:
@@ -204,12 +214,11 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, *, axis: Axes = 
     >>> lg.nn.layer_norm(lg.asarray([1.0, 3.0]), epsilon=0.0)
     Tensor([-1.,  1.], dtype=float32)
     """
-    node = floats(x, "layer_norm")
-    shape, own = shape_of_node(node), element_of(node)
+    node, own = _computable(x, "layer_norm")
+    shape = shape_of_node(node)
     axes = sorted_axes(axis, len(shape), "layer_norm")
-    wide = as_type(node, f32 if own is f16 else own)
-    distance = wide - spread_back(mean_along(wide, axes), shape, axes)
-    scale = rsqrt(mean_along(distance * distance, axes) + epsilon)
+    distance = node - spread_back(mean_along(node, axes), shape, axes)
+    scale = rsqrt(mean_along(distance * distance, axes) + real_number(epsilon, "layer_norm", "epsilon"))
     normed: Any = wrap(as_type(distance * spread_back(scale, shape, axes), own))
     if weight is not None:
         first, second = matched("layer_norm", normed, weight)
@@ -238,6 +247,7 @@ def one_hot(x: Any, classes: int, /, *, axis: int = -1, dtype: Scalar | None = N
     node = as_type(require_kinds(node_of(x, "one_hot"), "one_hot", "signed", "unsigned"), i64)
     own = shape_of_node(node)
     position = one_axis(axis, len(own) + 1, "one_hot")
-    shape = (*own[:position], classes, *own[position:])
+    shape = (*own[:position], whole_number(classes, "one_hot", "the number of classes", least=0), *own[position:])
     spread = broadcast(node, shape=shape, axes=tuple(i for i in range(len(shape)) if i != position))
-    return wrap(cast(equal(spread, index_along(shape, position)), type=DEFAULT_FLOAT if dtype is None else dtype))
+    element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "one_hot")
+    return wrap(as_type(equal(spread, index_along(shape, position)), element))

@@ -5,6 +5,7 @@ Functions of the namespace call these first, so that a wrong type is refused whe
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from livegrad.authoring.tensor.arguments import Axes, many_axes
 from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
 from livegrad.authoring.tensor.errors import DtypeError
 from livegrad.authoring.tensor.handle import node_of
-from livegrad.diagnostics import caller_origin
+from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar
@@ -83,3 +84,30 @@ def floats(x: Any, user: str) -> Node:
     """The node of a tensor of floats; integers become float32."""
     node = require_kinds(node_of(x, user), user, "bool", "signed", "unsigned", "float")
     return node if element_of(node).kind == "float" else as_type(node, DEFAULT_FLOAT)
+
+
+def whole_number(value: Any, user: str, role: str, least: int | None = None) -> int:
+    """A whole number from whatever is one, not below `least`.
+
+    >>> import numpy as np
+    >>> whole_number(np.int64(3), "diff", "n")
+    3
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UsageError(
+            f"`{user}` takes a whole number for {role}", where=caller_origin(), found=repr(value)
+        ) from None
+    if least is not None and number < least:
+        expected = f"at least {least}"
+        raise UsageError(f"`{user}`: {role} is too small", where=caller_origin(), expected=expected, found=str(number))
+    return number
+
+
+def real_number(value: Any, user: str, role: str) -> float:
+    """A float from whatever is a real number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"`{user}` takes a number for {role}", where=caller_origin(), found=repr(value)) from None

@@ -6,18 +6,17 @@ is hidden: to draw other numbers, use another key. The generator is Threefry-2x3
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from livegrad.authoring.tensor.arguments import one_axis, shape_from
-from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, DEFAULT_INTEGER, uint64
+from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, DEFAULT_INTEGER, dtype_from, uint64
 from livegrad.authoring.tensor.errors import DtypeError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, converted, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.linear_algebra import shape_of_node
-from livegrad.authoring.tensor.operands import as_type, element_of, is_number, require_kinds
+from livegrad.authoring.tensor.operands import as_type, element_of, is_number, require_kinds, whole_number
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
@@ -73,11 +72,7 @@ def key(seed: int | Tensor, /) -> Tensor:
 
 def _seed(number: Any, user: str) -> Node:
     """A whole number as 64 bits of data: it is no constant, so another number runs the same code."""
-    try:
-        whole = operator.index(number)
-    except TypeError:
-        raise UsageError(f"`{user}` takes a whole number", where=caller_origin(), found=repr(number)) from None
-    return wrap_array(np.asarray(whole % (1 << 64), np.uint64)).node
+    return wrap_array(np.asarray(whole_number(number, user, "the seed") % (1 << 64), np.uint64)).node
 
 
 def split(key: Tensor, /, number: int = 2) -> Tensor:
@@ -195,7 +190,7 @@ def bernoulli(key: Tensor, /, p: Any = 0.5, shape: Shape | None = None) -> Tenso
 
 
 def _float(dtype: Scalar | None, user: str) -> Scalar:
-    element = DEFAULT_FLOAT if dtype is None else dtype
+    element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
     if element.kind != "float":
         raise DtypeError(f"`{user}` draws floats", where=caller_origin(), found=str(element))
     return element
@@ -230,8 +225,8 @@ def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: S
     (1, 6)
     """
     sizes = shape_from(shape, "integers")
-    element = DEFAULT_INTEGER if dtype is None else dtype
-    first, last = operator.index(low), operator.index(high)
+    element = DEFAULT_INTEGER if dtype is None else dtype_from(dtype, "integers")
+    first, last = whole_number(low, "integers", "low"), whole_number(high, "integers", "high")
     _require_range(first, last, element)
     place = _scaled_bits(_spread_key(key, sizes, "integers"), _counters(sizes), last - first)
     # Arithmetic on 64 bits wraps, and so do casts: a negative start is its two's complement.
@@ -312,8 +307,7 @@ def permutation(key: Tensor, /, x: int | Tensor, *, axis: int = 0) -> Tensor:
     Tensor([0, 1, 2, 3], dtype=int64)
     """
     if not isinstance(x, Tensor):
-        (size,) = shape_from(operator.index(x), "permutation")
-        return wrap(_order(key, size))
+        return wrap(_order(key, whole_number(x, "permutation", "x", least=0)))
     shape = x.shape
     position = one_axis(axis, len(shape), "permutation")
     order = broadcast(_order(key, shape[position]), shape=shape, axes=(position,))

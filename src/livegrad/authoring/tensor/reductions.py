@@ -9,10 +9,10 @@ import math
 from typing import Any
 
 from livegrad.authoring.tensor.arguments import Axes, one_axis, with_kept_axes
-from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, DEFAULT_INDEX, DEFAULT_INTEGER, uint64
+from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, DEFAULT_INDEX, DEFAULT_INTEGER, dtype_from, uint64
 from livegrad.authoring.tensor.errors import DtypeError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, converted, matched, node_of, wrap
-from livegrad.authoring.tensor.operands import as_type, element_of, sorted_axes
+from livegrad.authoring.tensor.operands import as_type, element_of, real_number, sorted_axes, whole_number
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
@@ -35,7 +35,7 @@ def sum(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims: 
     >>> lg.sum(lg.asarray([[1, 2], [3, 4]]), axis=0)
     Tensor([4, 6], dtype=int64)
     """
-    return _fold("sum", _accumulated(node_of(x, "sum"), dtype), axis, keepdims)
+    return _fold("sum", _accumulated(node_of(x, "sum"), dtype, "sum"), axis, keepdims)
 
 
 def prod(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims: bool = False) -> Tensor:
@@ -45,7 +45,7 @@ def prod(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims:
     >>> lg.prod(lg.asarray([2.0, 3.0, 4.0]))
     Tensor(24., dtype=float32)
     """
-    return _fold("prod", _accumulated(node_of(x, "prod"), dtype), axis, keepdims)
+    return _fold("prod", _accumulated(node_of(x, "prod"), dtype, "prod"), axis, keepdims)
 
 
 def _fold(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | None = None) -> Tensor:
@@ -55,11 +55,11 @@ def _fold(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | None = 
     return wrap(with_kept_axes(folded, shape, axes) if keepdims else folded)
 
 
-def _accumulated(node: Node, dtype: Scalar | None) -> Node:
+def _accumulated(node: Node, dtype: Any, user: str) -> Node:
     """In the type that sums are taken in: as asked for, or wide enough not to overflow at once."""
     own = element_of(node)
     wide = {"signed": DEFAULT_INTEGER, "bool": DEFAULT_INTEGER, "unsigned": uint64}.get(own.kind, own)
-    return as_type(node, wide if dtype is None else dtype)
+    return as_type(node, wide if dtype is None else dtype_from(dtype, user))
 
 
 # --- extrema ---------------------------------------------------------------------------------------------------------
@@ -144,6 +144,7 @@ def _variance(x: Any, axis: Axes, correction: float, keepdims: bool, user: str) 
     node, back = _measurable(node_of(x, user))
     shape = require_tensor(node.type).shape
     axes = sorted_axes(axis, len(shape), user)
+    correction = real_number(correction, user, "the correction")
     distance = node - spread_back(mean_along(node, axes), shape, axes)
     total = reduce(_square(distance), kind="sum", axes=axes)
     spread = total / _spread_over(_freedom(shape, axes, correction, total.type), total.type)
@@ -267,7 +268,7 @@ def cumulative_prod(
 
 def _running(kind: str, x: Any, axis: int | None, dtype: Scalar | None, include_initial: bool) -> Tensor:
     user = f"cumulative_{kind}"
-    node = _accumulated(node_of(x, user), dtype)
+    node = _accumulated(node_of(x, user), dtype, user)
     tensor = require_tensor(node.type)
     if axis is None and tensor.rank != 1:
         raise UsageError(
@@ -293,8 +294,7 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     node = node_of(x, "diff")
     tensor = require_tensor(node.type)
     position = one_axis(axis, tensor.rank, "diff")
-    if n < 0:
-        raise UsageError("`diff` takes differences n times", where=caller_origin(), expected="n >= 0", found=str(n))
+    n = whole_number(n, "diff", "n", least=0)
     ends = [None if end is None else _typed_end(end, tensor, position) for end in (prepend, append)]
     parts = [part for part in (ends[0], node, ends[1]) if part is not None]
     node = parts[0] if len(parts) == 1 else concatenate(*parts, axis=position)

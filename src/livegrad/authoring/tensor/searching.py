@@ -15,6 +15,7 @@ from livegrad.authoring.tensor.errors import ShapeError
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.operands import as_type, of_one_type
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.engine.values import count_shape_from_data
 from livegrad.ir.types import size_product
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import require_tensor, reshape
@@ -71,6 +72,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
             found="shape ()",
             help="reshape it to (1,) first",
         )
+    count_shape_from_data()
     positions = np.nonzero(tensor.numpy())
     return tuple(wrap_array(np.ascontiguousarray(each, np.int64)) for each in positions)
 

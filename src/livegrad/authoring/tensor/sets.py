@@ -12,7 +12,7 @@ import numpy as np
 
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.operands import element_of, of_one_type
-from livegrad.engine.values import Array
+from livegrad.engine.values import Array, count_shape_from_data
 from livegrad.ir.node import Node
 from livegrad.ir.types import Size, size_product
 from livegrad.ir.types import Tensor as TensorType
@@ -100,6 +100,7 @@ def unique_values(x: Any, /) -> Tensor:
 def _unique(x: Any, user: str) -> tuple[Node, tuple[Array, Array, Array]]:
     """The flattened node, and of its different elements the first positions, the inverse and the counts."""
     tensor = wrap(node_of(x, user))
+    count_shape_from_data()
     value = tensor.numpy()
     _, indices, inverse, counts = np.unique(
         value, return_index=True, return_inverse=True, return_counts=True, equal_nan=False

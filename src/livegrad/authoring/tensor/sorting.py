@@ -6,8 +6,7 @@ from typing import Any
 
 from livegrad.authoring.tensor.arguments import one_axis
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
-from livegrad.authoring.tensor.operands import require_kinds
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.authoring.tensor.operands import require_kinds, whole_number
 from livegrad.ir.node import Node
 from livegrad.ops import sorting as ops
 from livegrad.ops.movement import require_tensor
@@ -45,9 +44,7 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[T
     (Tensor([9, 7], dtype=int64), Tensor([1, 3], dtype=int64))
     """
     node, position = _sortable(x, axis, "top_k")
-    if isinstance(k, bool) or not isinstance(k, int):
-        raise UsageError("`top_k` takes a whole number of elements", where=caller_origin(), found=repr(k))
-    values, positions = ops.top_k(node, k, position, bool(largest))
+    values, positions = ops.top_k(node, whole_number(k, "top_k", "k"), position, bool(largest))
     return wrap(values), wrap(positions)
 
 

@@ -25,7 +25,7 @@ def transpose(x: Any, permutation: Sequence[int] | None = None) -> Tensor:
     node = node_of(x, "transpose")
     rank = len(shape_of(node.type))
     order = tuple(reversed(range(rank))) if permutation is None else tuple(permutation)
-    if sorted(order) != list(range(len(order))) or len(order) > rank:
+    if set(order) != set(range(len(order))) or len(order) > rank:
         raise AxisError(
             "not a permutation of the last axes",
             where=caller_origin(),
@@ -48,7 +48,7 @@ def reduce_sum(x: Any, mask: Sequence[int]) -> Tensor:
     (1, 3, 1)
     """
     rank = len(shape_of(node_of(x, "reduce_sum").type))
-    flags = tuple(mask)
+    flags = tuple(mask) if isinstance(mask, Sequence) else (mask,)
     if len(flags) > rank or any(flag not in (0, 1) for flag in flags):
         raise ShapeError(
             "not a mask of the last axes", where=caller_origin(), expected=f"up to {rank} of 0 and 1", found=str(flags)

@@ -195,6 +195,12 @@ def _push_forward(function: Function, active: tuple[bool, ...]) -> Function:
     return Function(derived.name, derived.parameters, (*derived.results[:number], *tangents))
 
 
+def forget_derivatives() -> None:
+    """Drops the derivatives that are kept for the next call."""
+    _pull_back.cache_clear()
+    _push_forward.cache_clear()
+
+
 def _places(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for place in places:

@@ -1,5 +1,5 @@
 """The CPU backend: plans as native code, made of LLVM IR with explicit vectors."""
 
-from livegrad.backends.cpu.function import CpuFunction, compile_function, run_function
+from livegrad.backends.cpu.function import CpuFunction, compile_function, forget_functions, run_function
 
-__all__ = ["CpuFunction", "compile_function", "run_function"]
+__all__ = ["CpuFunction", "compile_function", "forget_functions", "run_function"]

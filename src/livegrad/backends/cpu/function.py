@@ -193,6 +193,12 @@ def compile_function(function: Function) -> CpuFunction:
         return found
 
 
+def forget_functions() -> None:
+    """Drops all compiled functions from memory; their code may still be on disk."""
+    with _functions_lock:
+        _functions.clear()
+
+
 def run_function(function: Function, *arguments: Any) -> Any:
     """The function's value at these arguments, computed by native code."""
     return compile_function(function)(*arguments)

@@ -47,6 +47,22 @@ class Fact:
         return f"<fact {short_text(self.value)}>"
 
 
+class _RenewedFact(Fact):
+    """A fact whose value can be changed by whoever has it: it keeps one, and gives others away."""
+
+    __slots__ = ("_own", "_renew")
+
+    def __init__(self, value: Any, key: Any) -> None:
+        self._renew = _renewals[value.__class__]
+        self._own = self._renew(value)
+        self.key, self.serial = key, next(_serials)
+        self.size = _sizes.get(value.__class__, size_of)(value)
+
+    @property
+    def value(self) -> Any:  # type: ignore[override]
+        return self._renew(self._own)
+
+
 ABSENT = Fact(None, None)
 ABSENT.size = 0
 
@@ -62,6 +78,8 @@ _dead: deque[_Entry] = deque()  # callbacks run at any moment: they only append 
 # Read-only arrays that have been hashed: by identity, for as long as they live.
 _known_arrays: dict[int, tuple[weakref.ref[Any], weakref.ref[Fact]]] = {}
 _rules: dict[type, Callable[[Any], Any]] = {}
+_renewals: dict[type, Callable[[Any], Any]] = {}
+_sizes: dict[type, Callable[[Any], int]] = {}
 
 
 def _renew_lock() -> None:
@@ -73,8 +91,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 
 
-def register_exact_key(type: type, rule: Callable[[Any], Any]) -> None:
+def register_exact_key(
+    type: type,
+    rule: Callable[[Any], Any],
+    *,
+    renew: Callable[[Any], Any] | None = None,
+    size: Callable[[Any], int] | None = None,
+) -> None:
     """Teaches the cache when two values of a type are equal: `rule(value)` gives something hashable.
+
+    `renew` makes an equal value, for types whose values can be changed: each reader gets one of its own. `size` is in
+    bytes.
 
     >>> class Handle:
     ...     def __init__(self, node):
@@ -84,6 +111,10 @@ def register_exact_key(type: type, rule: Callable[[Any], Any]) -> None:
     True
     """
     _rules[type] = rule
+    if renew is not None:
+        _renewals[type] = renew
+    if size is not None:
+        _sizes[type] = size
 
 
 def fact_of(value: Any) -> Fact:
@@ -118,17 +149,23 @@ def _intern(key: Any, value: Any) -> Fact:
     if fact is not None:
         return fact
     with _lock:
+        clear_up()
+        entry = _table.get(key)
+        fact = entry() if entry is not None else None
+        if fact is None:
+            fact = (_RenewedFact if value.__class__ in _renewals else Fact)(value, key)
+            entry = _table[key] = _Entry(fact, _dead.append)
+            entry.key = key
+        return fact
+
+
+def clear_up() -> None:
+    """Forgets the keys of facts that are gone, which may hold large arrays. Stores call it after they dropped some."""
+    with _lock:
         while _dead:
             gone = _dead.popleft()
             if _table.get(gone.key) is gone:
                 del _table[gone.key]
-        entry = _table.get(key)
-        fact = entry() if entry is not None else None
-        if fact is None:
-            fact = Fact(value, key)
-            entry = _table[key] = _Entry(fact, _dead.append)
-            entry.key = key
-        return fact
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------

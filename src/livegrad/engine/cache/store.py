@@ -1,6 +1,7 @@
 """Results by key: tables of memos, bounded by entries and bytes, each and together; the least recently used go first.
 
-Evaluators read `Table.slots` without a lock, mark what they used, and put what they computed through `MemoStore.put`. A key that is being computed is claimed, so that other threads wait for it and nobody computes twice.
+Evaluators read `Table.slots` without a lock, mark what they used, and put what they computed through `MemoStore.put`.
+A key that is being computed is claimed, so that other threads wait for it and nobody computes twice.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.diagnostics import UsageError
-from livegrad.engine.cache.facts import Fact
+from livegrad.engine.cache.facts import Fact, clear_up
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,7 @@ class MemoStore:
         with self._gate.lock:
             if key in table.slots:
                 self._remove(table.slots[key])
+            kept = len(self._slots)
             slot = table.slots[key] = Slot(table, key, fact, payload, self.tick())
             self._slots[slot] = None
             if fact is not None:
@@ -200,7 +202,10 @@ class MemoStore:
                 if not self._holders[fact]:
                     self.bytes += fact.size
                 self._holders[fact] += 1
+            del slot
             self._evict(table)
+            if len(self._slots) <= kept:
+                clear_up()
 
     def _evict(self, table: Table) -> None:
         limits, slots = self.limits, table.slots
@@ -235,5 +240,6 @@ class MemoStore:
     def forget(self) -> None:
         """Drops every result."""
         with self._gate.lock:
-            for slot in list(self._slots):
-                self._remove(slot)
+            while self._slots:
+                self._remove(next(iter(self._slots)))
+        clear_up()

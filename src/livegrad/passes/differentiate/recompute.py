@@ -1,24 +1,26 @@
 """Calls that reverse mode computes again instead of remembering what is inside: the rules of `recompute_call`.
 
 The linear part of such a call is the gradient of its function, over operands that are there only `after` the
-cotangents: what is computed from them is then not the same as what was computed on the way there.
+cotangents: what is computed from them is then not the same as what was computed on the way there. Values that are
+marked as `kept` inside are remembered like the operands.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import differential_of, is_differentiable
-from livegrad.ir.walk import rebuild
+from livegrad.ir.walk import nodes_of, rebuild, substitute
 from livegrad.ops.control import parameters_of
 from livegrad.ops.custom import custom_linear, recompute_call
-from livegrad.ops.order import each_after
+from livegrad.ops.order import each_after, kept
 from livegrad.ops.rules import zero
 from livegrad.passes.differentiate import forward, linearize
 from livegrad.passes.differentiate.propagate import active_flags, active_nodes, spread
 from livegrad.passes.differentiate.reverse import pull_back
-from livegrad.passes.differentiate.tangents import Tangent, result_nodes, result_tangent
+from livegrad.passes.differentiate.tangents import Tangent, pack_results, result_nodes, result_tangent
 
 
 def _push_forward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
@@ -32,29 +34,53 @@ def _push_forward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent
 
 def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
     function: Function = node.attribute("function")
-    primal = rebuild(node, primals)
     differentiable = [is_differentiable(type) for type in function.result_types]
     if not any(differentiable):
-        return primal, None
+        return rebuild(node, primals), None
+    marked = _asked_to_keep(function)
+    number = len(function.results)
+    # What is marked inside is remembered beside the operands, and not computed again.
+    wide = Function(function.name, function.parameters, (*function.results, *marked))
+    nodes = result_nodes(recompute_call(*primals, function=wide), number + len(marked))
+    residuals = [*primals, *nodes[number:]]
     active = active_flags(tangents)
+    gradient = _recomputing_gradient(function, marked, active)
     given = active_nodes(tangents, primals, active)
-    value = custom_linear(*primals, *given, backward=_recomputing_gradient(function, active), residuals=len(primals))
-    return primal, result_tangent(spread(result_nodes(value, sum(differentiable)), differentiable))
+    value = custom_linear(*residuals, *given, backward=gradient, residuals=len(residuals))
+    parts = spread(result_nodes(value, sum(differentiable)), differentiable)
+    return pack_results(nodes[:number]), result_tangent(parts)
+
+
+def _asked_to_keep(function: Function) -> tuple[Node, ...]:
+    marked = dict.fromkeys(node.operands[0] for node in nodes_of(function) if node.op is kept)
+    return tuple(node for node in marked if node.operands)
 
 
 @lru_cache(maxsize=1024)
-def _recomputing_gradient(function: Function, active: tuple[bool, ...]) -> Function:
-    """(arguments, cotangents of the differentiable results) → cotangents of the active arguments."""
-    gradient = pull_back(function, active)
+def _recomputing_gradient(function: Function, marked: tuple[Node, ...], active: tuple[bool, ...]) -> Function:
+    """(arguments, what is marked, cotangents of the differentiable results) → cotangents of the active arguments."""
     own = function.parameter_types
+    remembered = [node.type for node in marked]
     cotangents = [differential_of(type) for type in function.result_types if is_differentiable(type)]
-    parameters = parameters_of([*own, *cotangents])
-    arguments, given = parameters[: len(own)], parameters[len(own) :]
+    parameters = parameters_of([*own, *remembered, *cotangents])
+    given = parameters[len(own) + len(remembered) :]
     supply = iter(given)
     every = [next(supply) if is_differentiable(type) else zero(differential_of(type)) for type in function.result_types]
-    later = [each_after(argument, *given) for argument in arguments]
-    value = recompute_call(*later, *every, function=gradient)
+    later = [each_after(argument, *given) for argument in parameters[: len(own)]]
+    stored = parameters[len(own) : len(own) + len(remembered)]
+    gradient = _with_values(pull_back(function, active), marked)
+    value = recompute_call(*later, *every, *stored, function=gradient)
     return Function(gradient.name, parameters, tuple(result_nodes(value, sum(active))))
+
+
+def _with_values(gradient: Function, marked: Sequence[Node]) -> Function:
+    """The gradient with the values of these nodes for further parameters."""
+    if not marked:
+        return gradient
+    types = [*gradient.parameter_types, *(node.type for node in marked)]
+    parameters = parameters_of(types)
+    values = parameters[len(gradient.parameters) :]
+    return Function(gradient.name, parameters, substitute(gradient.results, dict(zip(marked, values, strict=True))))
 
 
 forward.RULES[recompute_call] = _push_forward

@@ -1,0 +1,44 @@
+"""The rows of the context suite: precise caching on a 2,000-node document, the cost of a hit, and of the analysis."""
+
+from benchmarks.context_document import FAN, FRAMES, document
+from benchmarks.harness import Benchmark
+from benchmarks.problems import Problem
+
+HITS = 10_000
+
+
+def rows(quick: bool) -> list[Benchmark]:
+    shapes = 10 if quick else 106
+    nodes = len(document(shapes))
+    return [
+        Benchmark(
+            "context_frames",
+            f"{nodes:,} nodes, {FRAMES} changes of animation_time: values and computed nodes equal the oracle's",
+            Problem("context_frames", shapes),
+            ("livegrad", "whole context"),
+            work=FRAMES,
+            unit="frames/s",
+        ),
+        Benchmark(
+            "context_hit",
+            f"a result that is in the cache, {HITS:,} times",
+            Problem("context_hit", HITS),
+            ("livegrad", "functools"),
+            work=HITS / 1e6,
+            unit="Mhits/s",
+        ),
+        Benchmark(
+            "context_fan",
+            f"a node computed over {FAN:,} inputs that are in the cache",
+            Problem("context_fan", FAN),
+            ("livegrad", "functools"),
+            work=FAN / 1e6,
+            unit="Mhits/s",
+        ),
+        Benchmark(
+            "context_compile",
+            f"nullify_context on {nodes:,} nodes beside their whole compilation",
+            Problem("context_compile", shapes),
+            ("livegrad", "whole compile"),
+        ),
+    ]

@@ -1,0 +1,48 @@
+"""JAX in the tensors suite."""
+# pyright: reportMissingImports=false
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks import workloads
+from benchmarks.problems import Problem, Run, inputs
+
+LIBRARY = workloads.Library(
+    exp=jnp.exp,
+    sin=jnp.sin,
+    tanh=jnp.tanh,
+    sqrt=jnp.sqrt,
+    abs=jnp.abs,
+    relu=jax.nn.relu,
+    total=lambda x, axis: jnp.sum(x, axis=axis, keepdims=axis is not None),
+    highest=lambda x, axis: jnp.max(x, axis=axis, keepdims=True),
+    turned=jnp.matrix_transpose,
+    gradient=lambda function, count: jax.value_and_grad(function, tuple(range(count))),
+)
+
+
+def compiled(kind: str) -> Callable[..., Any]:
+    program = workloads.program_of(kind)
+    return jax.jit(lambda *arrays: program(LIBRARY, *arrays))
+
+
+def build(problem: Problem) -> Run:
+    function = compiled(problem.kind)
+    arrays = [jnp.asarray(array) for array in inputs(problem)]
+    return lambda: jax.block_until_ready(function(*arrays))
+
+
+def build_first(problem: Problem) -> Run:
+    arrays = [jnp.asarray(array) for array in inputs(problem)]
+
+    def run() -> Any:
+        jax.clear_caches()
+        return jax.block_until_ready(compiled(problem.kind)(*arrays))
+
+    return run
+
+
+BUILDERS = {**dict.fromkeys(workloads.PROGRAMS, build), **dict.fromkeys(workloads.FIRST, build_first)}

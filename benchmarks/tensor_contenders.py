@@ -1,0 +1,55 @@
+"""livegrad's contenders in the tensors suite: the programs on lazy tensors, compiled with `jit`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import livegrad as lg
+from benchmarks import workloads
+from benchmarks.problems import Problem, Run, inputs
+from livegrad.backends.cpu.kernels import forget_kernels
+from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+
+LIBRARY = workloads.Library(
+    exp=lg.exp,
+    sin=lg.sin,
+    tanh=lg.tanh,
+    sqrt=lg.sqrt,
+    abs=lg.abs,
+    relu=lg.relu,
+    total=lambda x, axis: lg.sum(x, axis=axis, keepdims=axis is not None),
+    highest=lambda x, axis: lg.max(x, axis=axis, keepdims=True),
+    turned=lg.matrix_transpose,
+    gradient=lambda function, count: lg.value_and_grad(function, tuple(range(count))),
+)
+
+
+def compiled(kind: str) -> Any:
+    program = workloads.program_of(kind)
+    return lg.jit(lambda *tensors: program(LIBRARY, *tensors))
+
+
+def build(problem: Problem) -> Run:
+    """The program compiled beforehand, on tensors that hold their data."""
+    function = compiled(problem.kind)
+    tensors = [lg.asarray(array) for array in inputs(problem)]
+    return lambda: function(*tensors)
+
+
+def build_first(problem: Problem) -> Run:
+    """Each run traces and compiles the program anew, with nothing in a cache, neither in memory nor on disk."""
+    tensors = [lg.asarray(array) for array in inputs(problem)]
+    set_default_cache(ObjectCache(CacheSettings(None)))
+    (lg.ones(3).execute() + 1.0).execute()  # the runtime itself is no part of a first call
+
+    def run() -> Any:
+        forget_kernels()
+        lg.clear_caches()
+        return compiled(problem.kind)(*tensors)
+
+    return run
+
+
+BUILDERS: dict[str, Callable[[Problem], Run]] = {
+    **dict.fromkeys(workloads.PROGRAMS, build),
+    **dict.fromkeys(workloads.FIRST, build_first),
+}

@@ -1,0 +1,91 @@
+"""The order of the groups: of those that can run, the one after which least memory is in use runs first.
+
+The scheduler calls `in_memory_order` once groups stand. Gradients need it: the factors of a weight's gradient can go
+as soon as it is computed, and would otherwise all wait for the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from math import prod
+
+from livegrad.ir.node import Node
+from livegrad.ir.types import Tensor, scalar_of
+from livegrad.schedule.fuse import Group
+from livegrad.schedule.roots import Roots, sizes
+
+
+def in_memory_order(groups: Sequence[Group], roots: Roots, results: Iterable[Node]) -> list[Group]:
+    """The groups in an order in which they can run: what frees memory first, otherwise as they come."""
+    memory = _Memory(groups, roots, results)
+    waiting = {group: len(group.needs) for group in groups}
+    users: dict[Group, list[Group]] = {group: [] for group in groups}
+    for group in groups:
+        for other in group.needs:
+            users[other].append(group)
+    position = {group: number for number, group in enumerate(groups)}
+    ready: list[tuple[int, int]] = []
+
+    def offer(group: Group) -> None:
+        growth = memory.growth(group)
+        heappush(ready, (growth if growth <= 0 else 1, position[group]))
+
+    for group in groups:
+        if not waiting[group]:
+            offer(group)
+    order: list[Group] = []
+    done: set[Group] = set()
+    while ready:
+        group = groups[heappop(ready)[1]]
+        if group in done:
+            continue  # it was offered again when it became the last reader of something
+        done.add(group)
+        order.append(group)
+        for last in memory.run(group):
+            if not waiting[last] and last not in done:
+                offer(last)
+        for user in users[group]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                offer(user)
+    return order
+
+
+class _Memory:
+    """What each group allocates, and what it reads that others still need."""
+
+    def __init__(self, groups: Sequence[Group], roots: Roots, results: Iterable[Node]) -> None:
+        self._base: dict[Node, Node] = {}
+        for root, kind in roots.items():
+            (below,) = root.operands[:1] if kind == "view" else (root,)
+            self._base[root] = self._base.get(below, below)
+        returned = {self._base.get(node, node) for node in results}
+        self._bytes = {root: 0 if root in returned else _bytes(root) for root in roots}
+        self._reads: dict[Group, set[Node]] = {}
+        self._readers: dict[Node, set[Group]] = {}
+        for group in groups:
+            read = {self._base[leaf] for leaf in group.leaves if leaf in roots} - set(group.roots)
+            self._reads[group] = {node for node in read if node in roots and node not in returned}
+            for node in self._reads[group]:
+                self._readers.setdefault(node, set()).add(group)
+
+    def growth(self, group: Group) -> int:
+        """Bytes that are in use after the group and were not before."""
+        made = sum(self._bytes[root] for root in group.roots if self._base[root] is root)
+        return made - sum(self._bytes[node] for node in self._reads[group] if len(self._readers[node]) == 1)
+
+    def run(self, group: Group) -> list[Group]:
+        """Records that the group has run; gives those that are now the last to read something."""
+        last: list[Group] = []
+        for node in self._reads[group]:
+            readers = self._readers[node]
+            readers.discard(group)
+            if len(readers) == 1:
+                last.extend(readers)
+        return last
+
+
+def _bytes(root: Node) -> int:
+    scalar = scalar_of(root.type)
+    return prod(sizes(root)) * scalar.dtype.itemsize if scalar is not None and isinstance(root.type, Tensor) else 0

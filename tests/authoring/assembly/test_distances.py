@@ -1,0 +1,186 @@
+"""Distances to meshes and lattices, and samples of images: against formulas, on the reference and as native code."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, convert
+from livegrad.authoring.assembly.part import part_of_function
+from livegrad.authoring.assembly.resources import BeamLattice, ImageStack, TriangleMesh
+from livegrad.backends.reference import evaluate
+
+SCALAR, VECTOR = PortType.SCALAR, PortType.VECTOR
+LOW, HIGH = np.array([-1.0, -0.7, -0.5]), np.array([1.0, 0.7, 0.5])
+POINTS = np.random.default_rng(11).uniform(-2, 2, (500, 3))
+BOUNDS = ((-2, -2, -2), (2, 2, 2))
+
+
+def distance_to(resource: Any, node: str) -> Assembly:
+    made = Assembly().add_resource(resource, id=9).add_function("d", {"pos": VECTOR}, {"y": SCALAR})
+    port = "beamlattice" if node == "BeamLattice" else "mesh"
+    made = made.add_node("d", node, "n", {"pos": "inputs.pos", port: 9})
+    return made.link("d", "n.distance", "outputs.y")
+
+
+def box_distance(points: Any) -> Any:
+    away = np.abs(points) - HIGH
+    return np.linalg.norm(np.maximum(away, 0), axis=-1) + np.minimum(away.max(-1), 0)
+
+
+def test_signed_and_unsigned_distances_to_a_box_are_exact() -> None:
+    mesh = TriangleMesh.box(LOW, HIGH)
+    expected = box_distance(POINTS)
+    signed = part_of_function(distance_to(mesh, "Mesh"), "d", BOUNDS, element=lg.f64)
+    unsigned = part_of_function(distance_to(mesh, "UnsignedMesh"), "d", BOUNDS, element=lg.f64)
+    np.testing.assert_allclose(signed(POINTS), expected, atol=1e-14)
+    np.testing.assert_allclose(unsigned(POINTS), np.abs(expected), atol=1e-14)
+    single = part_of_function(distance_to(mesh, "Mesh"), "d", BOUNDS)
+    np.testing.assert_allclose(single(POINTS), expected, atol=1e-6)
+
+
+def test_the_reference_walks_the_same_tree() -> None:
+    converted = convert(distance_to(TriangleMesh.box(LOW, HIGH), "Mesh"), "d", element=lg.f64)
+    for point in POINTS[:10]:
+        value = evaluate(converted.function, point, *converted.tables)
+        np.testing.assert_allclose(value, box_distance(point), atol=1e-14)
+
+
+def test_the_gradient_of_a_distance_is_exact_and_of_length_one() -> None:
+    part = part_of_function(distance_to(TriangleMesh.box(LOW, HIGH), "Mesh"), "d", BOUNDS, element=lg.f64)
+    gradient = part.gradient(POINTS)
+    np.testing.assert_allclose(np.linalg.norm(gradient, axis=1), 1.0, atol=1e-12)
+    step = 1e-6
+    moved = [(part(POINTS + step * axis) - part(POINTS - step * axis)) / (2 * step) for axis in np.eye(3)]
+    smooth = np.abs(np.stack(moved, -1) - gradient).max(-1)
+    assert np.quantile(smooth, 0.95) < 1e-6
+    on_face = part.gradient([[1.0, 0.1, 0.1]])
+    np.testing.assert_allclose(on_face, [[1, 0, 0]], atol=1e-12)
+
+
+def sphere_mesh(rings: int) -> TriangleMesh:
+    angles = np.linspace(0, np.pi, rings + 1)
+    turns = np.linspace(0, 2 * np.pi, 2 * rings, endpoint=False)
+    inner = [[np.sin(a) * np.cos(t), np.sin(a) * np.sin(t), np.cos(a)] for a in angles[1:-1] for t in turns]
+    vertices = np.array([*inner, [0, 0, 1], [0, 0, -1]])
+    count, top, bottom = len(turns), len(vertices) - 2, len(vertices) - 1
+    triangles = []
+    for ring in range(rings - 2):
+        for turn in range(count):
+            a, b = ring * count + turn, ring * count + (turn + 1) % count
+            triangles += [(a, a + count, b), (b, a + count, b + count)]
+    last = (rings - 2) * count
+    for turn in range(count):
+        triangles += [(top, turn, (turn + 1) % count), (bottom, last + (turn + 1) % count, last + turn)]
+    return TriangleMesh(vertices, np.array(triangles))
+
+
+def test_a_mesh_of_many_triangles_agrees_with_looking_at_all_of_them() -> None:
+    mesh = sphere_mesh(12)
+    assert mesh.is_closed()
+    part = part_of_function(distance_to(mesh, "Mesh"), "d", BOUNDS, element=lg.f64)
+    found = part(POINTS)
+    single = np.full(len(POINTS), np.inf)
+    for triangle in range(len(mesh.triangles)):
+        one = TriangleMesh(mesh.vertices, mesh.triangles[triangle : triangle + 1])
+        if triangle % 40 == 0:
+            value = part_of_function(distance_to(one, "UnsignedMesh"), "d", BOUNDS, element=lg.f64)(POINTS)
+            assert (np.abs(found) <= value + 1e-12).all()
+            single = np.minimum(single, value)
+    radius = np.linalg.norm(POINTS, axis=1)
+    assert np.abs(found - (radius - 1)).max() < 0.04
+    np.testing.assert_array_equal(
+        np.sign(found[np.abs(radius - 1) > 0.05]), np.sign(radius - 1)[np.abs(radius - 1) > 0.05]
+    )
+
+
+def test_meshes_whose_triangles_share_no_vertices_have_a_sign_too() -> None:
+    box = TriangleMesh.box(LOW, HIGH)
+    loose = TriangleMesh(box.vertices[box.triangles].reshape(-1, 3), np.arange(36).reshape(12, 3))
+    part = part_of_function(distance_to(loose, "Mesh"), "d", BOUNDS, element=lg.f64)
+    np.testing.assert_allclose(part(POINTS), box_distance(POINTS), atol=1e-14)
+
+
+def test_a_mesh_that_is_not_there_or_has_no_area_is_refused() -> None:
+    made = distance_to(TriangleMesh.box(LOW, HIGH), "Mesh").unlink("d", "n.mesh").link("d", 5, "n.mesh")
+    with pytest.raises(AssemblyError, match="resource 5 is no mesh that is there"):
+        convert(made, "d")
+    flat = TriangleMesh(np.zeros((3, 3)), np.array([[0, 1, 2]]))
+    with pytest.raises(AssemblyError, match="without area"):
+        convert(distance_to(flat, "Mesh"), "d")
+
+
+def cone(point: Any, a: Any, b: Any, first: float, second: float) -> float:
+    """The distance to the spheres that a beam is the hull of, by looking at many of them."""
+    share = np.linspace(0, 1, 20001)[:, None]
+    centres, radii = a + share * (b - a), first + share[:, 0] * (second - first)
+    return float((np.linalg.norm(point - centres, axis=1) - radii).min())
+
+
+def test_beams_are_round_cones() -> None:
+    ends = np.array([[-1.0, 0, 0], [1, 0.5, 0], [0, 1, 1], [0, 1, 1.1]])
+    beams, radii = np.array([[0, 1], [1, 2], [2, 3]]), np.array([[0.1, 0.4], [0.2, 0.2], [0.5, 0.1]])
+    part = part_of_function(distance_to(BeamLattice(ends, beams, radii), "BeamLattice"), "d", BOUNDS, element=lg.f64)
+    expected = [
+        min(cone(p, ends[i], ends[j], r, s) for (i, j), (r, s) in zip(beams, radii, strict=True)) for p in POINTS[:60]
+    ]
+    np.testing.assert_allclose(part(POINTS[:60]), expected, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(part.gradient(POINTS), axis=1), 1.0, atol=1e-9)
+
+
+def sampled(image: Any, points: Any, **settings: Any) -> Any:
+    made = Assembly().add_resource(image, id=1).add_image_function("image", 1, id=2, **settings)
+    converted = convert(made, 2, element=lg.f64)
+    lifted = [True, *[False] * len(converted.tables)]
+    return lg.compile(lg.map_over(converted.function, lifted))(np.asarray(points, float), *converted.tables)
+
+
+IMAGE = ImageStack(np.random.default_rng(2).random((2, 3, 4, 4)))
+
+
+def voxel(row: int, column: int, sheet: int) -> Any:
+    return IMAGE.samples[sheet, row, column].astype(float)
+
+
+def test_nearest_samples_are_those_of_the_specification() -> None:
+    """Its figure 2-3: on a border the voxel with the lower index is taken; rows count from the back."""
+    points = [[1 / 8, 2 / 3, 0.0], [0.5, 0.5, 0.0], [0.99, 0.01, 0.99], [0.01, 0.99, 0.6]]
+    color, red, green, blue, alpha = sampled(IMAGE, points, filter="nearest", tile_styles=("clamp",) * 3)
+    expected = np.stack([voxel(0, 0, 0), voxel(1, 1, 0), voxel(2, 3, 1), voxel(0, 0, 1)])
+    np.testing.assert_allclose(color, expected[:, :3])
+    np.testing.assert_allclose(np.stack([red, green, blue, alpha], -1), expected)
+
+
+def test_linear_samples_meet_the_voxels_at_their_centres_and_are_straight_between() -> None:
+    at = [[(c + 0.5) / 4, 1 - (r + 0.5) / 3, (s + 0.5) / 2] for s in range(2) for r in range(3) for c in range(4)]
+    _, red, _, _, _ = sampled(IMAGE, at, filter="linear", tile_styles=("clamp",) * 3)
+    np.testing.assert_allclose(
+        red, [voxel(r, c, s)[0] for s in range(2) for r in range(3) for c in range(4)], atol=1e-12
+    )
+    between = [[1.25 / 4, 1 - 0.5 / 3, 0.25]]
+    _, red, _, _, _ = sampled(IMAGE, between, tile_styles=("clamp",) * 3)
+    np.testing.assert_allclose(red, [0.25 * voxel(0, 0, 0)[0] + 0.75 * voxel(0, 1, 0)[0]], atol=1e-12)
+
+
+@pytest.mark.parametrize("filter", ["linear", "nearest"])
+def test_tile_styles_repeat_reflect_and_hold(filter: str) -> None:
+    inside = np.random.default_rng(5).uniform(0.02, 0.98, (50, 3))
+    plain = sampled(IMAGE, inside, filter=filter)[1]
+    np.testing.assert_allclose(sampled(IMAGE, inside + np.array([2, -1, 5]), filter=filter)[1], plain, atol=1e-9)
+    mirrored = {"filter": filter, "tile_styles": ("mirror",) * 3}
+    straight = sampled(IMAGE, inside, **mirrored)[1]
+    np.testing.assert_allclose(sampled(IMAGE, -inside, **mirrored)[1], straight, atol=1e-9)
+    held = {"filter": filter, "tile_styles": ("clamp",) * 3}
+    edge = sampled(IMAGE, [[7.0, -3.0, 0.25]], **held)[1]
+    np.testing.assert_allclose(edge, [voxel(2, 3, 0)[0]], atol=1e-12)
+
+
+def test_values_are_scaled_then_moved() -> None:
+    plain = sampled(IMAGE, [[0.3, 0.3, 0.3]])[1]
+    np.testing.assert_allclose(sampled(IMAGE, [[0.3, 0.3, 0.3]], scale=3.0, offset=-1.0)[1], plain * 3 - 1)
+
+
+def test_an_image_that_is_not_there_is_refused() -> None:
+    with pytest.raises(AssemblyError, match="samples image 7, which is not there"):
+        convert(Assembly().add_image_function("image", 7), "image")

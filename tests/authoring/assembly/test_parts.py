@@ -1,0 +1,235 @@
+"""Parts: evaluated, differentiated, cut, drawn and meshed, with work that grows with the surface alone."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, add_expression
+from livegrad.authoring.assembly.level_sets import parts
+from livegrad.authoring.assembly.meshing import mesh
+from livegrad.authoring.assembly.part import Part, part_of_function
+from livegrad.authoring.assembly.pruning import Lattice, bounded, find_blocks, fit_bounds
+from livegrad.authoring.assembly.rendering import render
+from livegrad.authoring.assembly.resources import LevelSet, TriangleMesh, VolumeChannel, VolumeData
+from livegrad.authoring.assembly.slicing import draw_plane, slice_part
+from livegrad.formats.mesh_files import load_stl, save_stl, save_svg
+from tests.authoring.assembly.gradient_graphs import with_gradient
+
+WIDE = ((-2, -2, -2), (2, 2, 2))
+BALL = "length(pos) - 1"
+BOX = "q = abs(pos) - vector(1, 0.7, 0.5); max(q.x, max(q.y, q.z))"
+
+
+def shape(text: str, bounds: Any = WIDE, **settings: Any) -> Part:
+    return part_of_function(add_expression(Assembly(), "shape", text, {"pos": "vector"}), "shape", bounds, **settings)
+
+
+def volume(surface: TriangleMesh) -> float:
+    a, b, c = surface.vertices[surface.triangles].transpose(1, 0, 2)
+    return float(np.einsum("ij,ij->", a, np.cross(b, c)) / 6)
+
+
+def test_a_part_gives_values_and_exact_gradients_in_any_shape() -> None:
+    part = shape("pos.x * pos.y + sin(pos.z)", element=lg.f64)
+    points = np.random.default_rng(0).uniform(-1, 1, (4, 5, 3))
+    x, y, z = np.moveaxis(points, -1, 0)
+    np.testing.assert_allclose(part(points), x * y + np.sin(z), rtol=1e-14)
+    np.testing.assert_allclose(part.gradient(points), np.stack([y, x, np.cos(z)], -1), rtol=1e-14)
+    np.testing.assert_allclose(np.linalg.norm(part.normal(points), axis=-1), 1.0, rtol=1e-12)
+    assert part(np.empty((0, 3))).shape == (0,)
+    with pytest.raises(AssemblyError, match="not points"):
+        part(np.zeros((3, 2)))
+
+
+def test_parameters_change_the_shape_and_compile_nothing() -> None:
+    made = add_expression(Assembly(), "ball", "length(pos) - radius * 2", {"pos": "vector", "radius": "scalar"})
+    factor = next(n.identifier for n in made.graph("ball").nodes.values() if n.type.name == "Constant")
+    part = part_of_function(made, "ball", WIDE, parameters=[factor]).with_parameters(radius=0.5)
+    assert part.parameters == {"radius": 0.5, factor: 2.0}
+    assert part([0, 0, 0]) == -1.0
+    changed = part.with_parameters(**{"radius": 1.0, factor: 3.0})
+    assert changed.function is part.function
+    assert changed([0, 0, 0]) == -3.0
+    with pytest.raises(AssemblyError, match="has no parameter `size`"):
+        part.with_parameters(size=1)
+
+
+def test_gradient_nodes_are_lowered_or_exact_on_the_way_to_a_part() -> None:
+    made = with_gradient(0.25).add_input("main", "unused", PortType.SCALAR)
+    points = np.random.default_rng(0).uniform(-1, 1, (20, 3))
+    by_step = part_of_function(made, "main", WIDE, channel="magnitude", element=lg.f64)(points)
+    exact = part_of_function(made, "main", WIDE, channel="magnitude", element=lg.f64, exact=True)(points)
+    assert 1e-4 < np.abs(by_step - exact).max() < 0.5
+
+
+@pytest.mark.parametrize("sharp", [False, True])
+def test_meshes_are_closed_and_as_large_as_the_part(sharp: bool) -> None:
+    ball = mesh(shape(BALL), feature_size=0.1, sharp=sharp)
+    assert ball.is_closed()
+    assert volume(ball) == pytest.approx(4 / 3 * np.pi, rel=5e-3)
+    assert np.abs(np.linalg.norm(ball.vertices, axis=1) - 1).max() < 1e-3
+
+
+def test_meshes_keep_sharp_edges() -> None:
+    blunt, sharp = (mesh(shape(BOX), feature_size=0.1, sharp=flag) for flag in (False, True))
+    assert sharp.is_closed()
+    assert volume(sharp) == pytest.approx(2.8, rel=1e-6)
+    assert volume(blunt) < 2.795
+    low, high = sharp.bounds()
+    np.testing.assert_allclose(high, [1, 0.7, 0.5], atol=1e-6)
+    np.testing.assert_allclose(low, [-1, -0.7, -0.5], atol=1e-6)
+    assert np.abs(sharp.vertices - np.array([1, 0.7, 0.5])).max(-1).min() < 1e-5
+
+
+def test_every_vertex_is_within_half_a_feature_of_the_surface() -> None:
+    part = shape(f"max({BALL}, 0.4 - length(pos - vector(0.9, 0, 0)))")
+    found = mesh(part, feature_size=0.08)
+    assert found.is_closed()
+    assert np.abs(part(found.vertices)).max() < 0.04
+
+
+def test_what_is_nowhere_has_an_empty_mesh() -> None:
+    assert not len(mesh(shape("length(pos) + 1"), feature_size=0.5).triangles)
+    assert not slice_part(shape("length(pos) + 1"), 0.0).contours
+    with pytest.raises(AssemblyError, match="not a feature size"):
+        mesh(shape(BALL), feature_size=0.0)
+
+
+def test_work_grows_with_the_surface_not_with_the_volume() -> None:
+    part = shape(BALL)
+    counted = []
+    for cells in (64, 128, 256):
+        lattice = Lattice(part.low, (part.high - part.low) / cells, (cells,) * 3, 8)
+        found = find_blocks(bounded(part.function, part.arguments, np.float32), lattice)
+        counted.append((len(found.crossed), found.examined))
+    for few, many in zip(counted[:-1], counted[1:], strict=True):
+        assert 3 < many[0] / few[0] < 5
+        assert many[1] / few[1] < 5
+
+
+def test_no_block_with_a_surface_is_left_out() -> None:
+    part = shape(f"min({BALL}, sin(pos.x * 7) * sin(pos.y * 5) * 0.3 + abs(pos.z) - 0.1)")
+    lattice = Lattice(part.low, (part.high - part.low) / 32, (32, 32, 32), 4)
+    found = find_blocks(bounded(part.function, part.arguments, np.float32), lattice)
+    grid = np.stack(np.meshgrid(*[np.arange(33)] * 3, indexing="ij"), -1)
+    inside = part(lattice.origin + grid * lattice.cell) < 0
+    crossed = {tuple(block) for block in found.crossed.tolist()}
+    within = {
+        tuple(first + step) for boxes, side in found.inside for first in boxes for step in np.ndindex(side, side, side)
+    }
+    for block in np.ndindex(8, 8, 8):
+        a, b, c = (slice(4 * i, 4 * i + 5) for i in block)
+        held = inside[a, b, c]
+        if held.any() and not held.all():
+            assert block in crossed
+        elif held.all():
+            assert block in crossed or block in within
+
+
+def test_bounds_close_around_a_small_part() -> None:
+    part = fit_bounds(shape("length(pos - vector(3, 4, 5)) - 0.5", ((-100,) * 3, (100,) * 3)))
+    np.testing.assert_allclose(part.low, [2.5, 3.5, 4.5], atol=0.5)
+    np.testing.assert_allclose(part.high, [3.5, 4.5, 5.5], atol=0.5)
+    assert (part.low <= [2.5, 3.5, 4.5]).all()
+    assert (part.high >= [3.5, 4.5, 5.5]).all()
+
+
+def test_slices_are_closed_contours_with_holes() -> None:
+    part = shape("d = length(vector(pos.x, pos.y, 0)); max(abs(pos.z) - 1, max(d - 1.5, 0.5 - d))")
+    cut = slice_part(part, 0.25, feature_size=0.05)
+    assert len(cut.contours) == 2
+    assert cut.area() == pytest.approx(np.pi * (1.5**2 - 0.5**2), rel=1e-3)
+    for contour in cut.contours:
+        steps = np.linalg.norm(contour - np.roll(contour, 1, axis=0), axis=1)
+        assert steps.max() < 0.1
+    assert not slice_part(part, 1.5).contours
+    with pytest.raises(AssemblyError, match="not a height"):
+        slice_part(part, float("nan"))
+
+
+def test_pruned_pictures_are_the_plain_ones_pixel_for_pixel() -> None:
+    part = shape("min(length(pos) - 0.7, max(abs(pos.x + pos.y * 0.3) - 0.05, abs(pos.y) - 1.7))")
+    for size in (37, 256):
+        np.testing.assert_array_equal(draw_plane(part, size=size), draw_plane(part, size=size, pruned=False))
+
+
+def test_pictures_show_the_part_from_where_it_is_seen() -> None:
+    white = (1.0, 1.0, 1.0)
+    part = shape("max(length(pos) - 1, pos.z)")
+    from_above = render(part, size=(64, 64), direction=(0, 0, -1), background=white)
+    shown = (from_above != 1.0).any(-1)
+    assert shown.mean() == pytest.approx(np.pi / 4 / 1.05**2, abs=0.06)
+    lit = from_above[28:36, 28:36]
+    assert np.ptp(lit, axis=(0, 1)).max() < 0.02  # a flat face has one shade
+    with pytest.raises(AssemblyError, match="not a direction"):
+        render(part, direction=(0, 0, 0))
+    with pytest.raises(AssemblyError, match="not a size"):
+        render(part, size=(0, 5))
+
+
+def level_set(**settings: Any) -> Assembly:
+    made = add_expression(Assembly(), "ball", BALL, {"pos": "vector"}, id=1)
+    made = add_expression(made, "paint", "vector(pos.x, 2, 0.5)", {"pos": "vector"}, output="color", id=2)
+    made = made.add_resource(TriangleMesh.box((-1, -1, 0), (3, 3, 3)), id=3)
+    made = made.add_resource(VolumeData((VolumeChannel("color", 2, "color"),)), id=4)
+    made = made.add_resource(LevelSet(1, "shape", 3, volume=4, **settings), id=5)
+    return made.build(5)
+
+
+@pytest.mark.parametrize("box_only", [False, True])
+def test_a_level_set_ends_where_its_domain_does(box_only: bool) -> None:
+    (part,) = parts(level_set(box_only=box_only))
+    assert part([0, 0, 0.5]) == pytest.approx(-0.5)
+    assert part([0, 0, -0.5]) == pytest.approx(0.5)
+    assert part([0, 0, 0.1]) == pytest.approx(-0.1, abs=1e-6)
+    found = mesh(part, feature_size=0.1)
+    assert found.is_closed()
+    assert volume(found) == pytest.approx(2 / 3 * np.pi, rel=1e-2)
+
+
+def test_transforms_place_a_level_set() -> None:
+    """The level set's transform goes from the object to the function, the item's from the object to the build."""
+    made = level_set(box_only=True, transform=(2.0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, -1))
+    moved = Assembly(made.functions, made.resources).build(5, transform=(1, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30))
+    (part,) = parts(moved)
+    np.testing.assert_allclose(part.low, [9, 19, 30])
+    assert part([10, 20, 30.5]) == pytest.approx(-0.5)
+    assert part([10.25, 20, 30.5]) == pytest.approx(-0.5)
+    assert part([10.25, 20, 30.75]) == pytest.approx(np.hypot(0.5, 0.5) - 1, abs=1e-6)
+
+
+def test_colours_are_clamped() -> None:
+    (part,) = parts(level_set())
+    np.testing.assert_allclose(part.colors([[0.25, 0, 0], [-1, 0, 0]]), [[0.25, 1, 0.5], [0, 1, 0.5]])
+    assert shape(BALL).colors([0, 0, 0]) is None
+
+
+def test_undefined_values_take_the_fallback() -> None:
+    made = add_expression(Assembly(), "root", "sqrt(pos.x) - 1", {"pos": "vector"}, id=1)
+    made = made.add_resource(TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=2)
+    made = made.add_resource(LevelSet(1, "shape", 2, True, fallback=-0.25), id=3).build(3)
+    (part,) = parts(made)
+    assert part([-0.5, 0, 0]) == pytest.approx(-0.25)
+    assert part([0.25, 0, 0]) == pytest.approx(-0.5)
+
+
+def test_meshes_and_slices_become_files(tmp_path: Any) -> None:
+    ball = mesh(shape(BALL), feature_size=0.2)
+    save_stl(ball, tmp_path / "ball.stl")
+    read = load_stl(tmp_path / "ball.stl")
+    assert read.is_closed()
+    assert volume(read) == pytest.approx(volume(ball), rel=1e-5)
+    save_svg(slice_part(shape(BALL), 0.0), tmp_path / "cut.svg")
+    text = (tmp_path / "cut.svg").read_text()
+    assert text.count("M") == 1
+    assert text.count("Z") == 1
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[str, float]] = []
+    mesh(shape(BALL), feature_size=0.5, progress=lambda what, share: told.append((what, share)))
+    assert told[0] == ("looking for the surface", 0.0)
+    assert told[-1] == ("done", 1.0)
+    assert [share for _, share in told] == sorted(share for _, share in told)

@@ -1,0 +1,268 @@
+"""Derivatives as functions: custom ones, methods, optionals, transforms, recomputation, `detach` and `no_diff`."""
+
+import math
+
+import numpy as np
+import pytest
+
+from livegrad.authoring.differentiable.transforms import (
+    function_grad,
+    function_hessian,
+    function_jvp,
+    function_value_and_grad,
+    function_vjp,
+)
+from tests.authoring import namespace as lg
+
+
+def test_a_custom_forward_derivative_is_used_in_both_modes():
+    @lg.differentiable
+    def step(x: float) -> float:
+        return 1.0 if x > 0.0 else 0.0
+
+    @step.forward_derivative
+    def _(x: lg.Pair[float]) -> lg.Pair[float]:
+        p = 1.0 / (1.0 + math.exp(-x.primal))
+        return lg.pair(1.0 if x.primal > 0.0 else 0.0, p * (1.0 - p) * x.differential)
+
+    @lg.differentiable
+    def f(x: float) -> float:
+        return step(2.0 * x) * x
+
+    slope = math.exp(-2.0) / (1.0 + math.exp(-2.0)) ** 2
+    assert math.isclose(lg.fwd_diff(f)(lg.pair(1.0, 1.0)).differential, 2.0 * slope + 1.0)
+    assert math.isclose(lg.bwd_diff(f)(1.0, 1.0)[0], 2.0 * slope + 1.0)
+
+
+def test_a_custom_backward_derivative_is_used_in_both_modes():
+    @lg.differentiable
+    def clip(x: float, low: lg.no_diff[float]) -> float:
+        return max(x, low)
+
+    @clip.backward_derivative
+    def _(x: float, low: float, d_result: float):
+        return 7.0 * d_result, None
+
+    @lg.differentiable
+    def f(x: float) -> float:
+        return clip(x, 2.0) * x
+
+    assert lg.bwd_diff(f)(3.0, 1.0) == (7.0 * 3.0 + 3.0,)
+    assert lg.fwd_diff(f)(lg.pair(3.0, 1.0)).differential == 24.0
+    assert lg.bwd_diff(clip)(1.0, 2.0, 1.0) == (7.0, None)
+
+
+def test_a_primal_substitute_is_differentiated_instead():
+    @lg.differentiable
+    def quantized(x: float) -> float:
+        return round(x * 8.0) / 8.0
+
+    @quantized.primal_substitute
+    def _(x: float) -> float:
+        return x
+
+    assert quantized(0.3) == 0.25
+    assert lg.bwd_diff(quantized)(0.3, 1.0) == (1.0,)
+    assert lg.fwd_diff(quantized)(lg.pair(0.3, 2.0)).differential == 2.0
+
+
+def test_second_derivatives_are_those_of_the_custom_derivative():
+    @lg.differentiable
+    def f(x: float) -> float:
+        return x
+
+    @f.forward_derivative
+    def _(x: lg.Pair[float]) -> lg.Pair[float]:
+        return lg.pair(x.primal, x.primal * x.primal * x.differential)
+
+    @lg.differentiable
+    def slope(x: float) -> float:
+        return lg.fwd_diff(f)(lg.pair(x, 1.0)).differential
+
+    assert slope(3.0) == 9.0
+    assert lg.bwd_diff(slope)(3.0, 1.0) == (6.0,)
+
+
+def test_a_custom_derivative_on_a_method_a_struct_and_an_overload():
+    @lg.differentiable
+    class Box:
+        w: float
+        h: float
+
+        @lg.differentiable
+        def area(self) -> float:
+            return self.w * self.h
+
+    @Box.area.backward_derivative
+    def _(self: Box, d_result: float):
+        return (Box.Differential(d_result, 2.0 * d_result),)
+
+    @lg.differentiable
+    def f(b: Box) -> float:
+        return b.area() * 3.0
+
+    assert lg.bwd_diff(f)(Box(5.0, 7.0), 1.0) == (Box.Differential(3.0, 6.0),)
+
+
+def test_derivatives_of_methods():
+    @lg.differentiable
+    class Spring:
+        k: float
+
+        @lg.differentiable
+        def energy(self, x: float) -> float:
+            return 0.5 * self.k * x * x
+
+        @lg.differentiable
+        def rest(self: lg.no_diff[object], x: float) -> float:
+            return x
+
+        @lg.differentiable
+        def force(self, x: float) -> float:
+            return -lg.bwd_diff(Spring.energy)(self, x, 1.0)[1]
+
+    spring = Spring(3.0)
+    assert lg.bwd_diff(Spring.energy)(spring, 2.0, 1.0) == (Spring.Differential(2.0), 6.0)
+    assert spring.force(2.0) == -6.0
+    assert lg.bwd_diff(Spring.force)(spring, 2.0, 1.0) == (Spring.Differential(-2.0), -3.0)
+
+
+def test_no_diff_on_self_and_on_the_result():
+    @lg.differentiable
+    class Gain:
+        k: float
+
+        @lg.differentiable
+        def apply(self: "lg.no_diff[Gain]", x: float) -> float:
+            return self.k * x
+
+    @lg.differentiable
+    def rounded(x: float) -> lg.no_diff[float]:
+        return x * x
+
+    @lg.differentiable
+    def f(x: float) -> float:
+        return rounded(x) * x
+
+    assert lg.bwd_diff(Gain.apply)(Gain(3.0), 2.0, 1.0) == (None, 3.0)
+    assert lg.bwd_diff(f)(3.0, 1.0) == (9.0,)
+
+
+def test_detach_drops_the_derivative_of_any_value():
+    @lg.differentiable
+    class Two:
+        a: float
+        b: lg.dvec2
+
+    @lg.differentiable
+    def f(t: Two, x: float) -> float:
+        fixed = lg.detach(t)
+        y, z = lg.detach((x, x * 2.0))
+        return fixed.a * x + t.a * fixed.b.x + y * z
+
+    d, dx = lg.bwd_diff(f)(Two(3.0, lg.dvec2(5.0, 6.0)), 2.0, 1.0)
+    assert (d.a, list(d.b), dx) == (5.0, [0.0, 0.0], 3.0)
+
+
+def test_optionals():
+    @lg.differentiable
+    def f(x: float, y: float | None = None) -> float:
+        scale = y if y is not None else 10.0
+        if y is None or x > 5.0:
+            return x * scale
+        return x * y * y
+
+    assert [f(2.0), f(2.0, 3.0), f(6.0, 3.0)] == [20.0, 18.0, 18.0]
+    assert lg.bwd_diff(f)(2.0, 3.0, 1.0) == (9.0, 12.0)
+    assert lg.bwd_diff(f)(2.0, None, 1.0) == (10.0, None)
+
+
+def test_an_optional_result():
+    @lg.differentiable
+    def root(x: float) -> float | None:
+        if x < 0.0:
+            return None
+        return math.sqrt(x)
+
+    assert root(4.0) == 2.0
+    assert root(-4.0) is None
+    assert lg.fwd_diff(root)(lg.pair(4.0, 1.0)).differential == 0.25
+    assert lg.bwd_diff(root)(4.0, 1.0) == (0.25,)
+
+
+def test_an_optional_number_is_true_like_the_number():
+    @lg.function
+    def f(y: float | None) -> int:
+        return 1 if y else 0
+
+    assert [f(None), f(0.0), f(2.0)] == [0, 0, 1]
+
+
+def test_transforms_of_functions():
+    @lg.differentiable
+    def f(x: float, y: float, n: int) -> float:
+        return x * x * y * n
+
+    assert function_grad(f)(3.0, 2.0, 1) == 12.0
+    assert function_value_and_grad(f, (0, 1))(3.0, 2.0, 1) == (18.0, (12.0, 9.0))
+    assert function_jvp(f, (3.0, 2.0, 1), (1.0, 1.0, None)) == (18.0, 21.0)
+    value, pull = function_vjp(f, 3.0, 2.0, 1)
+    assert value == 18.0
+    assert pull(2.0) == (24.0, 18.0, None)
+
+
+def test_the_hessian():
+    @lg.differentiable
+    def f(x: float, y: float) -> float:
+        return math.sin(x) * y * y
+
+    x, y = 0.7, 1.3
+    expected = [[-math.sin(x) * y * y, 2 * math.cos(x) * y], [2 * math.cos(x) * y, 2 * math.sin(x)]]
+    np.testing.assert_allclose(function_hessian(f)(x, y), expected, rtol=1e-13)
+
+
+def test_recomputed_functions_have_the_same_derivative():
+    def body(x: float, n: int) -> float:
+        for _ in range(n):
+            x = math.sin(x) * 1.1
+        return x
+
+    plain, again = lg.differentiable(body), lg.prefer_recompute(lg.differentiable(body))
+
+    @lg.differentiable
+    def f(x: float) -> float:
+        return again(x * 2.0, 5) * x
+
+    @lg.differentiable
+    def g(x: float) -> float:
+        return plain(x * 2.0, 5) * x
+
+    assert lg.bwd_diff(f)(0.7, 1.0) == pytest.approx(lg.bwd_diff(g)(0.7, 1.0), rel=1e-14)
+    assert "recompute_call" in f.ir()
+
+
+def test_derivatives_are_built_only_when_they_are_called():
+    @lg.differentiable
+    def f(x: float) -> float:
+        return x * x
+
+    derivative = lg.bwd_diff(f)
+    assert f.compile_count == 0
+    assert derivative is lg.bwd_diff(f)
+    derivative(1.0, 1.0)
+    derivative(2.0, 1.0)
+    assert f.compile_count == 1
+    assert len(derivative._made) == 1
+
+
+def test_derivatives_are_mapped_over_arrays():
+    @lg.differentiable
+    def f(p: lg.dvec2, k: float) -> float:
+        return lg.dot(p, p) * k
+
+    points = np.arange(6.0).reshape(3, 2)
+    dp, dk = lg.bwd_diff(f)(points, 2.0, np.ones(3))
+    np.testing.assert_array_equal(dp, 4.0 * points)
+    np.testing.assert_array_equal(dk, np.sum(points**2, axis=1))
+    moved = lg.fwd_diff(f)(lg.pair(points, np.ones((3, 2))), lg.pair(2.0, 0.0))
+    np.testing.assert_array_equal(moved.differential, 4.0 * points.sum(axis=1))

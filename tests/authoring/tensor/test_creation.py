@@ -1,0 +1,138 @@
+"""Tensors from data, numbers and rules: NumPy's numbers, our default types, copies and shared memory, refusals."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+
+DTYPES = tuple(lg.__array_namespace_info__().dtypes())
+
+
+def test_python_numbers_become_the_default_types() -> None:
+    assert lg.asarray(1).dtype == lg.int64
+    assert lg.asarray([1.5]).dtype == lg.float32
+    assert lg.asarray([1, 1.5]).dtype == lg.float32
+    assert lg.asarray(1j).dtype == lg.complex64
+    assert lg.asarray([True]).dtype == lg.bool
+    assert lg.zeros(1).dtype == lg.ones(1).dtype == lg.empty(1).dtype == lg.eye(1).dtype == lg.float32
+    assert lg.full(1, 2).dtype == lg.int64
+    assert lg.full(1, 2.0).dtype == lg.float32
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_type_is_made_and_read_back(dtype: str) -> None:
+    own = getattr(lg, dtype)
+    for value in ([[1, 0], [1, 1]], 1, [], [[], []]):
+        expected = np.asarray(value, dtype)
+        np.testing.assert_array_equal(lg.asarray(expected).numpy(), expected)
+        assert lg.asarray(expected).dtype == own
+        assert lg.asarray(value, dtype=own).shape == expected.shape
+        assert lg.asarray(value, dtype=dtype).dtype == own
+        assert lg.asarray(expected).tolist() == expected.tolist()
+    for made, expected in (
+        (lg.zeros((2, 3), dtype=own), np.zeros((2, 3), dtype)),
+        (lg.ones(3, dtype=own), np.ones(3, dtype)),
+        (lg.full((2,), 1, dtype=own) if dtype != "bool" else lg.full((2,), True), np.full((2,), 1, dtype)),
+        (lg.eye(3, 4, k=1, dtype=own), np.eye(3, 4, k=1, dtype=dtype)),
+        (lg.zeros_like(lg.ones(2, dtype=own)), np.zeros(2, dtype)),
+        (lg.ones_like(lg.ones(2), dtype=own), np.ones(2, dtype)),
+    ):
+        assert made.dtype == own
+        np.testing.assert_array_equal(made.numpy(), expected)
+
+
+def test_numbers_by_a_rule_are_those_of_numpy() -> None:
+    for arguments in ((5,), (2, 9), (2, 9, 3), (9, 2, -2), (0,), (3, 3), (2**40, 2**40 + 3)):
+        np.testing.assert_array_equal(lg.arange(*arguments).numpy(), np.arange(*arguments))
+    assert lg.arange(2**63, 2**63 + 2, dtype=lg.uint64).tolist() == [2**63, 2**63 + 1]
+    for real in ((0.0, 1.0, 0.25), (1, 0, -0.3), (5.0,)):
+        np.testing.assert_allclose(lg.arange(*real, dtype=lg.float64).numpy(), np.arange(*real), atol=1e-15)
+    np.testing.assert_array_equal(lg.linspace(-1, 2, 7, dtype=lg.float64).numpy(), np.linspace(-1, 2, 7))
+    np.testing.assert_array_equal(
+        lg.linspace(0, 1, 4, endpoint=False, dtype=lg.float64).numpy(), np.linspace(0, 1, 4, endpoint=False)
+    )
+    assert lg.linspace(0, 1, 0).shape == (0,)
+    assert lg.linspace(0, 1j, 3).dtype == lg.complex64
+    for indexing in ("xy", "ij"):
+        ours = lg.meshgrid(lg.arange(2), lg.arange(3), lg.arange(4), indexing=indexing)
+        for found, expected in zip(ours, np.meshgrid(*map(np.arange, (2, 3, 4)), indexing=indexing), strict=True):
+            np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_data_is_copied_unless_sharing_is_asked_for() -> None:
+    data = np.asarray([1.0, 2.0], "float32")
+    copied, shared, over_dlpack = lg.asarray(data), lg.asarray(data, copy=False), lg.from_dlpack(data)
+    sums = [lg.sum(x) for x in (copied, shared, over_dlpack)]
+    assert [float(x) for x in sums] == [3.0, 3.0, 3.0]
+    data[0] = 10.0
+    assert [float(x) for x in sums] == [3.0, 12.0, 12.0]
+    assert np.shares_memory(shared.numpy(), data)
+    for unsharable in ([1.0, 2.0], data[::-1], data.astype(np.float64)):
+        with pytest.raises(lg.UsageError, match="cannot be shared"):
+            lg.asarray(unsharable, dtype=lg.float32, copy=False)
+    assert float(lg.sum(lg.from_dlpack(data[::-1], copy=True))) == 12.0
+
+
+def test_a_copy_of_a_tensor_is_a_handle_of_its_own() -> None:
+    x = lg.asarray([1.0, 2.0])
+    same, copy = lg.asarray(x), lg.asarray(x, copy=True)
+    x[0] = 5.0
+    assert (same.tolist(), copy.tolist()) == ([5.0, 2.0], [1.0, 2.0])
+    with pytest.raises(lg.UsageError, match="needs a copy"):
+        lg.asarray(x, dtype=lg.float64, copy=False)
+
+
+def test_lists_may_hold_tensors() -> None:
+    x = lg.asarray([1.0, 2.0])
+    assert lg.asarray([x, x * 2.0]).tolist() == [[1.0, 2.0], [2.0, 4.0]]
+    assert lg.asarray([x[0], 3.0]).tolist() == [1.0, 3.0]
+
+
+def test_arrays_of_other_byte_orders_and_layouts_are_read() -> None:
+    x = np.arange(6, dtype=">i4").reshape(2, 3)
+    np.testing.assert_array_equal(lg.asarray(x.T).numpy(), x.T)
+    np.testing.assert_array_equal(lg.asarray(memoryview(b"abc")).numpy(), [97, 98, 99])
+
+
+def test_devices_are_named() -> None:
+    assert lg.ones(2).device == "cpu"
+    x = lg.ones(2, device="reference")
+    assert x.device == (x + 1.0).device == "reference"
+    assert (x + 1.0).tolist() == [2.0, 2.0]
+    with pytest.raises(lg.UsageError, match="no device 'moon'"):
+        lg.zeros(2, device="moon")
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: lg.asarray([[1, 2], [3]]), "not numbers of one shape"),
+        (lambda: lg.asarray(["a"]), "no dtype for this data"),
+        (lambda: lg.asarray(object()), "no dtype for this data"),
+        (lambda: lg.asarray([300], dtype=lg.uint8), "no u8 holds.*300"),
+        (lambda: lg.asarray([float("nan")], dtype=lg.int32), "no i32 holds.*nan"),
+        (lambda: lg.asarray([1j], dtype=lg.float32), "cannot become f32"),
+        (lambda: lg.asarray([2**63]), "pass dtype=lg.uint64"),
+        (lambda: lg.asarray([1.0], dtype="float3"), "no such dtype"),
+        (lambda: lg.zeros((2, -1)), "negative"),
+        (lambda: lg.zeros(2.5), "whole numbers"),
+        (lambda: lg.full(2, "a"), "takes a number"),
+        (lambda: lg.full(2, 300, dtype=lg.int8), "out of the range of int8"),
+        (lambda: lg.full(2, 1e39), "out of the range of float32"),
+        (lambda: lg.arange(0, 1, 0), "cannot count so"),
+        (lambda: lg.arange(300, dtype=lg.uint8), "no u8 holds.*256"),
+        (lambda: lg.arange(-1, 3, dtype=lg.uint64), "no u64 holds.*-1"),
+        (lambda: lg.arange(float("inf")), "cannot count so"),
+        (lambda: lg.linspace(0, 1, -1), "not a number of points"),
+        (lambda: lg.meshgrid(lg.ones((2, 2))), "takes sequences"),
+        (lambda: lg.from_dlpack([1]), "cannot be taken over"),
+        (lambda: lg.Tensor(), "made by a function"),
+    ],
+)
+def test_what_is_no_tensor_is_refused_where_it_is_written(act: Any, message: str) -> None:
+    with pytest.raises(lg.LivegradError, match=message) as caught:
+        act()
+    assert caught.value.where is not None
+    assert caught.value.where.file == __file__

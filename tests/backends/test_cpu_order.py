@@ -1,0 +1,60 @@
+"""Code is written in an order that needs few registers, with operands first and checks where they stand."""
+
+from livegrad import ops
+from livegrad.backends.cpu.emit.order import in_fewer_registers
+from livegrad.ir.function import trace
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import f32, i32
+from livegrad.ir.walk import nodes_of
+
+
+def most_alive(order: list[Node], results: tuple[Node, ...]) -> int:
+    """How many computed values are needed later, at most."""
+    last = {operand: place for place, node in enumerate(order) for operand in node.operands}
+    last |= dict.fromkeys(results, len(order))
+    alive, most = set(), 0
+    for place, node in enumerate(order):
+        if node.operands:
+            alive.add(node)
+        most = max(most, len(alive))
+        alive = {value for value in alive if last[value] > place}
+    return most
+
+
+def many_sums(terms: int) -> Function:
+    """Two sums over the same terms, each of which a walk would go through by itself."""
+
+    def sums(*xs: Node) -> tuple[Node, Node]:
+        squares = [x * x for x in xs]
+        first, second = ops.zero(f32), ops.zero(f32)
+        for square in squares:
+            first, second = first + square * 2.0, second + square * 3.0
+        return first, second
+
+    return trace(sums, *[f32] * terms)
+
+
+def test_values_that_two_results_share_do_not_wait_for_the_second():
+    function = many_sums(60)
+    walk = list(nodes_of(function))
+    order = list(in_fewer_registers(walk))
+    assert sorted(map(id, order)) == sorted(map(id, walk))
+    assert most_alive(walk, function.results) > 60
+    assert most_alive(order, function.results) < 8
+
+
+def test_operands_come_first():
+    order = list(in_fewer_registers(nodes_of(many_sums(60))))
+    place = {node: number for number, node in enumerate(order)}
+    assert all(place[operand] < place[node] for node in order for operand in node.operands)
+
+
+def test_code_with_checks_keeps_its_order():
+    def divided(*xs: Node) -> Node:
+        total = xs[0]
+        for x in xs[1:]:
+            total = total // x + total
+        return total
+
+    walk = nodes_of(trace(divided, *[i32] * 80))
+    assert in_fewer_registers(walk) is walk

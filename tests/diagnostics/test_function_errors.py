@@ -1,0 +1,511 @@
+"""Functions that cannot be compiled or differentiated, and exactly what is said; one golden file a program."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import pytest
+
+from livegrad.authoring.function.problems import CODES
+from tests.authoring import namespace as lg
+
+MESSAGES = Path(__file__).parent / "functions"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "diagnostics.md"
+
+# code, what is wrong, the program, what is called
+CASES = [
+    (
+        "LG102",
+        "syntax that functions do not have",
+        """
+@lg.function
+def f(x: float):
+    try:
+        return x
+    except ValueError:
+        return 0.0
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG102",
+        "a list that grows",
+        """
+@lg.function
+def f(x: float):
+    values = [x]
+    values.append(x)
+    return values[0]
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG103",
+        "a name that is set on one way only",
+        """
+@lg.function
+def f(x: float):
+    if x > 0.0:
+        y = x
+    return y
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG103",
+        "a name that is set in a loop which may not run",
+        """
+@lg.function
+def f(x: float, n: int):
+    for i in range(n):
+        y = x * i
+    return y
+""",
+        "f(1.0, 2)",
+    ),
+    (
+        "LG104",
+        "a name that is not defined",
+        """
+@lg.function
+def f(x: float):
+    return x * scale
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG105",
+        "a function that calls itself",
+        """
+@lg.function
+def f(x: float):
+    return x if x < 1.0 else f(x / 2.0)
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG106",
+        "a list with two names is changed",
+        """
+@lg.function
+def f(x: float):
+    a = [x, 1.0]
+    b = a
+    b[0] = 2.0
+    return a[0]
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG107",
+        "a loop over something that has no elements",
+        """
+@lg.function
+def f(x: float):
+    total = 0.0
+    for v in x:
+        total += v
+    return total
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG107",
+        "a list of unknown length",
+        """
+@lg.function
+def f(n: int):
+    return [i * 2.0 for i in range(n)]
+""",
+        "f(1)",
+    ),
+    (
+        "LG108",
+        "a call with a wrong argument",
+        """
+def g(x: float, y: float):
+    return x * y
+@lg.function
+def f(x: float):
+    return g(x, z=1.0)
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG108",
+        "a value of the wrong type in a call",
+        """
+def g(n: int):
+    return n
+@lg.function
+def f(x: float):
+    return g(x)
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG109",
+        "a function that is not known",
+        """
+@lg.function
+def f(x: float):
+    return open(x)
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG201",
+        "operands that cannot be added",
+        """
+@lg.differentiable
+class Thing:
+    x: float
+@lg.function
+def f(t: Thing):
+    return 1.0 + t
+""",
+        "f(Thing(1.0))",
+    ),
+    (
+        "LG202",
+        "a result of the wrong type",
+        """
+@lg.function
+def f(x: float) -> int:
+    return x * 2.0
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG202",
+        "a function that may end without a result",
+        """
+@lg.function
+def f(x: float):
+    if x > 0.0:
+        return x
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG203",
+        "a name with two types",
+        """
+@lg.function
+def f(x: float):
+    if x > 0.0:
+        y = x
+    else:
+        y = lg.vec3(1.0)
+    return y
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG204",
+        "an annotation that is no type",
+        """
+@lg.function
+def f(x: "complicated"):
+    return x
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG205",
+        "no overload fits",
+        """
+@lg.function
+def g(x: int):
+    return x
+@g.overload
+def _(x: lg.vec3):
+    return x.x
+@lg.function
+def f(x: float):
+    return g(x)
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG206",
+        "two overloads fit",
+        """
+@lg.function
+def g(x: lg.f64, y: lg.f32):
+    return x
+@g.overload
+def _(x: lg.f32, y: lg.f64):
+    return y
+@lg.function
+def f(x: lg.f32):
+    return g(x, x)
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG207",
+        "no such attribute",
+        """
+@lg.differentiable
+class Thing:
+    x: float
+@lg.function
+def f(t: Thing):
+    return t.y
+""",
+        "f(Thing(1.0))",
+    ),
+    (
+        "LG208",
+        "an index out of range",
+        """
+@lg.function
+def f(x: float):
+    values = [x, x]
+    return values[2]
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG301",
+        "a derivative lost in a call",
+        """
+def lookup(x: float) -> float:
+    return x + 1.0
+@lg.differentiable
+def f(x: float) -> float:
+    y = x * 2.0
+    z = lookup(y)
+    return z * x
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG301",
+        "a derivative lost in a loop",
+        """
+def smooth(x: float) -> float:
+    return x * 0.5
+@lg.differentiable
+def f(x: float, n: int) -> float:
+    total = 0.0
+    for i in range(n):
+        total = smooth(total) + x
+    return total
+""",
+        "f(1.0, 3)",
+    ),
+    (
+        "LG301",
+        "a derivative lost on the way to a differentiable function",
+        """
+def lookup(x: float) -> float:
+    return x + 1.0
+@lg.differentiable
+def g(x: float) -> float:
+    return x * x
+@lg.differentiable
+def f(x: float) -> float:
+    return lg.detach(g(lookup(x))) + x
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG302",
+        "a derivative lost in a field",
+        """
+@lg.differentiable
+class Thing:
+    x: float
+    seed: lg.no_diff[float]
+@lg.differentiable
+def f(x: float) -> Thing:
+    return Thing(x, x * 2.0)
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG303",
+        "no_diff on something that is no call",
+        """
+@lg.differentiable
+def f(x: float) -> float:
+    return lg.no_diff(x + 1.0) * x
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG304",
+        "no_diff that does nothing",
+        """
+@lg.differentiable
+def g(x: float) -> float:
+    return x * 0.5
+@lg.differentiable
+def f(x: float) -> float:
+    return lg.no_diff(g(2.0)) * x
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG304",
+        "no_diff on a result without a derivative",
+        """
+def lookup(x: float) -> int:
+    return int(x)
+@lg.differentiable
+def f(x: float) -> float:
+    return lg.no_diff(lookup(x)) * x
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG305",
+        "a derivative of a function that is not differentiable",
+        """
+@lg.function
+def g(x: float):
+    return x
+@lg.differentiable
+def f(x: float) -> float:
+    return lg.bwd_diff(g)(x, 1.0)[0]
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG306",
+        "a derivative of an integer result",
+        """
+@lg.differentiable
+def g(x: float) -> int:
+    return int(x)
+@lg.differentiable
+def f(x: float) -> float:
+    return lg.bwd_diff(g)(x, 1.0)[0]
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG307",
+        "a struct that contains itself",
+        """
+@lg.differentiable
+class Node:
+    value: float
+    next: "Node"
+""",
+        "Node.Differential",
+    ),
+    (
+        "LG308",
+        "a derivative member that does not exist",
+        """
+@lg.differentiable
+class D:
+    db: float
+@lg.differentiable
+class Thing:
+    Differential = D
+    b: Annotated[float, lg.derivative_member("dc")]
+""",
+        "Thing.dzero()",
+    ),
+    (
+        "LG309",
+        "a custom derivative that does not fit",
+        """
+@lg.differentiable
+def f(x: float) -> float:
+    return x
+@f.backward_derivative
+def f_bwd(x: float, d: float):
+    return d, d
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG310",
+        "a forward derivative without a pair",
+        """
+@lg.differentiable
+def g(x: float) -> float:
+    return x * x
+@lg.differentiable
+def f(x: float) -> float:
+    return lg.fwd_diff(lg.fwd_diff(g))(lg.pair(x, 1.0)).differential.primal
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG401",
+        "a struct that does not implement its interface",
+        """
+@lg.interface
+class Shape:
+    @lg.differentiable
+    def area(self) -> float: ...
+@lg.differentiable
+class Circle(Shape):
+    r: float
+""",
+        "None",
+    ),
+    (
+        "LG402",
+        "a type that does not satisfy a bound",
+        """
+T = TypeVar("T", bound=lg.Differentiable)
+@lg.differentiable
+def g(x: T) -> T:
+    return x
+@lg.differentiable
+def f(n: int) -> int:
+    return g(n)
+""",
+        "f(1)",
+    ),
+    (
+        "LG403",
+        "an interface that nothing implements",
+        """
+@lg.interface
+class Shape:
+    @lg.differentiable
+    def area(self) -> float: ...
+@lg.differentiable
+def f(s: Shape) -> float:
+    return s.area()
+""",
+        "f.ir()",
+    ),
+]
+
+
+def message_of(program: str, call: str) -> str:
+    """What is said about a program, with its file called program.py."""
+    names: dict[str, Any] = {"lg": lg, "Annotated": Annotated, "TypeVar": TypeVar, "__name__": "program"}
+    with pytest.raises(lg.FunctionError) as caught:
+        lg.run_source(program, names)
+        eval(call, names)
+    return re.sub(r"<livegrad source \d+>", "program.py", str(caught.value))
+
+
+@pytest.mark.parametrize(("code", "title", "program", "call"), CASES, ids=[f"{c[0]} {c[1]}" for c in CASES])
+def test_the_exact_message(code: str, title: str, program: str, call: str, check_golden: Any) -> None:
+    text = program.strip("\n") + "\n"
+    message = message_of(text, call)
+    assert message.startswith(f"{code}: ")
+    path = MESSAGES / f"{code}_{title.replace(' ', '_')}.txt"
+    check_golden(path, f"{text}>>> {call}\n{message}\n")
+
+
+def test_every_code_has_a_case() -> None:
+    elsewhere = {"LG101"}  # tests/authoring/function/test_capture.py
+    assert {code for code, *_ in CASES} | elsewhere == CODES.keys()
+
+
+def test_every_code_is_in_the_documentation() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for code, title in CODES.items():
+        assert f"## {code}: {title}" in text, f"{code} is not in docs/diagnostics.md"

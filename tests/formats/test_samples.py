@@ -1,0 +1,98 @@
+"""Real parts: they load, evaluate, differentiate, draw, cut and mesh; a saved copy has the same values."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.authoring.assembly import convert, lower_function_gradient
+from livegrad.authoring.assembly.graph import GraphFunction
+from livegrad.authoring.assembly.level_sets import parts
+from livegrad.authoring.assembly.meshing import mesh
+from livegrad.authoring.assembly.pruning import fit_bounds
+from livegrad.authoring.assembly.rendering import render
+from livegrad.authoring.assembly.slicing import draw_plane, slice_part
+from livegrad.backends.reference import evaluate
+from livegrad.formats.threemf import load_3mf, save_3mf
+from livegrad.formats.vm import load_vm
+
+FOLDER = Path(__file__).resolve().parents[3] / "shared" / "samples"
+SIZES = {"gyroid": (3, 31), "SphereInACage": (8, 62), "RadialRadiator": (22, 206), "3mf-implicit": (36, 506)}
+
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the sample parts are not beside the repository")
+
+
+@pytest.fixture(params=SIZES, scope="module")
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def assembly(name: str) -> Any:
+    return load_3mf(FOLDER / f"{name}.3mf")
+
+
+@pytest.fixture(scope="module")
+def part(assembly: Any) -> Any:
+    (only,) = parts(assembly)
+    return fit_bounds(only)
+
+
+def points_in(part: Any, number: int) -> Any:
+    return part.low + (part.high - part.low) * np.random.default_rng(4).random((number, 3))
+
+
+def test_samples_load_whole(name: str, assembly: Any) -> None:
+    nodes = sum(len(f.nodes) for f in assembly.functions.values() if isinstance(f, GraphFunction))
+    assert (len(assembly.functions), nodes) == SIZES[name]
+    assert not assembly.problems()
+
+
+def test_a_saved_copy_is_equal(assembly: Any, tmp_path: Path) -> None:
+    save_3mf(assembly, tmp_path / "copy.3mf")
+    assert load_3mf(tmp_path / "copy.3mf") == assembly
+
+
+def test_native_values_are_those_of_the_reference(assembly: Any, part: Any) -> None:
+    level_set = next(r for r in assembly.resources.values() if hasattr(r, "channel"))
+    converted = convert(assembly, level_set.function, outputs=[level_set.channel], element=lg.f64)
+    points = points_in(part, 4)
+    lifted = [True, *[False] * len(converted.tables)]
+    native = lg.compile(lg.map_over(converted.function, lifted))(points, *converted.tables)
+    reference = [evaluate(converted.function, point, *converted.tables) for point in points]
+    np.testing.assert_allclose(native, reference, rtol=1e-10, atol=1e-10)
+
+
+def test_exact_gradients_and_central_differences_agree(assembly: Any, part: Any) -> None:
+    """To the order of the step squared, but for the few points that lie within a step of a crease."""
+    (fine,) = parts(assembly, element=lg.f64)
+    points = points_in(part, 2000)
+    exact = fine.gradient(points)
+    for step, most in ((1e-3, 1e-4), (1e-4, 1e-6)):
+        moved = [(fine(points + step * axis) - fine(points - step * axis)) / (2 * step) for axis in np.eye(3)]
+        error = np.abs(np.stack(moved, -1) - exact).max(-1)
+        assert np.quantile(error, 0.97) < most
+
+
+def test_lowering_leaves_parts_without_gradients_alone(assembly: Any) -> None:
+    assert lower_function_gradient(assembly).assembly == assembly
+
+
+def test_samples_are_drawn_cut_and_meshed(part: Any) -> None:
+    picture = render(part, size=(48, 48))
+    assert 0.05 < (picture != picture[0, 0]).any(-1).mean() < 0.98
+    extent = float((part.high - part.low).max())
+    cut = slice_part(part, float(part.low[2] + 0.4 * (part.high[2] - part.low[2])), feature_size=extent / 100)
+    assert cut.area() > 0
+    found = mesh(part, feature_size=extent / 24)
+    assert len(found.triangles) > 100
+    assert found.is_closed()
+
+
+def test_the_tape_draws_the_same_with_and_without_pruning() -> None:
+    tape = load_vm(FOLDER / "prospero.vm")
+    pruned = draw_plane(tape, size=128)
+    np.testing.assert_array_equal(pruned, draw_plane(tape, size=128, pruned=False))
+    assert 0.1 < pruned.mean() < 0.15

@@ -1,0 +1,222 @@
+"""3MF files: what is written is read again as it was, every node type and resource included; old dialects load."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.authoring.assembly import NODE_TYPES, Assembly, PortType, add_expression, to_function
+from livegrad.authoring.assembly.constants import literals_to_constants
+from livegrad.authoring.assembly.level_sets import parts
+from livegrad.authoring.assembly.resources import (
+    BeamLattice,
+    Components,
+    Document,
+    ImageStack,
+    LevelSet,
+    TriangleMesh,
+    VolumeChannel,
+    VolumeData,
+)
+from livegrad.backends.reference import evaluate
+from livegrad.formats.errors import FormatError
+from livegrad.formats.threemf import load_3mf, save_3mf
+
+SCALAR, VECTOR, MATRIX = PortType.SCALAR, PortType.VECTOR, PortType.MATRIX
+
+
+def round_trip(assembly: Assembly, folder: Path) -> Assembly:
+    save_3mf(assembly, folder / "part.3mf")
+    return load_3mf(folder / "part.3mf")
+
+
+def every_node() -> Assembly:
+    """An assembly with every node type in every kind that it has, all inputs connected."""
+    made = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"}, id=1)
+    made = made.add_resource(TriangleMesh.box((0, 0, 0), (1, 2, 3)), id=2)
+    made = made.add_resource(BeamLattice([[0, 0, 0], [1, 1, 1]], [[0, 1]], [[0.25, 0.5]]), id=3)  # type: ignore[arg-type]
+    inputs = {"s": SCALAR, "v": VECTOR, "m": MATRIX}
+    made = made.add_function("all", inputs, {}, id=4)
+    sources = {SCALAR: "inputs.s", VECTOR: "inputs.v", MATRIX: "inputs.m"}
+    values = {"Constant": 0.1, "ConstVec": (1, 2.5, -3e-7), "ConstMat": np.arange(16) / 3, "ResourceId": 1}
+    resources = {"mesh": 2, "beamlattice": 3, "functionID": 1}
+    for name, type in NODE_TYPES.items():
+        for kind in type.kinds or (None,):
+            given: dict[str, object] = {
+                port: resources[port] if own is PortType.RESOURCE else sources[own or kind]  # type: ignore[index]
+                for port, own in type.inputs
+            }
+            if "functionID" in given:
+                given["pos"] = "inputs.v"
+            chosen = {"scalar_output": "shape", "vector_input": "pos"} if "step" in given else {}
+            made = made.add_node(
+                "all",
+                name,
+                f"{name}_{kind.value if kind else 'only'}",
+                given,
+                kind=kind,
+                value=values.get(name),
+                display_name=f'a <{name}> & "more"',
+                tag="tag",
+                **chosen,
+            )
+    return literals_to_constants(made)
+
+
+def test_every_node_type_survives(tmp_path: Path) -> None:
+    made = every_node()
+    assert {node.type.name for node in made.graph("all").nodes.values()} == set(NODE_TYPES)
+    assert round_trip(made, tmp_path) == made
+
+
+def everything() -> Assembly:
+    """An assembly with every kind of resource."""
+    samples = np.random.default_rng(3).integers(0, 256, (2, 3, 4, 4)) / 255
+    made = Assembly(document=Document("inch", (("Application", "a & b"), ("Title", "parts"))))
+    made = made.add_resource(ImageStack(samples, 8, 4, "colours"), id=1)
+    made = made.add_resource(TriangleMesh.box((0, 0, 0), (1, 2, 3), "box"), id=2)
+    made = made.add_resource(BeamLattice([[0, 0, 0], [1, 1, 1]], [[0, 1]], [[0.25, 0.5]], "beams"), id=3)  # type: ignore[arg-type]
+    made = made.add_image_function(
+        "sampled", 1, id=4, filter="nearest", tile_styles=("clamp", "mirror", "wrap"), offset=0.5, scale=2.0
+    )
+    made = add_expression(made, "ball", "length(pos) - 1", {"pos": "vector"}, id=5)
+    transform = (2.0, 0, 0, 0, 2, 0, 0, 0, 2, 1, 2, 3.5)
+    channels = (
+        VolumeChannel("material", 5, "shape", transform=transform),
+        VolumeChannel("color", 4, "color", min_feature_size=0.1, fallback=0.25),
+        VolumeChannel("property", 5, "shape", "density", required=True),
+    )
+    made = made.add_resource(VolumeData(channels, 77), id=6)
+    made = made.add_resource(
+        TriangleMesh.box(
+            (0, 0, 0),
+            (1, 1, 1),
+            "filled",
+        ),
+        id=9,
+    )
+    made = made.add_resource(LevelSet(5, "shape", 2, True, transform, 0.125, -1.0, 6, "body"), id=7)
+    made = made.add_resource(Components(((7, transform), (2, transform)), "both"), id=8)
+    return made.build(8, part_number="no. 1").build(2, transform=transform)
+
+
+def test_every_resource_survives(tmp_path: Path) -> None:
+    made = everything()
+    assert round_trip(made, tmp_path) == made
+
+
+@pytest.mark.parametrize(("depth", "channels"), [(8, 1), (8, 2), (8, 3), (8, 4), (16, 1), (16, 4)])
+def test_images_of_every_layout_survive(tmp_path: Path, depth: int, channels: int) -> None:
+    values = np.random.default_rng(depth).integers(0, 1 << depth, (2, 5, 3, 4)).astype(np.float32)
+    samples = values / np.float32((1 << depth) - 1)
+    if channels < 3:
+        samples[..., 1], samples[..., 2] = samples[..., 0], samples[..., 0]
+    if channels in (1, 3):
+        samples[..., 3] = 1.0
+    made = Assembly().add_resource(ImageStack(samples, depth, channels))
+    assert round_trip(made, tmp_path) == made
+
+
+def test_a_read_part_has_the_values_of_the_written_one(tmp_path: Path) -> None:
+    made = everything()
+    (before,), (after,) = parts(made), parts(round_trip(made, tmp_path))
+    points = np.random.default_rng(1).uniform(-1, 5, (100, 3))
+    np.testing.assert_array_equal(before(points), after(points))
+
+
+def test_literals_are_written_as_constants(tmp_path: Path) -> None:
+    made = Assembly().add_function("f", {"x": SCALAR}, {"y": SCALAR})
+    made = made.add_node("f", "Addition", "sum", A="inputs.x", B=2.5).link("f", "sum.result", "outputs.y")
+    read = round_trip(made, tmp_path)
+    assert read == literals_to_constants(made)
+    assert evaluate(to_function(read, "f", element=lg.f64), 1.0) == 3.5
+
+
+def test_the_same_assembly_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.3mf", "b.3mf"):
+        save_3mf(everything(), tmp_path / name)
+    assert (tmp_path / "a.3mf").read_bytes() == (tmp_path / "b.3mf").read_bytes()
+
+
+def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "part.3mf"
+    save_3mf(everything(), target)
+    before = target.read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_3mf(Assembly(), target)
+    assert target.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["part.3mf"]
+
+
+def package(folder: Path, model: str) -> Path:
+    path = folder / "hand.3mf"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("3D/3dmodel.model", model)
+    return path
+
+
+CORE = "http://schemas.microsoft.com/3dmanufacturing/core/2015/02"
+
+
+def model(resources: str, implicit: str = "http://schemas.3mf.io/3dmanufacturing/implicit/2023/12") -> str:
+    return (
+        f'<model xmlns="{CORE}" xmlns:i="{implicit}" '
+        'xmlns:v="http://schemas.3mf.io/3dmanufacturing/volumetric/2022/01">'
+        f"<resources>{resources}</resources><build/></model>"
+    )
+
+
+OLD = """
+<i:function id="3" displayname="old">
+  <i:in><i:vector identifier="pos"/></i:in>
+  <i:resourceid identifier="which" resourceid="9"><i:out><i:resourceid identifier="value"/></i:out></i:resourceid>
+  <i:constvec identifier="c" x="1" y="0" z="0"><i:out><i:vector identifier="vector"/></i:out></i:constvec>
+  <i:composematrixfromcolumnvectors identifier="m">
+    <i:in><i:vectorref identifier="A" ref="c.vector"/><i:vectorref identifier="B" ref="c.vector"/>
+      <i:vectorref identifier="C" ref="c.vector"/><i:vectorref identifier="D" ref="c.vector"/></i:in>
+    <i:out><i:matrix identifier="matrix"/></i:out></i:composematrixfromcolumnvectors>
+  <i:matrixvectormultiplication identifier="p">
+    <i:in><i:matrixref identifier="A" ref="m.matrix"/><i:vectorref identifier="B" ref="inputs.pos"/></i:in>
+    <i:out><i:vector identifier="result"/></i:out></i:matrixvectormultiplication>
+  <i:arcsin identifier="a"><i:in><i:vectorref identifier="A" ref="p.result"/></i:in>
+    <i:out><i:vector identifier="result"/></i:out></i:arcsin>
+  <i:out><i:vectorref identifier="y" ref="a.result"/></i:out>
+</i:function>
+"""
+
+
+@pytest.mark.parametrize(
+    "implicit",
+    [
+        "http://schemas.3mf.io/3dmanufacturing/implicit/2023/12",
+        "http://schemas.microsoft.com/3dmanufacturing/implicit/2023/02",
+    ],
+)
+def test_old_dialects_load(tmp_path: Path, implicit: str) -> None:
+    read = load_3mf(package(tmp_path, model(OLD, implicit)))
+    assert read.node("old", "which").value == 9
+    assert str(read.node("old", "p").inputs["A"]) == "m.result"
+    value = evaluate(to_function(read, "old", element=lg.f64), np.array([-1.0, -0.5, 0.25]))
+    np.testing.assert_allclose(value, [np.arcsin(-0.25), 0, 0], atol=1e-15)
+
+
+def test_resources_of_other_extensions_are_passed_over(tmp_path: Path) -> None:
+    materials = '<m:colorgroup xmlns:m="http://schemas.microsoft.com/3dmanufacturing/material/2015/02" id="2"/>'
+    assert load_3mf(package(tmp_path, model(materials))) == Assembly()
+
+
+def test_an_incomplete_graph_loads_only_unchecked(tmp_path: Path) -> None:
+    text = """<i:implicitfunction id="3" displayname="f"><i:in/>
+    <i:sin identifier="s"><i:in><i:scalarref identifier="A" ref=""/></i:in>
+    <i:out><i:scalar identifier="result"/></i:out></i:sin><i:out><i:scalarref identifier="y" ref="s.result"/></i:out></i:implicitfunction>"""
+    path = package(tmp_path, model(text))
+    with pytest.raises(FormatError, match="input `A` is not connected"):
+        load_3mf(path)
+    assert load_3mf(path, check=False).problems()
