@@ -7,7 +7,7 @@ from itertools import count, repeat
 from typing import Any
 
 from benchmarks.contenders import Unavailable
-from benchmarks.context_document import FAN, FRAMES, ROOT, Item, build, document, least_work, moments
+from benchmarks.context_document import FAN, FRAMES, ROOT, Item, document, least_work, moments
 from benchmarks.problems import Problem, Run
 from livegrad.authoring.context import Context, ContextGraph
 from livegrad.authoring.context.link import link
@@ -15,6 +15,27 @@ from livegrad.authoring.context.order import order_nodes
 from livegrad.engine.cache.store import MemoStore
 from livegrad.ops.context import parse_feature
 from livegrad.passes.nullify_context import nullify_context
+
+
+def build(items: list[Item], everything: bool = False) -> ContextGraph:
+    """The document as a graph; with `everything`, each node is said to need the whole context, as without analysis."""
+    graph = ContextGraph()
+    for item in items:
+        if item.function is None and not everything:
+            graph.value(item.name, item.value)
+            continue
+        function = item.function or (lambda ctx, value=item.value: value)
+        graph.node(
+            item.name,
+            function,
+            plain=item.plain,
+            scoped=item.scoped,
+            extract=item.extract,
+            inject=item.inject,
+            modify=item.modify,
+            optional=ROOT if everything else (),
+        )
+    return graph
 
 
 def last(items: list[Item]) -> str:
@@ -27,8 +48,9 @@ def last(items: list[Item]) -> str:
 def build_frames(problem: Problem, everything: bool = False) -> Run:
     """A run begins with an empty cache and gives each frame's value, after as many computations as must be."""
     items = document(problem.size)
-    contexts = [Context(moment) for moment in moments(FRAMES)]
-    _, least = least_work(problem.size, FRAMES)
+    frames = FRAMES[problem.kind]
+    contexts = [Context(moment) for moment in moments(frames)]
+    _, least = least_work(problem.size, frames)
 
     def run() -> list[float]:
         program = build(items, everything).compile(last(items), root=ROOT)
@@ -128,11 +150,12 @@ def build_pass(problem: Problem) -> Run:
 BUILDERS: dict[str, dict[str, Callable[[Problem], Run]]] = {
     "livegrad": {
         "context_frames": build_frames,
+        "context_whole": build_frames,
         "context_hit": build_hit,
         "context_fan": build_fan,
         "context_compile": build_pass,
     },
     "functools": {"context_hit": build_hit_functools, "context_fan": build_fan_functools},
-    "whole context": {"context_frames": build_frames_whole},
+    "whole context": {"context_whole": build_frames_whole},
     "whole compile": {"context_compile": build_compile},
 }

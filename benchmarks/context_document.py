@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from livegrad.authoring.context import ContextGraph
-
 ROOT = ("animation_time", "footprint", "pointer_position", "real_time")
-FRAMES = 240
+FRAMES = {"context_frames": 240, "context_whole": 12}
 FAN = 1000
-KINDS = frozenset({"context_frames", "context_hit", "context_fan", "context_compile"})
+KINDS = frozenset({*FRAMES, "context_hit", "context_fan", "context_compile"})
 
 
 @dataclass(frozen=True)
@@ -109,27 +107,6 @@ def document(shapes: int) -> list[Item]:
     return items
 
 
-def build(items: list[Item], everything: bool = False) -> ContextGraph:
-    """The document as a graph; with `everything`, each node is said to need the whole context, as without analysis."""
-    graph = ContextGraph()
-    for item in items:
-        if item.function is None and not everything:
-            graph.value(item.name, item.value)
-            continue
-        function = item.function or (lambda ctx, value=item.value: value)
-        graph.node(
-            item.name,
-            function,
-            plain=item.plain,
-            scoped=item.scoped,
-            extract=item.extract,
-            inject=item.inject,
-            modify=item.modify,
-            optional=ROOT if everything else (),
-        )
-    return graph
-
-
 def moments(frames: int) -> list[dict[str, Any]]:
     """Contexts that differ in one feature."""
     still = {"footprint": 640.0, "pointer_position": (0.25, 0.75), "real_time": 1.0}
@@ -192,6 +169,6 @@ def least_work(shapes: int, frames: int) -> tuple[tuple[float, ...], tuple[int, 
 
 def expected(kind: str, size: int) -> list[float]:
     """What a run of each kind must give."""
-    if kind == "context_frames":
-        return list(least_work(size, FRAMES)[0])
+    if kind in FRAMES:
+        return list(least_work(size, FRAMES[kind])[0])
     return [{"context_compile": float(len(document(size))), "context_fan": FAN * 0.5}.get(kind, float(size))]

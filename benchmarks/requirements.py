@@ -80,7 +80,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     AtLeast("context_hit", 0.2, ("functools",)),  # a hit costs at most five of theirs
     AtLeast("context_fan", 0.2, ("functools",)),
     AtLeast("context_compile", 20.0, ("whole compile",)),  # the pass takes at most 5%
-    AtLeast("context_frames", 5.0, ("whole context",)),
+    AtLeast("context_whole", 3.0, ("whole context",)),
     AtLeast("gmm", 1.0, ("jax",)),
     RatioAtMost("gmm", 1.3, "adjoint"),
     AtLeast("gradient_algebraic", 3.0, DIFFERENTIATORS),

@@ -2,6 +2,7 @@
 
 `inputs` makes the arrays, `expected` the results in float64 with NumPy, where gradients are written by hand."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -104,7 +105,7 @@ def inputs(kind: str, size: int) -> tuple[Array, ...]:
     if kind in ("attention", "attention_gradient"):
         return tuple(normal(1, 8, size, 64) for _ in range(3))
     if kind == "training_step":
-        layers = zip(SIZES, SIZES[1:], strict=False)
+        layers = itertools.pairwise(SIZES)
         weights = [
             array for rows, columns in layers for array in (normal(rows, columns) * np.float32(0.05), normal(columns))
         ]

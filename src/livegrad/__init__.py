@@ -16,6 +16,7 @@ from livegrad.authoring.tensor.errors import (
     GraphMergeError,
     GraphOrderError,
     IndexRangeError,
+    NumberRangeError,
     ShapeError,
 )
 from livegrad.authoring.tensor.execution import clear_caches, execute
@@ -88,6 +89,7 @@ __all__ = [
     "LivegradError",
     "Matrix",
     "Node",
+    "NumberRangeError",
     "ParseError",
     "ShapeError",
     "Struct",

@@ -90,6 +90,9 @@ def caller_origins() -> tuple[Origin, ...]:
             if code.co_filename.startswith(_PACKAGE_DIRECTORY):
                 _own_files.add(code.co_filename)
                 continue
+            if code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("livegrad."):
+                frame = frame.f_back  # a method that `dataclass` wrote for one of our classes
+                continue
             key = (id(code), frame.f_lasti)
             origins = _seen_places.get(key)
             if origins is None:

@@ -28,7 +28,8 @@ from livegrad.backends.cpu.native.object_cache import default_cache
 import json
 size, factor = int(os.environ.get("SIZE", "1000")), float(os.environ.get("FACTOR", "2"))
 n = lg.Dimension.symbol("n")
-run = lg.compile(lg.trace(lambda x: ops.reduce(ops.sin(x) * factor, kind="sum", axes=(0,)), lg.types.Tensor(lg.f32, (n,))))
+row = lg.types.Tensor(lg.f32, (n,))
+run = lg.compile(lg.trace(lambda x: ops.reduce(ops.sin(x) * factor, kind="sum", axes=(0,)), row))
 x = np.linspace(0, 1, size, dtype=np.float32)
 total = float(run(x))
 assert abs(total - factor * np.sin(x.astype(np.float64)).sum()) < 1e-3 * size, total

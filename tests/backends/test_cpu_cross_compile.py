@@ -83,7 +83,8 @@ PROGRAMS: dict[str, tuple[lg.Function, dict[str, int], tuple[Any, ...]]] = {
     ),
     "a running sum": (
         lg.trace(
-            lambda x: ops.cumulative(x, kind="sum", axis=0, reverse=True, exclusive=True), lg.types.Tensor(lg.f32, (30, 50))
+            lambda x: ops.cumulative(x, kind="sum", axis=0, reverse=True, exclusive=True),
+            lg.types.Tensor(lg.f32, (30, 50)),
         ),
         {},
         (np.resize(POINTS, (30, 50)),),

@@ -188,7 +188,11 @@ def test_numbers_that_do_not_fit_are_refused(type: Any, given: Any, said: str) -
     ("type", "given", "said"),
     [
         (lg.types.Tensor(lg.i32, (2,)), [1.5, 2.5], "expected i32, found an array of float64"),
-        (lg.types.Tensor(lg.i32, (2,)), [1, 2**40], "expected i32, from -2147483648 to 2147483647, found 1099511627776"),
+        (
+            lg.types.Tensor(lg.i32, (2,)),
+            [1, 2**40],
+            "expected i32, from -2147483648 to 2147483647, found 1099511627776",
+        ),
         (lg.types.Tensor(lg.i32, (2,)), [float("nan"), 1], "expected i32, found an array of float64"),
         (lg.types.Tensor(lg.i32, (2,)), ["1", "2"], "expected tensor<i32, [2]>, found ['1', '2']"),
         (lg.types.Tensor(lg.i32, (2,)), [1, None], "expected tensor<i32, [2]>, found [1, None]"),

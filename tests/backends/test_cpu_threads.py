@@ -99,7 +99,9 @@ def test_threads_compile_the_same_function_once_and_others_beside_it() -> None:
 
 
 def test_a_failed_check_is_raised_on_the_thread_whose_values_failed() -> None:
-    run = CpuFunction(lg.trace(lambda t, i: ops.lookup(t, i), lg.types.Tensor(lg.f32, (5,)), lg.types.Tensor(lg.i64, (N,))))
+    run = CpuFunction(
+        lg.trace(lambda t, i: ops.lookup(t, i), lg.types.Tensor(lg.f32, (5,)), lg.types.Tensor(lg.i64, (N,)))
+    )
     table = np.arange(5, dtype=np.float32)
 
     def work(number: int) -> None:

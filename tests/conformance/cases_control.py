@@ -32,6 +32,7 @@ NEVER_RUN = {
     "bwd_diff": "is removed by the differentiate pass",
     "undefined_tangent": "stands for a tangent that does not exist; its only meaning is an error",
     "custom_linear": "stands between linearisation and transposition",
+    "recompute_linear": "stands between linearisation and transposition",
     "host_call": "runs a Python callable, which no text can hold; it has tests of its own",
 }
 

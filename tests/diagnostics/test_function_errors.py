@@ -485,9 +485,13 @@ def f(s: Shape) -> float:
 def message_of(program: str, call: str) -> str:
     """What is said about a program, with its file called program.py."""
     names: dict[str, Any] = {"lg": lg, "Annotated": Annotated, "TypeVar": TypeVar, "__name__": "program"}
-    with pytest.raises(lg.FunctionError) as caught:
+
+    def run() -> None:
         lg.run_source(program, names)
         eval(call, names)
+
+    with pytest.raises(lg.FunctionError) as caught:
+        run()
     return re.sub(r"<livegrad source \d+>", "program.py", str(caught.value))
 
 

@@ -215,7 +215,8 @@ def test_resources_of_other_extensions_are_passed_over(tmp_path: Path) -> None:
 def test_an_incomplete_graph_loads_only_unchecked(tmp_path: Path) -> None:
     text = """<i:implicitfunction id="3" displayname="f"><i:in/>
     <i:sin identifier="s"><i:in><i:scalarref identifier="A" ref=""/></i:in>
-    <i:out><i:scalar identifier="result"/></i:out></i:sin><i:out><i:scalarref identifier="y" ref="s.result"/></i:out></i:implicitfunction>"""
+    <i:out><i:scalar identifier="result"/></i:out></i:sin>
+    <i:out><i:scalarref identifier="y" ref="s.result"/></i:out></i:implicitfunction>"""
     path = package(tmp_path, model(text))
     with pytest.raises(FormatError, match="input `A` is not connected"):
         load_3mf(path)

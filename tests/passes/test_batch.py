@@ -32,7 +32,7 @@ from tests.conformance.cases import CASES, FAILURES
 from tests.conformance.test_derivatives import can_be_differenced
 from tests.conformance.tolerance import differences
 from tests.conformance.values import element_of, plain_shape
-from tests.differentiate.checks import assert_near, flat, random_differentials, results_of
+from tests.differentiate.checks import assert_near, derived, flat, random_differentials, results_of
 
 SIZE = 3
 
@@ -332,6 +332,25 @@ def test_members_that_decide_alike_have_their_own_derivatives(name: str, mode: A
     assert_each_is_alone(derivative, members, given, results_of(made, evaluate(made, *stacked, *given)))
 
 
+@pytest.mark.parametrize("modes", ["f", "r", "fr", "rf", "rr"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_only_differentials_are_batched_as_for_a_jacobian(name: str, modes: str) -> None:
+    """The arguments are shared, and so is all that is computed from them alone, traces of loops among it."""
+    callable, types = PROGRAMS[name]
+    function = trace(callable, *types)
+    rng = np.random.default_rng(4)
+    inner, arguments = derived(function, program_members(types)[0], modes[:-1], rng)
+    outer = {"f": jvp, "r": vjp}[modes[-1]](inner)
+    own = outer.parameter_types[len(arguments) :]
+    given = [random_differentials(own, rng) for _ in range(SIZE)]
+    stacked = [stack(column, type) for column, type in zip(zip(*given, strict=True), own, strict=True)]
+    made = batch(outer, (*[None] * len(arguments), *[0] * len(own)), size=SIZE)
+    found = results_of(made, evaluate(made, *arguments, *stacked))
+    for index, differentials in enumerate(given):
+        expected = results_of(outer, evaluate(outer, *arguments, *differentials))
+        assert_near(tuple(member_of(part, index) for part in found), expected, 1e-12)
+
+
 def test_a_side_that_no_member_takes_does_not_run() -> None:
     def guarded(x: Node) -> Node:
         return make_cond(
@@ -398,7 +417,7 @@ def test_every_op_of_the_table_can_be_batched() -> None:
     geometry = {"dot", "cross", "length", "normalize", "determinant", "inverse"}
     matrices = {"matrix_vector", "matrix_multiply", "matrix_transpose"}
     leaves = {"parameter", "input", "iota", "trace_new"}
-    written_out_before = {"fwd_diff", "bwd_diff", "custom_linear"}
+    written_out_before = {"fwd_diff", "bwd_diff", "custom_linear", "recompute_linear"}
     assert without == aggregates | geometry | matrices | leaves | written_out_before
 
 

@@ -5,13 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from livegrad.backends.cpu import run_function
+from livegrad.backends.cpu import CpuFunction, run_function
 from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
+from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, c128, f64, i64
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import make_cond, make_for_loop, make_map
+from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast
 from livegrad.ops.transcendental import sin
@@ -75,3 +77,22 @@ def test_a_map_over_no_points_gives_a_gradient_of_zeros() -> None:
     read = trace(lambda i, t: lookup(t, i) * lookup(t, i), i64, TABLE)
     function = vjp(trace(lambda i, t: make_map(read, i, t), Tensor(i64, (0,)), TABLE))
     assert_same(function, np.zeros(0, np.int64), VALUES, np.zeros(0))
+
+
+def test_loop_over_tensors_hands_its_numbers_to_the_body_without_conversion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A body runs many times: what it is given is what kernels take, so nothing is looked at twice."""
+    state = Tensor(f64, (3,))
+
+    def looped(x: Node) -> Node:
+        def add_index(index: Node, y: Node) -> Node:
+            return y + broadcast(cast(index, type=f64), shape=(3,), axes=())
+
+        return make_for_loop(constant(5, i64), add_index, x)[0]
+
+    compiled = CpuFunction(trace(looped, state))
+    given = np.zeros(3)
+    assert compiled(given).tolist() == [10.0] * 3
+    monkeypatch.setattr(CpuFunction, "_accept", lambda *_: pytest.fail("the body's arguments were converted"))
+    assert compiled(given).tolist() == [10.0] * 3

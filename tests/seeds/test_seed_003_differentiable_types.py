@@ -1,5 +1,9 @@
 """Seed 003, the types of automatic differentiation: one test a requirement, under the heading that it comes from."""
 
+# Types as livegrad has them, which a checker of Python takes for values.
+# pyright: reportInvalidTypeForm=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+# pyright: reportOperatorIssue=false
+
 import math
 from typing import Annotated, Any, TypeVar
 
@@ -160,7 +164,7 @@ def test_generic_types():
     (gradient,) = lg.bwd_diff(my_func)(lg.dvec2(3.0, 4.0), lg.dvec2(1.0, 1.0))
     np.testing.assert_array_equal(gradient, [6.0, 8.0])
     assert lg.fwd_diff(my_func)(lg.pair(np.float32(3.0), np.float32(1.0))).differential.dtype == np.float32
-    with pytest.raises(lg.FunctionError, match="LG402.*must be differentiable, found int"):
+    with pytest.raises(lg.FunctionError, match=r"LG402.*must be differentiable, found int"):
         my_func(3)
 
 
@@ -438,7 +442,7 @@ def test_derivative_data_flow_analysis_finds_a_forgotten_annotation():
         "    return non_diff_func(x) * differentiable_func(x)\n",
         {"lg": lg},
     )
-    with pytest.raises(lg.FunctionError, match="LG301: the derivative is lost in the call of `non_diff_func`"):
+    with pytest.raises(lg.FunctionError, match=r"LG301: the derivative is lost in the call of `non_diff_func`"):
         names["main"](1.0)
 
 

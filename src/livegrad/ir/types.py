@@ -71,6 +71,14 @@ class Scalar(Type):
     def __str__(self) -> str:
         return self.name
 
+    def __call__(self, value: Any) -> Any:
+        """A number of this type, as NumPy has it.
+
+        >>> f32(0.5).dtype
+        dtype('float32')
+        """
+        return self.dtype.type(value)
+
     @property
     def dtype(self) -> np.dtype[Any]:
         return _NUMPY[self.name]

@@ -21,7 +21,7 @@ from livegrad.ops.control import (
 )
 from livegrad.ops.conversion import cast, conj, imag, make_complex, real
 from livegrad.ops.convolution import convolve
-from livegrad.ops.custom import custom_call, custom_linear, make_custom_call, recompute_call
+from livegrad.ops.custom import custom_call, custom_linear, make_custom_call, recompute_call, recompute_linear
 from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals, undefined_tangent
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.elementwise import (
@@ -277,6 +277,7 @@ __all__ = [
     "random_uniform",
     "real",
     "recompute_call",
+    "recompute_linear",
     "recurrence",
     "reduce",
     "reduce_window",

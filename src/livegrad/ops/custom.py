@@ -153,3 +153,21 @@ def _recompute_call_type(*types: Type, function: Function) -> Type:
 recompute_call = Op(
     "recompute_call", type_of=_recompute_call_type, evaluate=lambda *values, function: function(*values)
 )
+
+
+def _recompute_linear_type(*types: Type, function: Function, results: int, active: tuple[bool, ...]) -> Type:
+    own = function.parameter_types
+    tangents = [differential_of(type) for type, flag in zip(own, active, strict=True) if flag]
+    expected = (*own, *function.result_types[results:], *tangents)
+    if types != expected:
+        raise TypeRuleError(
+            f"the linear part of `{function.name}` takes arguments, what was kept, and tangents",
+            expected=", ".join(map(str, expected)),
+            found=", ".join(map(str, types)),
+        )
+    return tuple_of(differentials(function.result_types[:results]))
+
+
+# The linear part of a `recompute_call`: (arguments, what is kept, tangents of the active arguments) → tangents of the
+# results that have one. `function` gives its own `results`, then what is kept. Like `custom_linear` it never runs.
+recompute_linear = Op("recompute_linear", type_of=_recompute_linear_type)

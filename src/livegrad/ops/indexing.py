@@ -77,8 +77,12 @@ def _scatter_add_type(base: Type, updates: Type, *indices: Type) -> Type:
 
 def _evaluate_scatter_add(base: Any, updates: Any, *indices: Any) -> Any:
     require_indices(base.shape, indices)
-    result = np.array(base)
-    np.add.at(result, tuple(np.asarray(index, np.int64) for index in indices), updates)
+    result = np.array(base, order="C")
+    # One index into all elements in a row: NumPy adds by it several times as quickly as by one for each dimension.
+    place: Any = np.int64(0)
+    for index, size in zip(indices, base.shape, strict=True):
+        place = place * size + np.asarray(index, np.int64)
+    np.add.at(result.reshape(-1), place, updates)
     return result
 
 

@@ -7,7 +7,7 @@ like any other: it is compiled once and runs over all boxes of a level at a time
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from livegrad import ops
 from livegrad.ir.leaves import constant_op, parameter_op
@@ -78,9 +78,11 @@ class _Bounds:
             # The same for the whole box: no bounds are needed, loops and reads of tensors included.
             return _point(node.op(*[operand.low for operand in operands], **dict(node.attributes)))
         rule = RULES.get(node.op.name)
-        if rule is not None:
-            return rule(node, *operands)
-        return anything(node.type)
+        if rule is None:
+            return anything(node.type)
+        made = rule(node, *operands)
+        unbounded = made.unbounded or any(operand.unbounded for operand in operands)
+        return replace(made, unbounded=unbounded) if unbounded else made
 
 
 _KNOWN = frozenset(RULES)

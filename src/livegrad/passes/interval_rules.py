@@ -25,10 +25,16 @@ _ANGLE_ERROR = 1e-5  # relative: where in its period an angle lies is only as go
 
 @dataclass(frozen=True)
 class Interval:
-    """The bounds of a value; of a condition, whether it must hold and whether it can. A point has one node for both."""
+    """The bounds of a value; of a condition, whether it must hold and whether it can. A point has one node for both.
+
+    What is known before any box is: whether bounds may be infinite because nothing is known of the value, and whether
+    it is never negative.
+    """
 
     low: Node
     high: Node
+    unbounded: bool = False
+    nonnegative: bool = False
 
     @property
     def is_point(self) -> bool:
@@ -46,34 +52,36 @@ def anything(type: Type) -> Interval:
             raise CompileError(f"no interval bounds a {type}")
         inner = [anything(member) for member in components(type)]
         low, high = (ops.make(*[getattr(i, side) for i in inner], type=type) for side in ("low", "high"))
-        return Interval(low, high)
+        return Interval(low, high, unbounded=True)
     if scalar is bool_:
         return Interval(filled(False, type), filled(True, type))
     if scalar.kind in ("signed", "unsigned"):
         smallest = -(1 << (scalar.bits - 1)) if scalar.kind == "signed" else 0
         largest = (1 << (scalar.bits - (scalar.kind == "signed"))) - 1
         return Interval(filled(smallest, type), filled(largest, type))
-    return Interval(filled(-math.inf, type), filled(math.inf, type))
+    return Interval(filled(-math.inf, type), filled(math.inf, type), unbounded=True)
 
 
 def hull(*intervals: Interval) -> Interval:
     """The bounds of a value that is one of several."""
     low, high = intervals[0].low, intervals[0].high
+    careful = any(interval.unbounded for interval in intervals)
+    least, most = (ops.minimum, ops.maximum) if careful else (ops.min, ops.max)
     for other in intervals[1:]:
-        low, high = ops.minimum(low, other.low), ops.maximum(high, other.high)
-    return Interval(low, high)
+        low, high = least(low, other.low), most(high, other.high)
+    return Interval(low, high, careful)
 
 
 def _all(condition: Node, interval: Interval) -> Interval:
     """The interval, or everything where the condition holds."""
     whole = anything(interval.low.type)
-    return Interval(ops.select(condition, whole.low, interval.low), ops.select(condition, whole.high, interval.high))
+    low = ops.select(condition, whole.low, interval.low)
+    return Interval(low, ops.select(condition, whole.high, interval.high), unbounded=True)
 
 
 def _widened(interval: Interval, error: float) -> Interval:
     low, high = interval.low, interval.high
-    tiny = 1e-37  # below the normal numbers relative errors mean nothing
-    return Interval(low - (ops.abs(low) * error + tiny), high + (ops.abs(high) * error + tiny))
+    return Interval(low - ops.abs(low) * error, high + ops.abs(high) * error)
 
 
 def _number(value: float, type: Type) -> Node:
@@ -84,7 +92,8 @@ def _number(value: float, type: Type) -> Node:
 
 
 def _add(node: Node, a: Interval, b: Interval) -> Interval:
-    return Interval(a.low + b.low, a.high + b.high)
+    low, high = a.low + b.low, a.high + b.high
+    return Interval(low, high, nonnegative=a.nonnegative and b.nonnegative)
 
 
 def _sub(node: Node, a: Interval, b: Interval) -> Interval:
@@ -98,7 +107,8 @@ def _square(a: Interval) -> Interval:
     inside = (a.low <= 0.0) & (a.high >= 0.0)
     smaller = ops.select(inside, _number(0.0, low.type), ops.min(low, high))
     larger = ops.max(low, high)
-    return Interval(smaller - smaller * _PRODUCT_ERROR, larger + larger * _PRODUCT_ERROR)
+    low, high = smaller - smaller * _PRODUCT_ERROR, larger + larger * _PRODUCT_ERROR
+    return Interval(low, high, nonnegative=True)
 
 
 def _finite_product(a: Node, b: Node) -> Node:
@@ -119,7 +129,8 @@ def _mul(node: Node, a: Interval, b: Interval) -> Interval:
         value = _constant_value(source)
         if value is not None and math.isfinite(value) and value != 0.0:
             ends = (factor.low * other.low, factor.low * other.high)
-            return _widened(Interval(*(ends if value > 0 else ends[::-1])), _PRODUCT_ERROR)
+            low, high = ends if value > 0 else ends[::-1]
+            return _widened(Interval(low, high), _PRODUCT_ERROR)
     if a.is_point or b.is_point:
         point, other = (a, b) if a.is_point else (b, a)
         corners = [_finite_product(point.low, end) for end in (other.low, other.high)]
@@ -133,10 +144,10 @@ def _div(node: Node, a: Interval, b: Interval) -> Interval:
         one = _number(1.0, a.low.type)
         return _all(_contains(b, 0.0), Interval(one, one))
     corners = [x / y for x in ((a.low,) if a.is_point else (a.low, a.high)) for y in _ends(b)]
-    quotient = hull(*[Interval(corner, corner) for corner in corners])
+    quotient = hull(*[Interval(corner, corner, unbounded=True) for corner in corners])
     value = _constant_value(node.operands[1])
     if value is not None and value != 0.0:
-        return quotient
+        return Interval(quotient.low, quotient.high, unbounded=a.unbounded)
     wrong = _contains(b, 0.0) | ops.is_nan(quotient.low) | ops.is_nan(quotient.high)
     return _all(wrong, quotient)
 
@@ -156,19 +167,25 @@ def _neg(node: Node, a: Interval) -> Interval:
 def _abs(node: Node, a: Interval) -> Interval:
     low, high = ops.abs(a.low), ops.abs(a.high)
     smaller = ops.select(_contains(a, 0.0), _number(0.0, low.type), ops.min(low, high))
-    return Interval(smaller, ops.max(low, high))
+    return Interval(smaller, ops.max(low, high), nonnegative=True)
 
 
 def _monotone(op: Callable[[Node], Node], error: float = 0.0, *, falling: bool = False) -> Rule:
     def rule(node: Node, a: Interval) -> Interval:
-        ends = (op(a.high), op(a.low)) if falling else (op(a.low), op(a.high))
-        return _widened(Interval(*ends), error) if error else Interval(*ends)
+        low, high = (op(a.high), op(a.low)) if falling else (op(a.low), op(a.high))
+        return _widened(Interval(low, high), error) if error else Interval(low, high)
 
     return rule
 
 
-def _pairwise(op: Callable[[Node, Node], Node]) -> Rule:
-    return lambda node, a, b: Interval(op(a.low, b.low), op(a.high, b.high))
+def _pairwise(op: Callable[[Node, Node], Node], careful: Callable[[Node, Node], Node]) -> Rule:
+    """min and max: where a bound may be NaN it must not be lost, elsewhere one instruction does."""
+
+    def rule(node: Node, a: Interval, b: Interval) -> Interval:
+        own = careful if a.unbounded or b.unbounded else op
+        return Interval(own(a.low, b.low), own(a.high, b.high), nonnegative=a.nonnegative and b.nonnegative)
+
+    return rule
 
 
 def _clamp(node: Node, a: Interval, low: Interval, high: Interval) -> Interval:
@@ -176,6 +193,8 @@ def _clamp(node: Node, a: Interval, low: Interval, high: Interval) -> Interval:
 
 
 def _sqrt(node: Node, a: Interval) -> Interval:
+    if a.nonnegative:
+        return Interval(ops.sqrt(a.low), ops.sqrt(a.high), nonnegative=True)
     nothing = _number(0.0, a.low.type)
     ends = Interval(ops.sqrt(ops.max(nothing, a.low)), ops.sqrt(ops.max(nothing, a.high)))
     return _or_undefined(a.low < 0.0, ends)
@@ -251,7 +270,7 @@ def _atan2(node: Node, y: Interval, x: Interval) -> Interval:
 
 def _pow(node: Node, a: Interval, b: Interval) -> Interval:
     corners = [ops.pow(x, y) for x in _ends(a) for y in _ends(b)]
-    ends = _widened(hull(*[Interval(corner, corner) for corner in corners]), 1e-5)
+    ends = _widened(hull(*[Interval(corner, corner, unbounded=True) for corner in corners]), 1e-5)
     exponent = _constant_value(node.operands[1])
     if exponent is not None and exponent == math.floor(exponent) and exponent > 0:
         if exponent % 2:
@@ -376,10 +395,10 @@ RULES: dict[str, Rule] = {
     "div": _div,
     "neg": _neg,
     "abs": _abs,
-    "min": _pairwise(ops.minimum),
-    "max": _pairwise(ops.maximum),
-    "minimum": _pairwise(ops.minimum),
-    "maximum": _pairwise(ops.maximum),
+    "min": _pairwise(ops.min, ops.minimum),
+    "max": _pairwise(ops.max, ops.maximum),
+    "minimum": _pairwise(ops.minimum, ops.minimum),
+    "maximum": _pairwise(ops.maximum, ops.maximum),
     "clamp": _clamp,
     "sqrt": _sqrt,
     "length": _length,

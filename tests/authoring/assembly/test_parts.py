@@ -1,5 +1,6 @@
 """Parts: evaluated, differentiated, cut, drawn and meshed, with work that grows with the surface alone."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def test_work_grows_with_the_surface_not_with_the_volume() -> None:
         lattice = Lattice(part.low, (part.high - part.low) / cells, (cells,) * 3, 8)
         found = find_blocks(bounded(part.function, part.arguments, np.float32), lattice)
         counted.append((len(found.crossed), found.examined))
-    for few, many in zip(counted[:-1], counted[1:], strict=True):
+    for few, many in pairwise(counted):
         assert 3 < many[0] / few[0] < 5
         assert many[1] / few[1] < 5
 

@@ -3,12 +3,13 @@
 import struct
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from livegrad.authoring.context import CacheLimits, Context, ContextError, ContextGraph
+from livegrad.engine.cache.facts import clear_up
 
 
 def one_node(function: Any = None, feature: str = "footprint", **options: Any) -> tuple[ContextGraph, Any]:
@@ -128,6 +129,34 @@ def test_array_results_cannot_be_written_to():
             array[0] = 1.0
     buffer[0] = 9.0
     assert program.evaluate()[1][0] == 0.0
+
+
+def test_a_reader_that_changes_a_container_changes_its_own_copy():
+    graph = ContextGraph()
+    graph.node("list", lambda ctx: ([1, 2], {"a": [3]}))
+    graph.node("spoils", lambda ctx, found: (found[0].append(9), found[1]["a"].clear(), "done")[2], plain="list")
+    graph.node("reads", lambda ctx, spoiled, found: found, plain=["spoils", "list"])
+    program = graph.compile("reads")
+    value = program.evaluate()
+    assert value == ([1, 2], {"a": [3]})
+    value[0].clear()
+    assert program.evaluate() == ([1, 2], {"a": [3]})
+
+
+def test_arrays_in_dataclasses_and_named_tuples_cannot_be_written_to():
+    @dataclass
+    class Image:
+        pixels: Any
+
+    class Pair(NamedTuple):
+        pixels: Any
+
+    base = np.zeros(4)
+    for made in (Image(np.zeros(2)), Pair(np.zeros(2)), Image(base[:2]), Pair(base[:2])):
+        graph = ContextGraph()
+        graph.node("image", lambda ctx, made=made: made)
+        with pytest.raises(ValueError, match="read-only"):
+            graph.compile("image").evaluate().pixels[0] = 1.0
 
 
 # --- early cut-off ---------------------------------------------------------------------------------------------------
@@ -339,11 +368,14 @@ def test_dropped_arrays_are_given_back_at_once():
     made: list[weakref.ref[Any]] = []
 
     def image(ctx: Any) -> Any:
-        array = np.full(1000, ctx.footprint)
+        array = np.full(1000, ctx.footprint + 0.125)
         made.append(weakref.ref(array))
         return array
 
-    _, program = one_node(image, limits=CacheLimits(node_entries=2))
+    graph, program = one_node(image, limits=CacheLimits(node_entries=2))
     for value in range(10):
         program.evaluate(footprint=float(value))
     assert [number for number, array in enumerate(made) if array() is not None] == [8, 9]
+    del graph, program
+    clear_up()
+    assert not any(array() is not None for array in made)

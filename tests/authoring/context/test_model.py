@@ -7,7 +7,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from livegrad.authoring.context import ContextGraph
+from livegrad.authoring.context import CacheLimits, ContextGraph
 from tests.authoring.context.oracle import Document, Edge, Naive, Spec, add_to, needs, text
 
 FLAT = ("footprint", "animation_time")
@@ -63,8 +63,8 @@ def whole(context: dict[tuple[str, int], int]) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def build(document: Document) -> ContextGraph:
-    graph = ContextGraph()
+def build(document: Document, limits: CacheLimits | None = None) -> ContextGraph:
+    graph = ContextGraph(limits=limits)
     for spec in document.values():
         add_to(graph, spec)
     return graph
@@ -144,6 +144,28 @@ def test_edits_keep_every_result_that_they_do_not_change(document, data):
                 if document[name] != before[name]:
                     add_to(graph, document[name], edit=True)
     assert Counter(log.names("computed")) == naive.counts()
+
+
+limits = st.builds(
+    CacheLimits,
+    entries=st.integers(0, 12),
+    bytes=st.integers(0, 2000),
+    node_entries=st.integers(0, 4),
+    variants=st.integers(0, 2),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(documents(coarse=True, optional=True), limits, st.lists(contexts(), min_size=1, max_size=5))
+def test_values_stay_right_however_small_the_cache_is(document, limits, moments):
+    graph = build(document, limits)
+    program = graph.compile(output_of(document), root=map(text, ROOT))
+    naive = Naive()
+    for moment in moments:
+        value = program.evaluate({text(level): value for level, value in moment.items()})
+        assert value == naive.evaluate(document, output_of(document), whole(moment))
+        assert graph.store.entries <= limits.entries
+        assert graph.store.bytes <= limits.bytes
 
 
 @st.composite

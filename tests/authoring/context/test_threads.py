@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from livegrad.authoring.context import ContextGraph
+from livegrad.authoring.context import Context, ContextGraph
 
 THREADS = 8
 
@@ -128,6 +128,19 @@ def test_edits_while_others_evaluate_never_mix_two_versions():
         return [program.evaluate() for _ in range(100)]
 
     assert {value for found in in_threads(work) for value in found} == {0}
+
+
+def test_one_context_serves_programs_with_other_needs_in_other_threads():
+    graph = ContextGraph()
+    graph.node("a", lambda ctx: ("a", ctx.footprint), extract="footprint")
+    graph.node("b", lambda ctx: ("b", ctx.real_time), extract="real_time")
+    programs = [graph.compile(name, root=["footprint", "real_time"]) for name in "ab"]
+    shared = Context(footprint=1, real_time=1)
+
+    def work(number: int) -> set[tuple[str, int]]:
+        return {programs[number % 2].evaluate(shared) for _ in range(300)}
+
+    assert in_threads(work) == [{("a", 1)}, {("b", 1)}] * (THREADS // 2)
 
 
 def test_scoped_inputs_nest_deeper_than_the_stack_of_a_thread():

@@ -1,4 +1,4 @@
-"""Random programs with control flow, and dual numbers: an oracle for their derivatives that shares nothing with ours."""
+"""Random programs with control flow, and dual numbers: an oracle for derivatives that shares nothing with ours."""
 
 from __future__ import annotations
 
@@ -56,6 +56,9 @@ class Dual:
 
     def __gt__(self, other: Any) -> bool:
         return self.value > Dual.of(other).value
+
+    def __ge__(self, other: Any) -> bool:
+        return self.value >= Dual.of(other).value
 
     def __le__(self, other: Any) -> bool:
         return self.value <= Dual.of(other).value
@@ -134,12 +137,12 @@ def statement(draw: Any, depth: int, loops: int) -> list[str]:
         trips = draw(st.sampled_from(["n", "3", "1, n + 1"]))
         return [f"for i{depth} in range({trips}):", *body, f"    {target} += 0.1 * i{depth}"]
     counter = f"k{depth}{draw(st.integers(0, 99))}"
-    return [f"{counter} = 0", f"while {counter} < n and {draw(conditions)}:", f"    {counter} += 1", *body]
+    return [f"{counter} = 0", f"while {counter} < n and ({draw(conditions)}):", f"    {counter} += 1", *body]
 
 
 @st.composite
 def programs(draw: Any) -> str:
     """A function of two floats and an integer."""
-    lines = ["a, b, c = x, y * 0.5, 1.0", "values = [x, y, 0.25]", *draw(statements(3, 0))]
+    lines = ["a, b, c = x, y * 0.5, 1.0", "values = [x, y, 0.25]", *draw(statements(2, 0))]
     lines.append(f"return a + b * c + values[0] * values[2] + {draw(expressions)}")
     return "\n".join(["def program(x, y, n):", *indented(lines)]) + "\n"

@@ -47,7 +47,7 @@ def test_text_that_is_run():
 def test_a_notebook_cell_is_found_through_linecache():
     text = "@lg.differentiable\ndef cell(x: float):\n    return x * x\n"
     name = "<ipython-input-7>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    linecache.cache[name] = (len(text), None, list[str](text.splitlines(keepends=True)), name)
     names: dict[str, Any] = {"lg": lg}
     exec(compile(text, name, "exec"), names)
     assert names["cell"](4.0) == 16.0

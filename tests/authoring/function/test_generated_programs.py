@@ -28,7 +28,7 @@ def by_duals(text: str, x: Dual, y: Dual, n: int) -> Dual:
     return Dual.of(run_source(text, {"sin": dual_sin, "tanh": dual_tanh})["program"](x, y, n))
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(text=programs(), x=points, y=points, n=st.integers(0, 4), dx=points, dy=points)
 def test_generated_programs(text: str, x: float, y: float, n: int, dx: float, dy: float) -> None:
     note(text)
@@ -58,7 +58,7 @@ def check_second_order(forward: Function, backward: Function, at: tuple, along: 
         assert abs(value - second["ff"]) <= 1e-9 * size, second
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(text=programs(), x=points, y=points, n=st.integers(0, 4))
 def test_generated_programs_run_natively(text: str, x: float, y: float, n: int) -> None:
     note(text)

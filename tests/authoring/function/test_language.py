@@ -1,6 +1,11 @@
 """What the language means beyond the corpus: types, mapping over arrays, aliasing, overloads, printing, checks."""
 
+# Types as livegrad has them, which a checker of Python takes for values.
+# pyright: reportInvalidTypeForm=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+# pyright: reportOperatorIssue=false
+
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -264,7 +269,7 @@ def test_asserts_and_raises_end_the_run():
     @lg.differentiable
     def f(x: float, n: int) -> float:
         assert x > 0.0, "x must be positive"
-        for i in range(n):
+        for _ in range(n):
             if x > 100.0:
                 raise ValueError("too large")
             x = x * 10.0
@@ -348,3 +353,77 @@ def test_the_dictionary_of_differentiable_types():
     assert types[Thing.__livegrad_type__] is Thing.Differential
     assert types[lg.vec3.type] is lg.vec3.type
     assert lg.i64 not in types
+
+
+def test_plain_python_goes_into_the_functions_that_are_called():
+    seen = []
+
+    def note(x: float) -> float:
+        seen.append(x)
+        return x
+
+    inner = lg.function(note)
+
+    @lg.function
+    def half(x: float) -> float:
+        return inner(x) * lg.f64(0.5)
+
+    @half.overload
+    def _(x: int) -> int:
+        return x // 2
+
+    @lg.function
+    def f(values: list[float]) -> float:
+        values[0] = half(values[0])
+        return values[0] + half(3)
+
+    given = [4.0]
+    assert f.python(given) == 3.0
+    assert seen == [4.0]
+    assert given == [4.0]
+
+
+def test_structs_of_equal_layout_are_told_apart():
+    def make() -> Any:
+        @lg.differentiable
+        class Point:
+            x: float
+
+        return Point
+
+    first, second = make(), make()
+
+    @lg.differentiable
+    def f(p) -> float:
+        return p.x * p.x
+
+    (a,), (b,) = lg.bwd_diff(f)(first(3.0), 1.0), lg.bwd_diff(f)(second(3.0), 1.0)
+    assert a == first.Differential(6.0)
+    assert b == second.Differential(6.0)
+    assert a.__livegrad_type__ is not b.__livegrad_type__
+
+
+def test_a_value_shared_in_a_branch_or_loop_cannot_be_changed_in_place():
+    @lg.function
+    def f(x: float, n: int):
+        a = [x, x]
+        b = [x, 1.0]
+        for i in range(n):
+            b[0] = x * i
+            b = a
+        return a[0] + b[0]
+
+    with pytest.raises(lg.FunctionError, match="LG106"):
+        f(1.0, 3)
+
+    @lg.function
+    def g(x: float):
+        a = [x, x]
+        b = [1.0, 2.0]
+        if x > 0.0:
+            b = a
+        b[0] = 5.0
+        return a[0]
+
+    with pytest.raises(lg.FunctionError, match="LG106"):
+        g(1.0)

@@ -79,13 +79,13 @@ def test_shifts_are_those_of_numpy(axes: Any) -> None:
     ("call", "reason"),
     [
         (lambda x: lg.fft.fft(x, norm="half"), "has no norm 'half'"),
-        (lambda x: lg.fft.fft(x, n=0), "length of at least one"),
+        (lambda x: lg.fft.fft(x, n=0), "the length is too small"),
         (lambda x: lg.fft.fft(x, axis=2), "no axis 2"),
         (lambda x: lg.fft.fftn(x, s=(2, 2)), "takes lengths together with their axes"),
         (lambda x: lg.fft.fftn(x, s=(2,), axes=(0, 1)), "a length for each axis"),
         (lambda x: lg.fft.rfftn(x, axes=()), "needs at least one axis"),
         (lambda x: lg.fft.fft(x[:0], axis=0), "cannot transform nothing"),
-        (lambda x: lg.fft.irfft(x[:, :1]), "length of at least one"),
+        (lambda x: lg.fft.irfft(x[:, :1]), "the length is too small"),
     ],
 )
 def test_what_has_no_transform_is_refused_where_it_is_written(call: Any, reason: str) -> None:

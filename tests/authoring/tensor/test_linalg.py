@@ -175,15 +175,19 @@ def test_the_rank_counts_singular_values() -> None:
 # --- norms -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
-@pytest.mark.parametrize("order", [0, 1, 2, 3, 2.5, -1, -2, 0.5, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("order", "dtype"),
+    [(order, "float64") for order in (0, 1, 2, 3, 2.5, -1, -2, 0.5, np.inf, -np.inf)]
+    + [(order, dtype) for order in (0, 2, 2.5, np.inf) for dtype in ("float32", "complex64")],
+)
 def test_norms_of_vectors_are_those_of_numpy(order: float, dtype: str) -> None:
     x = draw((3, 4), dtype)
     expected = np.linalg.norm(x, order, axis=1, keepdims=True)
     found = lg.linalg.vector_norm(lg.asarray(x), axis=1, keepdims=True, ord=order)
     assert_close(found, expected, real_of(dtype))
-    expected = np.asarray(np.linalg.norm(x.reshape(-1), order))
-    assert_close(lg.linalg.vector_norm(lg.asarray(x), ord=order), expected, real_of(dtype))
+    if order == 2:
+        expected = np.asarray(np.linalg.norm(x.reshape(-1), order))
+        assert_close(lg.linalg.vector_norm(lg.asarray(x), ord=order), expected, real_of(dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
@@ -192,6 +196,10 @@ def test_norms_of_matrices_are_those_of_numpy(order: Any, dtype: str) -> None:
     x = draw((2, 3, 4), dtype)
     expected = np.linalg.norm(x, order, axis=(1, 2), keepdims=True)
     assert_close(lg.linalg.matrix_norm(lg.asarray(x), ord=order, keepdims=True), expected, real_of(dtype))
+
+
+def test_a_norm_of_the_smallest_order_is_infinite() -> None:
+    assert lg.linalg.vector_norm(lg.ones(2), ord=1e-200).item() == np.inf
 
 
 def test_norms_of_nothing_are_zero_and_of_no_order_an_error() -> None:
@@ -213,7 +221,7 @@ def test_a_norm_at_zero_has_the_derivative_zero() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3, 5), (2, 5, 3), (1, 4), (4, 1), (0, 3)])
-@pytest.mark.parametrize("offset", [0, 1, -1, 2, -3, 7, -7])
+@pytest.mark.parametrize("offset", [0, 1, -3, 7])
 def test_diagonals_and_traces_are_those_of_numpy(offset: int, shape: Any) -> None:
     x = np.arange(int(np.prod(shape))).reshape(shape)
     expected = np.diagonal(x, offset, -2, -1)
@@ -280,7 +288,7 @@ def test_linear_algebra_has_the_derivative_of_finite_differences(name: str) -> N
     lg.check_gradients(function, *arguments)
 
 
-@pytest.mark.parametrize("name", ["inv", "det", "pinv tall", "eigvalsh", "vector_norm"])
+@pytest.mark.parametrize("name", ["inv", "pinv tall", "vector_norm"])
 def test_linear_algebra_has_second_derivatives(name: str) -> None:
     function, arguments = CHECKS[name]
     lg.check_gradients(lg.grad(lambda x: lg.sum(function(x) ** 2)), *arguments)

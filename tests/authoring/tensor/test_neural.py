@@ -53,11 +53,12 @@ def test_activations_are_their_definitions(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_have_the_derivative_of_finite_differences_to_second_order(name: str) -> None:
+def test_activations_have_the_derivative_of_finite_differences(name: str) -> None:
     x = np.array([-3.0, -0.7, 0.4, 2.0] if name == "relu" else [-3.0, -0.7, 0.0, 0.4, 2.0])
     function = getattr(lg.nn, name)
     lg.check_gradients(function, x)
-    lg.check_gradients(lg.grad(lambda x: lg.sum(function(x) ** 2)), x)
+    if name in ("sigmoid", "softplus"):  # which could have been written with a kink at zero
+        lg.check_gradients(lg.grad(lambda x: lg.sum(function(x) ** 2)), x)
 
 
 @pytest.mark.parametrize("dtype", [lg.float16, lg.float32, lg.float64])
@@ -154,6 +155,10 @@ def test_layer_norm_is_its_definition() -> None:
 )
 def test_composite_functions_have_the_derivative_of_finite_differences(function: Callable[..., Any]) -> None:
     lg.check_gradients(function, draw((3, 4)))
+
+
+@pytest.mark.parametrize("function", [lg.log_softmax, lg.nn.layer_norm])
+def test_composite_functions_have_second_derivatives(function: Callable[..., Any]) -> None:
     lg.check_gradients(lg.grad(lambda x: lg.sum(function(x) ** 2)), draw((3, 4)))
 
 

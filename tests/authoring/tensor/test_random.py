@@ -38,7 +38,7 @@ def test_seeds_are_whole_numbers_of_any_size_and_sign() -> None:
     assert key(-1).item() == 2**64 - 1
     assert key(2**64 + 5).item() == 5
     assert lg.random.key(lg.asarray(7)).item() == 7
-    with pytest.raises(lg.UsageError, match=r"takes a whole number \(test_random.py"):
+    with pytest.raises(lg.UsageError, match=r"takes a whole number for the seed \(test_random.py"):
         lg.random.key(1.5)  # type: ignore[arg-type]
 
 

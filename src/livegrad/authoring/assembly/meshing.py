@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
+from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.pruning import Lattice, bounded, find_blocks, fit_bounds
@@ -31,6 +32,7 @@ from livegrad.ops.control import map_over
 
 _BLOCK = 8
 _BLOCKS_AT_ONCE = 2048
+_HALVINGS = 8
 _CORNERS = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
 Progress = Callable[[str, float], None]  # what is being done, and how far from 0 to 1
 
@@ -191,7 +193,7 @@ def _vertices_on_edges(part: Part, lattice: Lattice, keys: NDArray[np.int64]) ->
     sides = [
         np.ascontiguousarray(side[:, axis], part.element.dtype) for side in (start, start + step) for axis in range(3)
     ]
-    share = _roots(part.function)(*sides, *part.arguments).astype(np.float64)
+    share = in_batches(_roots(part.function), sides, part.arguments).astype(np.float64)
     # Kept off the corners: vertices of different edges never meet, and triangles keep an area.
     return start + step * np.clip(share, 1e-3, 1.0 - 1e-3)[:, None]
 
@@ -208,15 +210,21 @@ def _roots(function: Function) -> Any:
         return ops.call(make_vector(*point), *others, function=function)
 
     nothing, one = constant(0.0, element), constant(1.0, element)
-    first_inside = value(nothing) < 0.0
 
-    def halve(index: Node, low: Node, high: Node) -> tuple[Node, Node]:
-        middle = (low + high) * 0.5
-        same_side = ops.equal(value(middle) < 0.0, first_inside)
-        return ops.select(same_side, middle, low), ops.select(same_side, high, middle)
+    def halve(index: Node, low: Node, high: Node, at_low: Node, at_high: Node) -> tuple[Node, ...]:
+        """The first two trips look at the ends, so that the function stands in the code only once."""
+        is_low, is_high = ops.equal(index, constant(0, i64)), ops.equal(index, constant(1, i64))
+        share = ops.select(is_low, nothing, ops.select(is_high, one, (low + high) * 0.5))
+        found = value(share)
+        keeps_low = is_low | (~is_high & ops.equal(found < 0.0, at_low < 0.0))
+        return (
+            ops.select(keeps_low, share, low),
+            ops.select(keeps_low, high, share),
+            ops.select(keeps_low, found, at_low),
+            ops.select(keeps_low, at_high, found),
+        )
 
-    low, high = ops.make_for_loop(constant(8, i64), halve, nothing, one)
-    at_low, at_high = value(low), value(high)
+    low, high, at_low, at_high = ops.make_for_loop(constant(_HALVINGS + 2, i64), halve, nothing, one, nothing, nothing)
     slope = at_low - at_high
     flat = ops.equal(slope, 0.0)
     share = ops.clamp(at_low / ops.select(flat, one, slope), nothing, one)

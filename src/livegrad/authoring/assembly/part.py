@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.authoring.assembly.assembly import Assembly, FunctionName
+from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.exact_gradient import exact_gradient
 from livegrad.authoring.assembly.lower_gradient import gradient_nodes, lower_function_gradient
@@ -99,18 +100,18 @@ class Part:
 
     def evaluate(self, x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> NDArray[Any]:
         """The function's values at points given by three arrays of one length."""
-        return over_points(self.function)(x, y, z, *self.arguments)
+        return in_batches(over_points(self.function), (x, y, z), self.arguments)
 
     def gradient(self, points: Any) -> NDArray[Any]:
         """The exact gradient at points of shape (..., 3)."""
         x, y, z, shape = self._coordinates(points)
-        _, gradient, _ = over_points(_gradient_function(self.function))(x, y, z, *self.arguments)
+        _, gradient, _ = self._gradients(x, y, z)
         return gradient.reshape(*shape, 3)
 
     def normal(self, points: Any) -> NDArray[Any]:
         """The direction of the exact gradient at points of shape (..., 3), zero where there is none."""
         x, y, z, shape = self._coordinates(points)
-        normal, _, _ = over_points(_gradient_function(self.function))(x, y, z, *self.arguments)
+        normal, _, _ = self._gradients(x, y, z)
         return normal.reshape(*shape, 3)
 
     def colors(self, points: Any) -> NDArray[Any] | None:
@@ -118,7 +119,10 @@ class Part:
         if self.color is None:
             return None
         x, y, z, shape = self._coordinates(points)
-        return over_points(self.color)(x, y, z, *self.arguments).reshape(*shape, 3)
+        return in_batches(over_points(self.color), (x, y, z), self.arguments).reshape(*shape, 3)
+
+    def _gradients(self, x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        return in_batches(over_points(_gradient_function(self.function)), (x, y, z), self.arguments)
 
     def _coordinates(self, points: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, ...]]:
         array = np.asarray(points, self.element.dtype)

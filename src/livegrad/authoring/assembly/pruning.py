@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.distance_call import distance_rules
 from livegrad.authoring.assembly.part import Part, by_coordinates
 from livegrad.backends.cpu import compile_function
@@ -39,7 +40,7 @@ def bounded(function: Function, arguments: tuple[Any, ...], dtype: Any) -> Bound
 
     def over(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
         sides = [np.ascontiguousarray(side[:, axis], dtype) for axis in range(3) for side in (low, high)]
-        return run(*sides, *arguments)
+        return in_batches(run, sides, arguments)
 
     return over
 

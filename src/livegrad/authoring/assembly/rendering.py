@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
+from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.meshing import _roots
 from livegrad.authoring.assembly.part import Part, over_points
@@ -132,7 +133,7 @@ def _first_inside(view: Function, arguments: tuple[Any, ...], lattice: Lattice, 
 
 def _evaluate(view: Function, arguments: tuple[Any, ...], places: NDArray[np.float64], part: Part) -> NDArray[Any]:
     x, y, z = (np.ascontiguousarray(places[:, axis], part.element.dtype) for axis in range(3))
-    return over_points(view)(x, y, z, *arguments)
+    return in_batches(over_points(view), (x, y, z), arguments)
 
 
 def _shaded(
@@ -152,7 +153,7 @@ def _shaded(
         back = lattice.origin + np.stack([column, row, first[column, row]], -1) * lattice.cell
         front = back - np.array([0.0, 0.0, lattice.cell[2]])
         sides = [np.ascontiguousarray(s[:, axis], part.element.dtype) for s in (front, back) for axis in range(3)]
-        share = _roots(view)(*sides, *arguments).astype(np.float64)
+        share = in_batches(_roots(view), sides, arguments).astype(np.float64)
         places = front + (back - front) * share[:, None]
         points = places @ frame + (part.low + part.high) / 2
         normals = part.normal(points).astype(np.float64)

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.meshing import _cell_size, _roots
 from livegrad.authoring.assembly.part import Part
-from livegrad.authoring.assembly.pruning import Bounded, Lattice, bounded, find_blocks, fit_bounds
+from livegrad.authoring.assembly.pruning import Bounded, Found, Lattice, bounded, find_blocks, fit_bounds
 from livegrad.diagnostics import caller_origin
 
 _BLOCK = 16
@@ -128,7 +129,7 @@ def _points(part: Part, lattice: Lattice, keys: NDArray[np.int64], height: float
         *(np.ascontiguousarray((start + step)[:, axis], dtype) for axis in range(2)),
         level,
     ]
-    share = _roots(part.function)(*sides, *part.arguments).astype(np.float64)
+    share = in_batches(_roots(part.function), sides, part.arguments).astype(np.float64)
     return start + step * np.clip(share, 1e-3, 1.0 - 1e-3)[:, None]
 
 
@@ -163,13 +164,11 @@ def draw_plane(part: Part, height: float = 0.0, *, size: int = 1024, pruned: boo
         picture[:] = (part.evaluate(x, y, np.full_like(x, height)) < 0).reshape(picture.shape)
         return picture.T[::-1]
     cell = np.where(counts > 1, extent / np.maximum(counts - 1, 1), 1.0)
-    block = 8
+    block = 4
     lattice = Lattice(part.low[:2], cell, (int(counts[0]), int(counts[1])), block)
     limits = bounded(part.function, part.arguments, part.element.dtype)
     found = find_blocks(_at_pixels(limits, axes, cell, part.low, height), lattice)
-    for boxes, side in found.inside:
-        for column, row in boxes * block:
-            picture[column : column + side * block, row : row + side * block] = True
+    _fill_inside(picture, found, lattice)
     _fill(part, picture, axes, found.crossed * block, block, height)
     return picture.T[::-1]
 
@@ -189,6 +188,18 @@ def _at_pixels(
         return in_plane(bounds, height)(corners[0], corners[1])
 
     return over
+
+
+def _fill_inside(picture: NDArray[np.bool_], found: Found, lattice: Lattice) -> None:
+    full = np.zeros(tuple(lattice.blocks), bool)
+    for boxes, side in found.inside:
+        for column in range(side):
+            for row in range(side):
+                held = boxes + np.array([column, row])
+                held = held[(held < lattice.blocks).all(1)]
+                full[held[:, 0], held[:, 1]] = True
+    pixels = full.repeat(lattice.block, 0).repeat(lattice.block, 1)
+    picture[:] = pixels[: picture.shape[0], : picture.shape[1]]
 
 
 def _fill(

@@ -212,6 +212,7 @@ class Evaluation:
         store, key = self._store, _inputs_key(unit, env, inputs)
         slot = store.claim(unit.by_inputs, key, self, self._is_mine)
         if slot is not None:
+            slot.used = store.tick()
             self._reuse(unit, env)
             return slot.fact  # type: ignore[return-value]
         try:
@@ -224,7 +225,9 @@ class Evaluation:
     def _finish_scoped(self, unit: Unit, env: Environment, inputs: Environment) -> Fact:
         store, key = self._store, _inputs_key(unit, env, inputs)
         slot = unit.by_inputs.slots.get(key)
-        runs: tuple[Run, ...] = () if slot is None else slot.payload
+        runs: tuple[Run, ...] = ()
+        if slot is not None:
+            runs, slot.used = slot.payload, store.tick()
         ready: dict[Any, Fact] = {}
         fact = self._replay(unit, env, runs, ready)
         if fact is not None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakMethod, WeakSet
 
 from livegrad.authoring.context.content import Constant
 from livegrad.authoring.context.declare import ContextFunction, Names, NodeDeclaration, feature_names, make_declaration
@@ -47,7 +47,7 @@ class ContextGraph:
         self._programs: WeakSet[Program] = WeakSet()
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
-        self.observer = Observer(self.store, self._tell_programs)
+        self.observer = Observer(self.store, WeakMethod(self._tell_programs))
 
     # --- building ----------------------------------------------------------------------------------------------------
 
@@ -106,6 +106,12 @@ class ContextGraph:
         """Adds a node that evaluates `source` with features changed: `modifier("late", "scene", animation_time=delay)`.
 
         A change that is a livegrad function has a derivative; see `Program.gradient`.
+
+        >>> graph = ContextGraph()
+        >>> _ = graph.node("clock", lambda ctx: ctx.animation_time, extract="animation_time")
+        >>> _ = graph.modifier("late", "clock", animation_time=lambda time: time - 0.5)
+        >>> graph.compile("late", root="animation_time").evaluate(animation_time=2.0)
+        1.5
         """
         made = tuple((feature, as_kernel(change) or change) for feature, change in sorted(changes.items()))
         function = Modifier(made)  # type: ignore[arg-type]

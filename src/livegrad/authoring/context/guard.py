@@ -21,7 +21,17 @@ _UNDECLARED = -1
 
 
 class NodeContext:
-    """The context of one evaluation of one node: `ctx.footprint`, `ctx["index@1"]`, `ctx.inject(index=3)`."""
+    """The context of one evaluation of one node: `ctx.footprint`, `ctx["index@1"]`, `ctx.inject(index=3)`.
+
+    >>> from livegrad.authoring.context import ContextGraph
+    >>> graph = ContextGraph()
+    >>> _ = graph.node("body", lambda ctx: ctx.index * 10, extract="index")
+    >>> def loop(ctx, body):
+    ...     return [body(ctx.inject(index=index)) for index in range(3)]
+    >>> _ = graph.node("loop", loop, scoped="body", inject="index")
+    >>> graph.compile("loop").evaluate()
+    [0, 10, 20]
+    """
 
     __slots__ = ("_call", "_facts", "_injected")
     _call: Call

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from livegrad.authoring.context.link import Environment, Unit
 from livegrad.engine.cache.describe import short_text
@@ -93,8 +93,7 @@ def _text(value: _Remembered | None) -> str:
     return "not needed" if value is None else str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Computation:
+class _Computation(NamedTuple):
     """One computation of a node: what it is, and all that went into it."""
 
     unit: Unit
@@ -105,12 +104,6 @@ class _Computation:
     @property
     def features(self) -> dict[str, _Remembered]:
         return {str(feature): fact for feature, fact in zip(self.unit.need, self.env, strict=True)}
-
-
-@dataclass
-class _History:
-    latest: _Computation | None = None
-    before: _Computation | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +121,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a node was computed last; `changes` are the causes, `summary` says it when there are none."""
+    """Why a node was computed last; `changes` are the causes, `summary` says it when there are none.
+
+    >>> print(Reason("page", "was computed again because of", (Change("feature", "real_time", "1.0", "2.0"),)))
+    `page` was computed again because of
+      feature `real_time`: 1.0 → 2.0
+    """
 
     node: str
     summary: str
@@ -144,17 +142,19 @@ class Reason:
 class Observer:
     """What is known about the evaluations of one program. `log` is None while nobody listens."""
 
-    def __init__(self, store: MemoStore, tell_programs: Callable[[], None]) -> None:
+    def __init__(self, store: MemoStore, tell_programs: weakref.WeakMethod[Callable[[], None]]) -> None:
         self.log: EventLog | None = None
         self._tell_programs = tell_programs
         store.on_evict = self._evicted
         self._lock = threading.RLock()
-        self._histories: dict[str, _History] = {}
+        self._latest: dict[str, tuple[_Computation, _Computation | None]] = {}  # and the one before
 
     @contextmanager
     def listening(self) -> Iterator[EventLog]:
         before, self.log = self.log, EventLog()
-        self._tell_programs()
+        tell_programs = self._tell_programs()
+        if tell_programs is not None:
+            tell_programs()
         try:
             yield self.log
         finally:
@@ -185,15 +185,13 @@ class Observer:
             counts = unit.table.counts
             counts.computed += 1
             counts.seconds += seconds
-            history = self._histories.setdefault(unit.name, _History())
-            history.before, history.latest = history.latest, record
+            known = self._latest.get(unit.name)
+            self._latest[unit.name] = record, None if known is None else known[0]
         self.happened("computed", unit, env)
 
     def why(self, unit: Unit) -> Reason:
         """Compares the last computation of a node with the one before it."""
-        with self._lock:
-            history = self._histories.get(unit.name, _History())
-            latest, before = history.latest, history.before
+        latest, before = self._latest.get(unit.name, (None, None))
         if latest is None:
             return Reason(unit.name, "has not been computed")
         if before is None:

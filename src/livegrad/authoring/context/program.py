@@ -32,7 +32,26 @@ _NOTHING = object()
 
 
 class Program:
-    """A graph compiled for one output. Safe to evaluate from several threads; each result is computed once."""
+    """A graph compiled for one output. Safe to evaluate from several threads; each result is computed once.
+
+    >>> from livegrad.authoring.context import ContextGraph
+    >>> graph = ContextGraph()
+    >>> _ = graph.node("clock", lambda ctx: int(ctx.real_time), extract="real_time")
+    >>> _ = graph.node("label", lambda ctx, clock: f"{clock} s", plain="clock")
+    >>> program = graph.compile("label", root=["real_time", "footprint"])
+    >>> with program.events() as log:
+    ...     [program.evaluate(real_time=time, footprint=64) for time in (1.2, 1.2, 1.7)]
+    ['1 s', '1 s', '1 s']
+    >>> print(log)
+    computed clock [real_time=1.2]
+    computed label [real_time=1.2]
+    hit label [real_time=1.2]
+    computed clock [real_time=1.7]
+    reused label [real_time=1.7]
+    >>> print(program.why("clock"))
+    `clock` was computed again because of
+      feature `real_time`: 1.2 → 1.7
+    """
 
     def __init__(
         self, graph: ContextGraph, output: str, root: tuple[FeatureLevel, ...], disk: DiskCache | None
@@ -52,12 +71,14 @@ class Program:
 
         A `Context` is looked at once, however often it is used; its arrays are then never hashed again.
         """
-        if context.__class__ is Context and context._linked is self._current and not features:  # type: ignore[union-attr]
-            slot = self._slots.get(context._environment)  # type: ignore[union-attr]
-            if slot is not None:
-                slot.hits += 1
-                slot.used = self._tick()
-                return slot.fact.value
+        if context.__class__ is Context and not features:
+            linked, environment, slots = context._bound  # type: ignore[union-attr]
+            if linked is self._current:
+                slot = slots.get(environment)
+                if slot is not None:
+                    slot.hits += 1
+                    slot.used = self._tick()
+                    return slot.fact.value  # type: ignore[union-attr]
         return self._evaluate(context, features)
 
     def _evaluate(self, context: Mapping[str, Any] | None, features: dict[str, Any]) -> Any:
@@ -66,9 +87,9 @@ class Program:
         else:
             given = Context(context, **features)
         linked = self.linked
-        env = given.environment(linked)
+        environment = given.bind(linked).environment
         with Evaluation(self._store, self._observer, self._disk) as evaluation:
-            return evaluation.pull(linked.output, env).value
+            return evaluation.pull(linked.output, environment).value
 
     def update(self) -> Linked:
         """Compiles again if the graph was edited, which `evaluate` does by itself; gives the compiled form."""
@@ -76,7 +97,7 @@ class Program:
             if self._version != self._graph.version:
                 version, nodes = self._graph.snapshot()
                 linked = link(nodes, self._output, self._root, self._store)
-                self._linked, self._slots, self._version = linked, linked.output.slots, version
+                self._linked, self._version = linked, version
             self._current = self._linked
             # An edit may have come in between; and whoever listens wants to hear of every hit.
             if self._version != self._graph.version or self._observer.log is not None:

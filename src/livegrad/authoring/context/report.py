@@ -21,7 +21,18 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class CacheReport:
-    """All nodes of a program, in the order of evaluation; `report["name"]` is one of them."""
+    """All nodes of a program, in the order of evaluation; `report["name"]` is one of them.
+
+    >>> from livegrad.authoring.context import ContextGraph
+    >>> graph = ContextGraph()
+    >>> _ = graph.node("size", lambda ctx: ctx.footprint * 2, extract="footprint")
+    >>> program = graph.compile("size", root="footprint")
+    >>> [program.evaluate(footprint=value) for value in (1, 1, 2)]
+    [2, 2, 4]
+    >>> report = program.report()
+    >>> report["size"].counts.computed, report["size"].counts.hits, report["size"].entries
+    (2, 1, 2)
+    """
 
     nodes: tuple[NodeReport, ...]
     entries: int

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from livegrad.authoring.context.errors import ContextError
 from livegrad.authoring.context.guard import feature_fact
 from livegrad.authoring.context.link import Environment, Linked
 from livegrad.engine.cache.describe import short_text
 from livegrad.engine.cache.facts import ABSENT, Fact
+from livegrad.engine.cache.store import Slot
 from livegrad.ops.context import FeatureLevel, parse_feature
 
 
@@ -23,6 +24,17 @@ class _Cell:
         self.fact: Fact | None = None
 
 
+class Bound(NamedTuple):
+    """A context as one program sees it: the environment of its output, and where the results for it are."""
+
+    linked: Linked | None
+    environment: Environment
+    slots: dict[Any, Slot]
+
+
+_UNBOUND = Bound(None, (), {})
+
+
 class Context(Mapping[str, Any]):
     """Features with values. A feature is looked at when it is first needed: an array is then hashed, and copied.
 
@@ -33,12 +45,12 @@ class Context(Mapping[str, Any]):
     0
     """
 
-    __slots__ = ("_cells", "_environment", "_linked")
+    __slots__ = ("_bound", "_cells")
 
     def __init__(self, features: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         self._cells = {str(parse_feature(name)): _Cell(value) for name, value in {**(features or {}), **named}.items()}
-        self._linked: Linked | None = None
-        self._environment: Environment = ()
+        # What the context is for the program that it was last used with. One object, for threads may share a context.
+        self._bound: Bound = _UNBOUND
 
     def __getitem__(self, feature: str) -> Any:
         cell = self._cells[feature]
@@ -59,13 +71,13 @@ class Context(Mapping[str, Any]):
         made._cells = {**self._cells, **made._cells}
         return made
 
-    def environment(self, linked: Linked) -> Environment:
+    def bind(self, linked: Linked) -> Bound:
         """What reaches the output of a program: the features that it needs, and nothing else."""
-        if self._linked is not linked:
+        bound = self._bound
+        if bound.linked is not linked:
             environment = tuple([self._fact(linked, feature) for feature in linked.output.need])
-            self._linked, self._environment = None, environment  # never one program's features under another's name
-            self._linked = linked
-        return self._environment
+            bound = self._bound = Bound(linked, environment, linked.output.slots)
+        return bound
 
     def _fact(self, linked: Linked, feature: FeatureLevel) -> Fact:
         name = str(feature)

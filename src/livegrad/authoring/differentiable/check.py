@@ -69,7 +69,8 @@ def _lost_in_call(graph: FlowGraph, flow: Flow, arriving: list[Flow], produces: 
         f"the derivative is lost in the call of `{flow.label}`, which is not differentiable",
         flow.span,
         path=_path(arriving, produces),
-        help=f"decorate `{flow.label}` with @differentiable, or drop the derivative on purpose: no_diff({flow.label}(...))",
+        help=f"decorate `{flow.label}` with @differentiable, or drop the derivative on purpose: "
+        f"no_diff({flow.label}(...))",
     )
 
 

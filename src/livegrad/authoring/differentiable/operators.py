@@ -244,14 +244,11 @@ def _resolve_inner(
 
 
 def _resolve_forward(function: Derivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
-    if isinstance(function.target, Derivative):
-        # The pairs of an inner derivative are ordinary structs here: only the outermost pair is taken off.
-        primals = [_primal(value) for value in values]
-    else:
-        primals = [_primal(value) for value in values]
+    # The pairs of an inner derivative are ordinary structs here: only the outermost pair is taken off.
+    primals = [_primal(value) for value in values]
     paired = [isinstance(value.type, PairType) for value in values]
     inner, given = _resolve_inner(function, values, span, primals, paired)
-    key = ("forward", inner.function)
+    key = _key(inner)
     made = function._made.get(key)
     if made is None:
         made = function._made[key] = _forward(function, inner)
@@ -266,6 +263,11 @@ def _resolve_forward(function: Derivative, values: Sequence[Value], span: Span) 
                 help=f"pass pair({argument.name}, d{argument.name})",
             )
     return _with_currency(made, inner), given
+
+
+def _key(inner: Resolved) -> Any:
+    """Functions may be equal and yet be of different structs, which people see."""
+    return inner.function, tuple(inner.arguments), inner.result, inner.result_no_diff
 
 
 def _with_currency(made: Resolved, inner: Resolved) -> Resolved:
@@ -308,7 +310,7 @@ def _resolve_backward(function: Derivative, values: Sequence[Value], span: Span)
     if not values:
         raise FunctionError("LG310", f"`{function.__name__}` takes the differential of the result last", span)
     inner, given = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
-    key = ("backward", inner.function)
+    key = _key(inner)
     made = function._made.get(key)
     if made is None:
         made = function._made[key] = _backward(function, inner, span)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
@@ -148,11 +149,21 @@ class CapturedFunction:
     # --- running ---
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return RUN[0](self, arguments, keywords)
+        return self._run_plainly(arguments, keywords) if _plain.depth else RUN[0](self, arguments, keywords)
 
     def python(self, *arguments: Any, **keywords: Any) -> Any:
-        """Runs the same source under plain Python, where a debugger can follow it."""
-        return self.python_function(*arguments, **keywords)
+        """Runs the same source, and that of the functions it calls, under plain Python, where a debugger can follow."""
+        _plain.depth += 1
+        try:
+            return self._run_plainly(arguments, keywords)
+        finally:
+            _plain.depth -= 1
+
+    def _run_plainly(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        # Arguments are values: what a function does to its own shows nowhere else.
+        own = [value.copy() if isinstance(value, list | np.ndarray) else value for value in arguments]
+        function = self if len(self.overloads) == 1 else CHOOSE[0](self, arguments, keywords)
+        return function.python_function(*own, **keywords)
 
     # --- compiling ---
 
@@ -198,7 +209,16 @@ class CapturedFunction:
         return f"<pre>{escaped}</pre>"
 
 
+class _Plain(threading.local):
+    """How many calls of `python` this thread is in."""
+
+    depth = 0
+
+
+_plain = _Plain()
+
 # Put in by the modules that stand on this one.
+CHOOSE: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], CapturedFunction]] = []
 COMPILE: list[Callable[[CapturedFunction, tuple[Slot, ...]], Specialization]] = []
 RUN: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], Any]] = []
 

@@ -18,19 +18,16 @@ from livegrad.authoring.function.operators import (
     Shaped,
     binary,
     elements,
-    joined_values,
     truth,
     unify,
 )
-from livegrad.authoring.function.places import detached
-from livegrad.authoring.function.types import ArrayType, describe
+from livegrad.authoring.function.types import ArrayType
 from livegrad.authoring.function.values import (
     Value,
     array_value,
     as_scalar_type,
     name_of,
     node_of,
-    promote,
     runtime,
     static,
     tuple_value,
@@ -38,9 +35,8 @@ from livegrad.authoring.function.values import (
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ops import elementwise, transcendental, vector
+from livegrad.ops import elementwise, transcendental
 from livegrad.ops.aggregate import make, members_of
-from livegrad.ops.rules import filled, zero
 
 Handler = Callable[[Context, Sequence[Value], ast.AST], Value]
 Special = Callable[[Context, ast.Call], Value]
@@ -132,7 +128,8 @@ def intrinsic(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def _count(context: Context, values: Sequence[Value], count: int, name: str, at: ast.AST) -> None:
+def require_count(context: Context, values: Sequence[Value], count: int, name: str, at: ast.AST) -> None:
+    """An error unless there are as many arguments as a function takes."""
     if len(values) != count:
         raise context.error("LG108", f"`{name}` takes {count} arguments", at, found=str(len(values)))
 
@@ -148,7 +145,8 @@ def _floating(context: Context, value: Value, name: str, at: ast.AST) -> Node:
     return as_scalar_type(value, scalar if scalar.kind in ("float", "complex") else ir.f64, context.span(at))
 
 
-def _value(context: Context, node: Node, inputs: Sequence[Value], at: ast.AST, weak: bool = False) -> Value:
+def shaped_result(context: Context, node: Node, inputs: Sequence[Value], at: ast.AST, weak: bool = False) -> Value:
+    """A number, vector or matrix that was made from inputs."""
     assert isinstance(node.type, Shaped)
     return context.result(node.type, node, inputs, at, weak)
 
@@ -158,8 +156,8 @@ def _register_unary(name: str) -> None:
 
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        _count(context, values, 1, name, at)
-        return _value(context, op(_floating(context, values[0], name, at)), values, at, values[0].weak)
+        require_count(context, values, 1, name, at)
+        return shaped_result(context, op(_floating(context, values[0], name, at)), values, at, values[0].weak)
 
 
 for _name in [*_UNARY, "floor", "ceil", "trunc", "round"]:
@@ -171,12 +169,12 @@ def _register_binary(name: str, floats: bool = True) -> None:
 
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        _count(context, values, 2, name, at)
+        require_count(context, values, 2, name, at)
         type, a, b = unify(context, values[0], values[1], at, name)
         scalar = ir.scalar_of(type)
         if floats and scalar is not None and scalar.kind not in ("float", "complex"):
             a, b = (as_scalar_type(Value(type, node), ir.f64, context.span(at)) for node in (a, b))
-        return _value(context, op(a, b), values, at, all(value.weak for value in values))
+        return shaped_result(context, op(a, b), values, at, all(value.weak for value in values))
 
 
 for _name in ("atan2", "fmod", "copysign"):
@@ -190,8 +188,8 @@ def _register_test(name: str) -> None:
 
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        _count(context, values, 1, name, at)
-        return _value(context, op(_floating(context, values[0], name, at)), [], at)
+        require_count(context, values, 1, name, at)
+        return shaped_result(context, op(_floating(context, values[0], name, at)), [], at)
 
 
 for _name in ("is_nan", "is_infinite", "is_finite"):
@@ -201,7 +199,7 @@ for _name in ("is_nan", "is_infinite", "is_finite"):
 def _by_operator(name: str, op: ast.operator) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        _count(context, values, 2, name, at)
+        require_count(context, values, 2, name, at)
         return binary(context, op, values[0], values[1], at)
 
 
@@ -211,13 +209,13 @@ _by_operator("matmul", ast.MatMult())
 
 @intrinsic("pow")
 def _pow(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 2, "pow", at)
+    require_count(context, values, 2, "pow", at)
     return binary(context, ast.Pow(), values[0], values[1], at)
 
 
 @intrinsic("square")
 def _square(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 1, "square", at)
+    require_count(context, values, 1, "square", at)
     return binary(context, ast.Mult(), values[0], values[0], at)
 
 
@@ -226,8 +224,10 @@ def _log(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     if len(values) == 2:
         first, base = (_log(context, [value], at) for value in values)
         return binary(context, ast.Div(), first, base, at)
-    _count(context, values, 1, "log", at)
-    return _value(context, transcendental.log(_floating(context, values[0], "log", at)), values, at, values[0].weak)
+    require_count(context, values, 1, "log", at)
+    return shaped_result(
+        context, transcendental.log(_floating(context, values[0], "log", at)), values, at, values[0].weak
+    )
 
 
 @intrinsic("hypot")
@@ -238,32 +238,32 @@ def _hypot(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         scalar = ir.scalar_of(type)
         if scalar is not None and scalar.kind != "float":
             a, b = (as_scalar_type(Value(type, node), ir.f64, context.span(at)) for node in (a, b))
-        total = _value(context, transcendental.hypot(a, b), [total, value], at)
+        total = shaped_result(context, transcendental.hypot(a, b), [total, value], at)
     return total
 
 
 @intrinsic("abs")
 def _abs(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 1, "abs", at)
+    require_count(context, values, 1, "abs", at)
     (value,) = values
     if not isinstance(value.type, Shaped):
         raise context.error("LG201", f"`abs` cannot take {name_of(value)}", at)
     node = (
         as_scalar_type(value, ir.i64, context.span(at)) if value.type is ir.bool_ else node_of(value, context.span(at))
     )
-    return _value(context, elementwise.abs(node), values, at, value.weak)
+    return shaped_result(context, elementwise.abs(node), values, at, value.weak)
 
 
 @intrinsic("sign")
 def _sign(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 1, "sign", at)
-    return _value(context, elementwise.sign(node_of(values[0], context.span(at))), [], at, values[0].weak)
+    require_count(context, values, 1, "sign", at)
+    return shaped_result(context, elementwise.sign(node_of(values[0], context.span(at))), [], at, values[0].weak)
 
 
 def _to_int(name: str, op: Op | None) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        _count(context, values, 1, name, at)
+        require_count(context, values, 1, name, at)
         (value,) = values
         if not isinstance(value.type, Shaped):
             raise context.error("LG201", f"{name_of(value)} cannot become an int", at)
@@ -271,7 +271,7 @@ def _to_int(name: str, op: Op | None) -> None:
         scalar = ir.scalar_of(value.type)
         if op is not None and scalar is not None and scalar.kind == "float":
             node = op(node)
-        return _value(context, as_scalar_type(Value(value.type, node), ir.i64, context.span(at)), [], at)
+        return shaped_result(context, as_scalar_type(Value(value.type, node), ir.i64, context.span(at)), [], at)
 
 
 _to_int("int", None)
@@ -282,16 +282,16 @@ _to_int("round_int", elementwise.round)
 
 @intrinsic("float")
 def _float(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 1, "float", at)
+    require_count(context, values, 1, "float", at)
     (value,) = values
     if not isinstance(value.type, ir.Scalar):
         raise context.error("LG201", f"{name_of(value)} cannot become a float", at)
-    return _value(context, as_scalar_type(value, ir.f64, context.span(at)), values, at)
+    return shaped_result(context, as_scalar_type(value, ir.f64, context.span(at)), values, at)
 
 
 @intrinsic("bool")
 def _bool(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 1, "bool", at)
+    require_count(context, values, 1, "bool", at)
     return truth(context, values[0], at)
 
 
@@ -307,7 +307,7 @@ def _degrees(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 @intrinsic("divmod")
 def _divmod(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 2, "divmod", at)
+    require_count(context, values, 2, "divmod", at)
     return tuple_value([binary(context, op, values[0], values[1], at) for op in (ast.FloorDiv(), ast.Mod())])
 
 
@@ -328,7 +328,7 @@ def sequence(context: Context, value: Value, at: ast.AST) -> list[Value] | None:
 
 @intrinsic("len")
 def _len(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 1, "len", at)
+    require_count(context, values, 1, "len", at)
     (value,) = values
     if value.items is not None:
         return static(len(value.items))
@@ -353,7 +353,7 @@ def _extremum(name: str, op: Op) -> None:
             type, a, b = unify(context, total, item, at, name)
             if ir.scalar_of(type) is ir.bool_:
                 a, b = (as_scalar_type(Value(type, node), ir.i64, context.span(at)) for node in (a, b))
-            total = _value(context, op(a, b), [total, item], at, total.weak and item.weak)
+            total = shaped_result(context, op(a, b), [total, item], at, total.weak and item.weak)
         return total
 
 
@@ -401,7 +401,7 @@ _quantifier("all", True)
 
 @intrinsic("list", "copy")
 def _copy(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 1, "list", at)
+    require_count(context, values, 1, "list", at)
     (value,) = values
     if value.items is not None:
         return array_value(value.items, context.span(at))
@@ -417,7 +417,7 @@ def _tuple(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 
 @intrinsic("array_of")
-def _array_of(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+def array_of(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     """np.array([a, b, c]): a vector, whose arithmetic works on each component."""
     items = sequence(context, values[0], at)
     if not items or any(not isinstance(item.type, ir.Scalar) for item in items):
@@ -428,131 +428,3 @@ def _array_of(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     assert isinstance(element, ir.Scalar)
     type = ir.Vector(element, len(items))
     return context.result(type, make(*members_of(node_of(listed, context.span(at))), type=type), items, at)
-
-
-# --- choice and geometry ---------------------------------------------------------------------------------------------
-
-
-@intrinsic("where", "select")
-def _where(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 3, "select", at)
-    condition, then, otherwise = values
-    if condition.is_static:
-        return then if condition.static else otherwise
-    type, a, b = joined_values(context, then, otherwise, at)
-    span = context.span(at)
-    node = elementwise.select(node_of(condition, span), node_of(a, span), node_of(b, span))
-    return context.result(type, node, [then, otherwise], at, then.weak and otherwise.weak)
-
-
-@intrinsic("clamp")
-def _clamp(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 3, "clamp", at)
-    x, low, high = values
-    return INTRINSICS["minimum"](context, [INTRINSICS["maximum"](context, [x, low], at), high], at)
-
-
-@intrinsic("mix")
-def _mix(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 3, "mix", at)
-    a, b, t = values
-    rest = binary(context, ast.Mult(), binary(context, ast.Sub(), b, a, at), t, at)
-    return binary(context, ast.Add(), a, rest, at)
-
-
-@intrinsic("step")
-def _step(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 2, "step", at)
-    type, edge, x = unify(context, values[0], values[1], at, "step")
-    one = filled(1.0, type)
-    return _value(context, elementwise.select(x < edge, zero(type), one), [], at)
-
-
-@intrinsic("smoothstep")
-def _smoothstep(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 3, "smoothstep", at)
-    low, high, x = values
-    width = binary(context, ast.Sub(), high, low, at)
-    t = _clamp(context, [binary(context, ast.Div(), binary(context, ast.Sub(), x, low, at), width, at),
-                         static(0.0), static(1.0)], at)  # fmt: skip
-    rest = binary(context, ast.Sub(), static(3.0), binary(context, ast.Mult(), static(2.0), t, at), at)
-    return binary(context, ast.Mult(), binary(context, ast.Mult(), t, t, at), rest, at)
-
-
-def _vectors(context: Context, values: Sequence[Value], name: str, at: ast.AST) -> list[Node]:
-    nodes = []
-    scalar: ir.Scalar | None = None
-    for value in values:
-        if isinstance(value.type, ArrayType):
-            value = _array_of(context, [value], at)
-        if not isinstance(value.type, ir.Vector):
-            raise context.error("LG201", f"`{name}` takes vectors", at, found=", ".join(map(name_of, values)))
-        own = value.type.element
-        scalar = own if scalar is None else promote(scalar, False, own, value.weak)
-        nodes.append(node_of(value, context.span(at)))
-    assert scalar is not None
-    nodes = [as_scalar_type(Value(_shaped(node), node), scalar, context.span(at)) for node in nodes]
-    if any(node.type is not nodes[0].type for node in nodes):
-        raise context.error("LG201", f"`{name}` takes vectors of one size", at, found=", ".join(map(name_of, values)))
-    return nodes
-
-
-def _shaped(node: Node) -> Shaped:
-    assert isinstance(node.type, Shaped)
-    return node.type
-
-
-def _geometry(name: str, op: Op, count: int) -> None:
-    @intrinsic(name)
-    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        _count(context, values, count, name, at)
-        try:
-            return _value(context, op(*_vectors(context, values, name, at)), values, at)
-        except ir.UsageError as error:
-            raise context.error("LG201", f"`{name}`: {error.what}", at) from None
-
-
-for _name, _operation, _operands in (
-    ("dot", vector.dot, 2), ("cross", vector.cross, 2), ("length", vector.length, 1), ("normalize", vector.normalize, 1),
-):  # fmt: skip
-    _geometry(_name, _operation, _operands)
-
-
-def _matrix(name: str, op: Op) -> None:
-    @intrinsic(name)
-    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        _count(context, values, 1, name, at)
-        (value,) = values
-        if not isinstance(value.type, ir.Matrix):
-            raise context.error("LG201", f"`{name}` takes a matrix", at, found=name_of(value))
-        return _value(context, op(node_of(value, context.span(at))), values, at)
-
-
-for _name, _operation in (
-    ("determinant", vector.determinant), ("inverse", vector.inverse), ("transpose", vector.matrix_transpose),
-):  # fmt: skip
-    _matrix(_name, _operation)
-
-
-@intrinsic("dist")
-def _dist(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    _count(context, values, 2, "dist", at)
-    vectors = [_array_of(context, [v], at) if not isinstance(v.type, ir.Vector) else v for v in values]
-    return INTRINSICS["length"](context, [binary(context, ast.Sub(), vectors[0], vectors[1], at)], at)
-
-
-@intrinsic("detach")
-def _detach(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """The value, with its derivative dropped on purpose."""
-    _count(context, values, 1, "detach", at)
-    (value,) = values
-    if value.items is not None:
-        return tuple_value([_detach(context, [item], at) for item in value.items])
-    if value.node is None or value.type is None:
-        return value
-    return context.with_flow(runtime(value.type, detached(value.node), weak=value.weak), "cut", [value], at)
-
-
-@intrinsic("type_name")
-def _type_name(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    return static(describe(values[0].type) if values[0].type is not None else name_of(values[0]))

@@ -210,9 +210,9 @@ def _power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     whole = isinstance(exponent, int) and not isinstance(exponent, bool)
     if whole and abs(exponent) <= _MOST_FACTORS and not left.is_number:
         return _whole_power(context, left, exponent, at)
-    if base_scalar.kind in ("bool", "signed", "unsigned") and isinstance(right.type, ir.Scalar):
-        if right.type.kind in ("signed", "unsigned", "bool"):
-            return _integer_power(context, left, right, at)
+    whole_numbers = ("bool", "signed", "unsigned")
+    if base_scalar.kind in whole_numbers and isinstance(right.type, ir.Scalar) and right.type.kind in whole_numbers:
+        return _integer_power(context, left, right, at)
     type, a, b = unify(context, left, right, at, "**")
     scalar = ir.scalar_of(type)
     assert scalar is not None

@@ -119,6 +119,9 @@ def merge_ways(
             continue
         if name.startswith("~") and name not in outer:
             continue
+        if name in inner and a is not None and b is not None and a.node is b.node is inner[name].node is not None:
+            merged[name] = replace(outer[name], shared=a.shared or b.shared)  # it only got a second name
+            continue
         if not name.startswith("$"):
             # Where a way has returned, its variables are read by nobody.
             a = None if returned[0] and not second_exited and b is not None else a
@@ -319,9 +322,20 @@ class _Attempt:
                     )
                 continue
             weak = after.weak and (before is None or before.weak)
-            grown[name] = Value(type, weak=weak, shared=after.shared)
-            changed |= before is None or type != before.type or (before.weak and not weak and type != before.type)
-        return grown if changed else None
+            shared = after.shared or (before is not None and before.shared)
+            grown[name] = Value(type, weak=weak, shared=shared)
+            changed |= before is None or type != before.type or shared != before.shared
+        return grown if self._got_second_names() or changed else None
+
+    def _got_second_names(self) -> bool:
+        """Notes which variables from before the loop have a second name after a trip: they have it at the next."""
+        found = False
+        for name, value in self.outer.items():
+            after = self.end.get(name)
+            if name not in self.types and after is not None and after.shared and not value.shared:
+                self.outer[name] = replace(value, shared=True)
+                found = True
+        return found
 
     def finish(self, carried: dict[str, Value | None]) -> None:
         """Makes the IR loop and puts its results into the variables."""

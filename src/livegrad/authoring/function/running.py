@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,7 @@ def run_prepared(
     return from_result(result, execute_function(function)(*given))
 
 
+@lru_cache(maxsize=1024)
 def execute_function(function: Function) -> Any:
     """How to run a function: natively, or on the reference where something is printed."""
     names = {node.op.name for inner in reachable_functions([function]) for node in toposort(inner.results)}
@@ -76,10 +77,13 @@ def execute_function(function: Function) -> Any:
 
 def prepare(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Prepared:
     """Chooses the overload and the specialisation for Python arguments."""
+    return _gather(_chosen(function, positional, keywords), positional, keywords)
+
+
+def _chosen(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Match:
     values = [abstract_argument(value, _annotated_type(function, index)) for index, value in enumerate(positional)]
     named = {name: abstract_argument(value, _annotated_type(function, name)) for name, value in keywords.items()}
-    found = choose(function, values, named, call_span())
-    return _gather(found, positional, keywords)
+    return choose(function, values, named, call_span())
 
 
 def _gather(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Prepared:
@@ -192,8 +196,13 @@ def run_mapped(
         _flattened(type, value, domain, count) if flag else to_argument(type, value)
         for type, value, flag in zip(types, arguments, lifted, strict=True)
     ]
-    mapped = map_over(function, tuple(lifted))
+    mapped = _mapped(function, tuple(lifted))
     return _unflattened(result, execute_function(mapped)(*given), domain)
+
+
+@lru_cache(maxsize=1024)
+def _mapped(function: Function, lifted: tuple[bool, ...]) -> Function:
+    return map_over(function, lifted)
 
 
 def _leaves(type: FrontType, value: Any) -> list[tuple[int, ...]]:
@@ -291,3 +300,4 @@ def _spread(node: Node, own: ir.Type, domain: tuple[Any, ...]) -> Node:
 
 
 captured.RUN.append(run)
+captured.CHOOSE.append(lambda function, positional, keywords: _chosen(function, positional, keywords).function)

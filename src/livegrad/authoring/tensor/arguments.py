@@ -1,4 +1,7 @@
-"""Axes and shapes as people write them, checked and brought to one form. Every function that takes an axis asks here."""
+"""Axes and shapes as people write them, checked and brought to one form.
+
+Every function that takes an axis or a shape asks here.
+"""
 
 from __future__ import annotations
 

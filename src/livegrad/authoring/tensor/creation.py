@@ -89,7 +89,7 @@ def _values_of(items: Any) -> Any:
 def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
     try:
         if wanted is not None and wanted.kind == "complex" and isinstance(obj, list | tuple | complex | float | int):
-            return np.asarray(obj, wanted.dtype)  # parts keep signed zeros and infinities
+            return np.asarray(obj, np.complex128)  # parts keep signed zeros and infinities
         return np.asarray(obj)
     except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(
@@ -125,17 +125,17 @@ def _copied(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]
     with np.errstate(all="ignore"):
         made = np.array(array, dtype=wanted.dtype, order="C")
     if wanted.kind in ("signed", "unsigned") and array.dtype != wanted.dtype:
-        whole = np.trunc(array) if kind == "f" else array
-        wrong = made != whole
-        if wrong.any():
-            found = np.asarray(array[wrong]).reshape(-1)[0]
-            raise UsageError(f"a number that no {wanted} holds", where=caller_origin(), found=str(found))
-    if kind in "iufc" and wanted.kind in ("float", "complex") and array.dtype != wanted.dtype:
-        grown = np.isinf(made) & np.isfinite(array)
-        if grown.any():
-            found = np.asarray(array[grown]).reshape(-1)[0]
-            raise NumberRangeError(f"{found} is out of the range of {wanted.dtype.name}", where=caller_origin())
+        _require_none(made != (np.trunc(array) if kind == "f" else array), array, wanted)
+    elif wanted.kind in ("float", "complex") and array.dtype != wanted.dtype:
+        _require_none(np.isinf(made) & np.isfinite(array), array, wanted)
     return made
+
+
+def _require_none(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], wanted: Scalar) -> None:
+    """Refuses data in which some numbers do not fit."""
+    if wrong.any():
+        found = np.asarray(array[wrong]).reshape(-1)[0]
+        raise NumberRangeError(f"{found} is out of the range of {wanted.dtype.name}", where=caller_origin())
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
@@ -314,9 +314,10 @@ def arange(
         return placed(wrap(iota(shape=(len(numbers),), axis=0, type=wanted)), device)
     kind = np.uint64 if numbers and max(numbers[0], numbers[-1]) > scalar_range(i64)[1] else np.int64
     try:
-        return placed(wrap_array(_copied(np.arange(first, last, stride, dtype=kind), wanted)), device)
+        values = np.arange(first, last, stride, dtype=kind)
     except OverflowError:
         raise NumberRangeError("an integer that no type holds", where=caller_origin(), found=str(bounds)) from None
+    return placed(wrap_array(_copied(values, wanted)), device)
 
 
 def linspace(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from livegrad.authoring.tensor.arguments import Axes, with_kept_axes
 from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT
 from livegrad.authoring.tensor.errors import ShapeError
@@ -55,7 +57,9 @@ def _vector_norm(node: Node, axes: tuple[int, ...], order: float) -> Node:
     if order == 1.0:
         return reduce(size, kind="sum", axes=axes)
     total = reduce(power(size, filled(order, size.type)), kind="sum", axes=axes)
-    return _rooted(total, lambda safe: power(safe, filled(1.0 / order, safe.type)))
+    with np.errstate(over="ignore"):
+        root = float(element_of(size).dtype.type(1.0 / order))  # infinite for the smallest orders
+    return _rooted(total, lambda safe: power(safe, filled(root, safe.type)))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:

@@ -50,6 +50,10 @@ class SGD:
     nesterov: bool = False
     weight_decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        _require_settings(rate=self.rate, weight_decay=self.weight_decay)
+        _require_decays(momentum=self.momentum)
+
     def init(self, parameters: Tree) -> Tree:
         return None if not self.momentum else tree_map(creation.zeros_like, parameters)
 
@@ -82,6 +86,10 @@ class Adam:
     epsilon: float = 1e-8
     weight_decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        _require_settings(rate=self.rate, epsilon=self.epsilon, weight_decay=self.weight_decay)
+        _require_decays(decay=self.decay, square_decay=self.square_decay)
+
     def init(self, parameters: Tree) -> Tree:
         zeros = tree_map(creation.zeros_like, parameters)
         return {"step": creation.asarray(0), "mean": zeros, "square": zeros}
@@ -101,6 +109,45 @@ class Adam:
             return p - self.rate * (m / (sqrt(s) + self.epsilon) + self.weight_decay * p)
 
         return tree_map(move, parameters, mean, square), {"step": step, "mean": mean, "square": square}
+
+
+def _require_settings(**settings: Any) -> None:
+    """Numbers that are finite and not negative; a tensor is taken as it is, and may change from step to step."""
+    for name, value in settings.items():
+        if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < np.inf):
+            raise UsageError(
+                f"`{name}` cannot be {value!r}", where=caller_origin(), expected="a finite number from 0 up"
+            )
+
+
+def _require_decays(**settings: Any) -> None:
+    """What is left of an average after a step: a share below one."""
+    for name, value in settings.items():
+        if not isinstance(value, Tensor) and not (_is_number(value) and 0.0 <= value < 1.0):
+            raise UsageError(f"`{name}` cannot be {value!r}", where=caller_origin(), expected="0 up to, but not, 1")
+
+
+def _require_count(value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UsageError(
+            "not a number of steps", where=caller_origin(), expected="an integer from 0 up", found=repr(value)
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _as_float_tensor(leaf: Any) -> Tensor:
+    tensor = leaf if isinstance(leaf, Tensor) else creation.asarray(leaf)
+    if tensor.dtype.kind != "float":
+        raise UsageError(
+            "a loss is minimised over floats",
+            where=caller_origin(),
+            found=tensor.dtype.dtype.name,
+            help="pass the others as arguments=(...), or real and imaginary parts",
+        )
+    return tensor
 
 
 @dataclass(frozen=True)
@@ -129,6 +176,8 @@ def minimize(
     3.0
     """
     chosen: Optimizer = Adam() if optimizer is None else optimizer
+    parameters = tree_map(_as_float_tensor, parameters)
+    _require_count(steps)
 
     @jit
     def step(current: Tree, state: Tree, *given: Any) -> tuple[Any, Tree, Tree]:
@@ -161,9 +210,14 @@ class LBFGS:
     tolerance: float = 1e-6
     most_tries: int = 30  # of the line search
 
+    def __post_init__(self) -> None:
+        _require_settings(tolerance=self.tolerance)
+        for count in (self.history, self.steps, self.most_tries):
+            _require_count(count)
+
     def minimize(self, loss: Callable[..., Any], parameters: Tree, arguments: tuple[Any, ...] = ()) -> Minimum:
         """Steps down `loss(parameters, *arguments)` until the gradient is small, or no step helps."""
-        leaves, structure = flatten(parameters)
+        leaves, structure = flatten(tree_map(_as_float_tensor, parameters))
         compiled = jit(value_and_grad(loss))
 
         def evaluate(point: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:

@@ -20,8 +20,11 @@ from livegrad.backends.cpu.recipe import KernelRecipe, Recipe
 from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.node import Node
+from livegrad.ir.types import Tuple
+from livegrad.ops.aggregate import get, make
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
+from livegrad.ops.trace import trace_set
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 
 _CLEAN = -1
@@ -144,11 +147,16 @@ class CompiledPlan:
 
     def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
         """A buffer's memory as an array."""
+        fixed = self.fixed_array(buffer)
+        return values[buffer.base.number].reshape(buffer.shape) if fixed is None else fixed
+
+    def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
+        """A buffer's memory as an array if it is the same in every run; None for arrays of arguments and results."""
         base = buffer.base
         if base.number in self._cells:
             return self._cells[base.number]
         if base.lifetime == "external":
-            return values[base.number].reshape(buffer.shape)
+            return None
         assert self.plan is not None
         start = self.plan.places[base]
         return self._arena[start : start + buffer.bytes].view(buffer.element.dtype).reshape(buffer.shape)
@@ -202,14 +210,40 @@ class _HostCall:
 
     def __init__(self, step: HostStep, owner: CompiledPlan) -> None:
         self._step, self._owner = step, owner
+        # Looked up once: loops over tensors run their steps thousands of times.
+        self._handed_on = _is_handed_on(step.function.results[0])
+        self._arrays = {s: array for s in (*step.operands, step.result) if (array := _fixed(s, owner)) is not None}
 
     def run(self, values: dict[Any, Any]) -> None:
-        step, owner = self._step, self._owner
+        step = self._step
         node = step.function.results[0]
-        given = [values[s] if isinstance(s, ObjectSlot) else owner.array_of(s, values) for s in step.operands]
+        given = [self._value(slot, values) for slot in step.operands]
         operands = [_seen(operand, given) for operand in node.operands]
+        if self._handed_on:
+            self._hand_on(node, operands, values)
+            return
         with np.errstate(all="ignore"):
             self._compute(node, operands, values)
+
+    def _value(self, slot: Slot, values: Mapping[Any, Any]) -> Any:
+        if isinstance(slot, ObjectSlot):
+            return values[slot]
+        array = self._arrays.get(slot)
+        return self._owner.array_of(slot, values) if array is None else array
+
+    def _hand_on(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
+        """Tuples and traces are put together and taken apart; an array that goes into one is copied from the arena."""
+        if node.op is make:
+            result: Any = tuple([_own_copy(value) for value in operands])
+        elif node.op is get:
+            result = operands[0][node.attribute("index")]
+        else:
+            trace, index, value = operands
+            result = {**trace, int(index): _own_copy(value)}
+        if isinstance(self._step.result, ObjectSlot):
+            values[self._step.result] = result
+        else:
+            np.copyto(self._value(self._step.result, values), result, casting="unsafe")
 
     def _compute(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
         step, owner = self._step, self._owner
@@ -217,11 +251,21 @@ class _HostCall:
             # An object outlives the arena's present contents.
             values[step.result] = apply_node(node, [_own_copy(value) for value in operands], owner.run_nested)
             return
-        target = owner.array_of(step.result, values)
+        target = self._value(step.result, values)
         if node.op is matmul:
             multiply(*operands, out=target)
             return
         np.copyto(target, apply_node(node, operands, owner.run_nested), casting="unsafe")
+
+
+def _is_handed_on(node: Node) -> bool:
+    """Whether a step computes nothing: it puts tuples together, takes them apart, or remembers them."""
+    holder = node.operands[0] if node.op is get else node
+    return node.op is trace_set or (node.op in (get, make) and isinstance(holder.type, Tuple))
+
+
+def _fixed(slot: Slot, owner: CompiledPlan) -> Any:
+    return None if isinstance(slot, ObjectSlot) else owner.fixed_array(slot)
 
 
 def _seen(operand: Node, given: Sequence[Any]) -> Any:

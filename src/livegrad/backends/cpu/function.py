@@ -18,7 +18,7 @@ from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
 from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function, Module
-from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
+from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.pipeline import run_pipeline
 from livegrad.schedule.plan import KernelStep, Plan
@@ -77,7 +77,13 @@ class CpuFunction:
         shapes = []
         for leaf, (dtype, shape, number, low, high) in zip(leaves, self._expected, strict=True):
             if number is not None:
-                if type(leaf) is not number or not low <= leaf <= high:
+                # A loop over tensors hands NumPy's numbers to its body, and what it remembers as it is.
+                own = type(leaf)
+                if (
+                    own is not dtype.type
+                    and number is not _Remembered
+                    and (own is not number or not low <= leaf <= high)
+                ):
                     return None
             elif type(leaf) is not np.ndarray or leaf.dtype is not dtype or not leaf.flags.carray:
                 return None
@@ -150,6 +156,10 @@ class CpuFunction:
             self._by_shapes.clear()
 
 
+class _Remembered:
+    """Stands for the class of what a loop remembers, which goes from step to step as it is."""
+
+
 # How an argument looks that needs no conversion: the dtype and shape of an array (None: of symbolic size), or the class
 # and range of a number.
 _DenseForm = tuple[Any, tuple[int, ...] | None, type | None, float, float]
@@ -166,6 +176,8 @@ def _dense_form(type: Type) -> _DenseForm:
         case Scalar(kind="float" | "signed" | "unsigned"):
             low, high = scalar_range(type)
             return type.dtype, None, float if type.kind == "float" else int, low, high
+        case Trace():
+            return np.dtype(object), None, _Remembered, 0, 0
     return None, (), None, 0, 0
 
 
@@ -199,6 +211,15 @@ def forget_functions() -> None:
         _functions.clear()
 
 
+# Bodies of loops over tensors by identity: they run thousands of times, and to look them up by equality takes longer.
+_bodies: dict[int, tuple[Function, CpuFunction]] = {}
+
+
 def run_function(function: Function, *arguments: Any) -> Any:
     """The function's value at these arguments, computed by native code."""
-    return compile_function(function)(*arguments)
+    found = _bodies.get(id(function))
+    if found is None:
+        if len(_bodies) >= _MOST_FUNCTIONS:
+            _bodies.clear()
+        found = _bodies[id(function)] = (function, compile_function(function))
+    return found[1](*arguments)

@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import livegrad
 from livegrad.backends.cpu.emit.assembler import Site
 from livegrad.backends.cpu.math_library import MathRequest
 from livegrad.backends.cpu.native.compiler import host_target
@@ -86,8 +85,9 @@ def recipe_key(digest: bytes, sizes: Mapping[str, int]) -> bytes:
 @lru_cache(maxsize=1)
 def _compiler_stamp() -> str:
     """Changes with every change of livegrad's own source: a recipe of another compiler is never used."""
-    root = Path(livegrad.__file__).parent
-    seen = [livegrad.__version__]
+    root = Path(__file__).parents[2]
+    # Read, not imported: the package's front imports all layers, this one among them.
+    seen = [(root / "__init__.py").read_text()]
     for folder, _, files in sorted(os.walk(root)):
         for name in sorted(files):
             if name.endswith(".py"):

@@ -53,7 +53,7 @@ class _RenewedFact(Fact):
     __slots__ = ("_own", "_renew")
 
     def __init__(self, value: Any, key: Any) -> None:
-        self._renew = _renewals[value.__class__]
+        self._renew = _renewals.get(value.__class__, _copied)
         self._own = self._renew(value)
         self.key, self.serial = key, next(_serials)
         self.size = _sizes.get(value.__class__, size_of)(value)
@@ -153,7 +153,7 @@ def _intern(key: Any, value: Any) -> Fact:
         entry = _table.get(key)
         fact = entry() if entry is not None else None
         if fact is None:
-            fact = (_RenewedFact if value.__class__ in _renewals else Fact)(value, key)
+            fact = (_RenewedFact if _can_be_changed(value) else Fact)(value, key)
             entry = _table[key] = _Entry(fact, _dead.append)
             entry.key = key
         return fact
@@ -299,8 +299,41 @@ def _freeze_arrays(value: Any) -> Any:
             value.setflags(write=False)
         return value if _is_frozen(value) else _frozen_copy(value)
     kind = value.__class__
+    if kind in _ATOMS or kind is float:
+        return value
     if kind is tuple or kind is list:
         return kind([_freeze_arrays(item) for item in value])
     if kind is dict:
         return {key: _freeze_arrays(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(kind, "_make"):
+        return kind._make([_freeze_arrays(item) for item in value])  # type: ignore[attr-defined]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            member = getattr(value, field.name)
+            frozen = _freeze_arrays(member)
+            if frozen is not member:
+                object.__setattr__(value, field.name, frozen)
     return value
+
+
+# --- containers ------------------------------------------------------------------------------------------------------
+
+
+def _can_be_changed(value: Any) -> bool:
+    """Whether a reader could change the value for the next one: a list, or a tuple with one inside."""
+    kind = value.__class__
+    if kind is tuple:
+        return any(map(_can_be_changed, value))
+    return kind in _MUTABLE_RULES or kind in _renewals
+
+
+def _copied(value: Any) -> Any:
+    """The value with containers of its own, all the way down; what they hold is shared."""
+    kind = value.__class__
+    if kind in _renewals:
+        return _renewals[kind](value)
+    if kind is list or kind is tuple:
+        return kind([_copied(item) for item in value])
+    if kind is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    return kind(value) if kind in _MUTABLE_RULES else value

@@ -140,6 +140,11 @@ class MemoStore:
         self._tables: WeakValueDictionary[Hashable, Table] = WeakValueDictionary()
         self.tick = count().__next__  # the time, in uses
 
+    def __del__(self) -> None:
+        # Slots and tables know each other: without this, their values would wait for a collection of cycles.
+        for slot in self._slots:
+            slot.table.slots.clear()
+
     def table(self, content: Hashable, name: str = "") -> Table:
         """The one table for this content; without a name it goes unmentioned in events."""
         with self._gate.lock:

@@ -14,13 +14,20 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ir.walk import nodes_of, rebuild, substitute
 from livegrad.ops.control import parameters_of
-from livegrad.ops.custom import custom_linear, recompute_call
+from livegrad.ops.custom import recompute_call, recompute_linear
 from livegrad.ops.order import each_after, kept
-from livegrad.ops.rules import zero
-from livegrad.passes.differentiate import forward, linearize
+from livegrad.passes.differentiate import forward, linearize, transpose
 from livegrad.passes.differentiate.propagate import active_flags, active_nodes, spread
 from livegrad.passes.differentiate.reverse import pull_back
-from livegrad.passes.differentiate.tangents import Tangent, pack_results, result_nodes, result_tangent
+from livegrad.passes.differentiate.tangents import (
+    Tangent,
+    is_zero,
+    materialize,
+    pack_results,
+    result_nodes,
+    result_tangent,
+    tangent_member,
+)
 
 
 def _push_forward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
@@ -37,18 +44,30 @@ def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, .
     differentiable = [is_differentiable(type) for type in function.result_types]
     if not any(differentiable):
         return rebuild(node, primals), None
-    marked = _asked_to_keep(function)
-    number = len(function.results)
     # What is marked inside is remembered beside the operands, and not computed again.
+    marked, number = _asked_to_keep(function), len(function.results)
     wide = Function(function.name, function.parameters, (*function.results, *marked))
     nodes = result_nodes(recompute_call(*primals, function=wide), number + len(marked))
-    residuals = [*primals, *nodes[number:]]
     active = active_flags(tangents)
-    gradient = _recomputing_gradient(function, marked, active)
     given = active_nodes(tangents, primals, active)
-    value = custom_linear(*residuals, *given, backward=gradient, residuals=len(residuals))
+    value = recompute_linear(*primals, *nodes[number:], *given, function=wide, results=number, active=active)
     parts = spread(result_nodes(value, sum(differentiable)), differentiable)
     return pack_results(nodes[:number]), result_tangent(parts)
+
+
+def _transpose(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
+    """The gradient of those results alone that have a cotangent: zero times what another overflowed to would be NaN."""
+    wide, number, active = (node.attribute(name) for name in ("function", "results", "active"))
+    own = [result for result in wide.results[:number] if is_differentiable(result.type)]
+    parts = [cotangent] if len(own) == 1 else [tangent_member(cotangent, node.type, i) for i in range(len(own))]
+    wanted = [(part, result) for part, result in zip(parts, own, strict=True) if not is_zero(part)]
+    function = Function(wide.name, wide.parameters, tuple(result for _, result in wanted))
+    gradient = _recomputing_gradient(function, wide.results[number:], active)
+    cotangents = [materialize(part, differential_of(result.type)) for part, result in wanted]
+    residuals = len(wide.parameters) + len(wide.results) - number
+    value = recompute_call(*node.operands[:residuals], *cotangents, function=gradient)
+    found = [*[None] * residuals, *result_nodes(value, sum(active))]
+    return [part if flag else None for part, flag in zip(found, linear, strict=True)]
 
 
 def _asked_to_keep(function: Function) -> tuple[Node, ...]:
@@ -58,18 +77,14 @@ def _asked_to_keep(function: Function) -> tuple[Node, ...]:
 
 @lru_cache(maxsize=1024)
 def _recomputing_gradient(function: Function, marked: tuple[Node, ...], active: tuple[bool, ...]) -> Function:
-    """(arguments, what is marked, cotangents of the differentiable results) → cotangents of the active arguments."""
-    own = function.parameter_types
-    remembered = [node.type for node in marked]
-    cotangents = [differential_of(type) for type in function.result_types if is_differentiable(type)]
-    parameters = parameters_of([*own, *remembered, *cotangents])
-    given = parameters[len(own) + len(remembered) :]
-    supply = iter(given)
-    every = [next(supply) if is_differentiable(type) else zero(differential_of(type)) for type in function.result_types]
-    later = [each_after(argument, *given) for argument in parameters[: len(own)]]
-    stored = parameters[len(own) : len(own) + len(remembered)]
+    """(arguments, what is marked, cotangents of the results) → cotangents of the active arguments."""
+    own = len(function.parameters)
+    cotangents = map(differential_of, function.result_types)
+    parameters = parameters_of([*function.parameter_types, *(node.type for node in marked), *cotangents])
+    arguments, stored, given = parameters[:own], parameters[own : own + len(marked)], parameters[own + len(marked) :]
+    later = [each_after(argument, *given) for argument in arguments]
     gradient = _with_values(pull_back(function, active), marked)
-    value = recompute_call(*later, *every, *stored, function=gradient)
+    value = recompute_call(*later, *given, *stored, function=gradient)
     return Function(gradient.name, parameters, tuple(result_nodes(value, sum(active))))
 
 
@@ -85,3 +100,4 @@ def _with_values(gradient: Function, marked: Sequence[Node]) -> Function:
 
 forward.RULES[recompute_call] = _push_forward
 linearize.RULES[recompute_call] = _linearize
+transpose.RULES[recompute_linear] = _transpose

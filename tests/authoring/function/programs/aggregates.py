@@ -103,7 +103,7 @@ def starred_unpacking(x: float) -> float:
 
 @program((0.5,))
 def list_concatenation(x: float) -> float:
-    values = [x, x * x] + [1.0]
+    values = [x, x * x] + [1.0]  # noqa: RUF005
     return values[0] + values[1] * values[2]
 
 

@@ -48,7 +48,7 @@ def continue_in_a_loop(x: float, n: int) -> float:
 @program((1.3, 20))
 def break_in_a_loop(x: float, n: int) -> float:
     p = 1.0
-    for i in range(n):
+    for _ in range(n):
         p = p * x
         if p > 4.0:
             break
@@ -59,7 +59,7 @@ def break_in_a_loop(x: float, n: int) -> float:
 def defined_before_used_after(x: float, n: int) -> float:
     scale = x * x
     y = scale
-    for i in range(n):
+    for _ in range(n):
         y = math.sin(y) + scale * 0.1
     return y * scale
 
@@ -125,7 +125,7 @@ def return_from_nested_loops(x: float, n: int, m: int) -> float:
 def loop_variable_after_the_loop(x: float) -> float:
     for i in range(5):
         x = x * 1.1 + i
-    return x * i
+    return x * i  # type: ignore[reportPossiblyUnbound]
 
 
 @program((0.5,))
@@ -133,7 +133,7 @@ def name_set_in_a_loop_that_certainly_runs(x: float) -> float:
     for i in range(3):
         y = x * (i + 1.0)
         x = y + 0.5
-    return x * y
+    return x * y  # type: ignore[reportPossiblyUnbound]
 
 
 @program((0.5, 3, 11), (0.5, 8, 2))
@@ -157,7 +157,7 @@ def range_with_computed_step(x: float, n: int, s: int) -> float:
 @program((0.5, 4), (2.0, 4))
 def for_else(x: float, n: int) -> float:
     y = x
-    for i in range(n):
+    for _ in range(n):
         y *= x
         if y > 5.0:
             break
@@ -224,7 +224,7 @@ def triangular_loop(x: float, n: int) -> float:
     return total
 
 
-@program((0.5, 100))
+@program((0.5, 12))
 def euler_integration(k: float, steps: int) -> float:
     y = 1.0
     dt = 1.0 / steps
@@ -245,7 +245,7 @@ def euclid_like_subtraction(x: float, y: float) -> float:
     return x * y
 
 
-@program((0.1, 30))
+@program((0.1, 12))
 def logistic_map(x: float, n: int) -> float:
     r = 2.8
     for _ in range(n):
@@ -267,7 +267,7 @@ def accumulate_in_branch_in_loop(x: float, n: int) -> float:
 @program((0.4, 6))
 def continue_then_more(x: float, n: int) -> float:
     s, t = 0.0, x
-    for i in range(n):
+    for _ in range(n):
         t = t * 1.1
         if t > 0.5:
             continue

@@ -170,9 +170,50 @@ def default_and_keyword(x: float, scale: float = 2.0) -> float:
 
 @program((0.8, 1.7))
 def numpy_where(x: float, y: float) -> float:
-    return np.where(x < y, x * y, x - y)
+    return float(np.where(x < y, x * y, x - y))
 
 
 @program((0.8,))
 def degrees_and_radians(x: float) -> float:
     return math.sin(math.radians(x * 50.0)) + math.degrees(x)
+
+
+@program((0.4, 0.9))
+def planck(x: float, y: float) -> float:
+    return x**3 / math.expm1(x * y + 0.1)
+
+
+@program((0.4,))
+def nested_conditionals(x: float) -> float:
+    return (x if x > 0.5 else 2.0 * x if x > 0.3 else 3.0 * x) ** 2
+
+
+@program((0.4, 3), (0.4, 4))
+def parity(x: float, n: int) -> float:
+    return x * (1.0 if n % 2 == 0 else -1.0) + x ** (n % 3)
+
+
+@program((0.4, 1.7))
+def clamped(x: float, y: float) -> float:
+    return max(0.1, min(x, 1.0)) * max(0.1, min(y, 1.0)) + min(x, y, 0.2) + max([x, y])
+
+
+@program((5.3,), (-5.3,))
+def wrapped_angle(x: float) -> float:
+    return ((x + math.pi) % (2.0 * math.pi) - math.pi) ** 2
+
+
+@program((0.4, 0.2))
+def complete_the_square(a: float, b: float) -> float:
+    p, q = -b / (2 * a), (4 * a - b * b) / (4 * a)
+    return p * q + a
+
+
+@program((0.4,))
+def long_chain(x: float) -> float:
+    a = math.sin(x)
+    b = a * x + math.cos(a)
+    c = b / (a + 2.0)
+    d = c**2 - b * a
+    e = math.sqrt(d * d + 1.0)
+    return math.log(e + c * c) * d

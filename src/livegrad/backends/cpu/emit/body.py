@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from livegrad.backends.cpu.emit import control, memory, traces
 from livegrad.backends.cpu.emit.assembler import Assembler
-from livegrad.backends.cpu.emit.elementwise import emit_elementwise, signed_product
+from livegrad.backends.cpu.emit.elementwise import emit_elementwise
 from livegrad.backends.cpu.emit.order import in_fewer_registers
 from livegrad.backends.cpu.emit.values import Register, TensorReference, TraceReference, Value
 from livegrad.diagnostics import CompileError
@@ -18,7 +18,6 @@ from livegrad.ir.types import Scalar, bool_, components, scalar_of
 from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.ops.aggregate import get, get_at, make, set_at
 from livegrad.ops.control import check, cond, for_loop, switch, while_loop
-from livegrad.ops.elementwise import mul, sign
 from livegrad.ops.indexing import lookup
 from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
 from livegrad.passes.expand import expand_ops
@@ -55,19 +54,8 @@ def emit_function(asm: Assembler, function: Function, arguments: Sequence[Value]
         for place, operand in enumerate(operands):
             if (node, place) in copies and isinstance(operand, TraceReference):
                 operands[place] = traces.copied(asm, operand)
-        product = _product_with_sign(asm, node, values)
-        values[node] = _emit_node(asm, node, operands) if product is None else product
+        values[node] = _emit_node(asm, node, operands)
     return [values[result] for result in function.results]
-
-
-def _product_with_sign(asm: Assembler, node: Node, values: Mapping[Node, Value]) -> Value | None:
-    """A product of a number and the sign of another; None if the node is none."""
-    if node.op is not mul or not isinstance(node.type, Scalar) or node.type.kind != "float":
-        return None
-    for factor, other in (node.operands, node.operands[::-1]):
-        if factor.op is sign:
-            return signed_product(asm, _register(values[factor.operands[0]]), _register(values[other]))
-    return None
 
 
 def _emit_node(asm: Assembler, node: Node, operands: list[Value]) -> Value:

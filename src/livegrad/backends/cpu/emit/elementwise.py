@@ -101,21 +101,6 @@ def _nextafter(asm: Assembler, node: Node, operands: list[Register], name: str) 
     return asm.select(unordered, asm.apply("fadd", value.type, value, towards), reached)
 
 
-def signed_product(asm: Assembler, x: Register, y: Register) -> Register:
-    """sign(x) * y, as derivatives of `abs` have it: y with its sign bit turned where x has one, unless x is zero or NaN.
-
-    Three instructions with masks, where the sign and the product are five, and the same bits: a zero or NaN is its own
-    sign, so that x * y is the product there.
-    """
-    x, y = asm.alike(x, y)
-    bits = SCALARS[f"u{x.type.bits}"]
-    negative = asm.apply("and", bits, asm.convert("bitcast", x, bits), asm.constant(1 << (bits.bits - 1), bits))
-    turned = asm.apply("xor", bits, asm.convert("bitcast", y, bits), negative)
-    nonzero = asm.apply("fcmp one", bool_, x, asm.constant(0, x.type))
-    product = asm.apply(f"fmul {FLOAT_FLAGS}", x.type, x, y)
-    return asm.select(nonzero, asm.convert("bitcast", turned, x.type), product)
-
-
 def _shift(asm: Assembler, node: Node, operands: list[Register], name: str) -> Register:
     value, count = asm.alike(*operands)
     bits = value.type.bits

@@ -1,0 +1,49 @@
+"""Arrays of any length through compiled functions, in batches of a few lengths.
+
+A compiled function plans its run anew for each length that it meets; meshers and renderers meet thousands. Whatever
+evaluates many points of a part comes through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LENGTHS = (1 << 9, 1 << 12, 1 << 15, 1 << 18)
+
+
+def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: Sequence[Any]) -> Any:
+    """`run(*arrays, *shared)`, for arrays of one length whose elements have nothing to do with each other.
+
+    >>> in_batches(lambda x, k: x * k, [np.arange(3.0)], [2.0])
+    array([0., 2., 4.])
+    """
+    count = len(arrays[0])
+    results = []
+    at = 0
+    while at < count or not results:
+        rest = count - at
+        # The longest that is filled; only the last batch is padded, and never by much.
+        length = max((size for size in _LENGTHS if size <= rest), default=_LENGTHS[0])
+        pieces = [_padded(array[at : at + length], length) for array in arrays]
+        results.append(_cut(run(*pieces, *shared), min(rest, length)))
+        at += length
+    if len(results) == 1:
+        return results[0]
+    if isinstance(results[0], tuple):
+        return tuple(np.concatenate(column) for column in zip(*results, strict=True))
+    return np.concatenate(results)
+
+
+def _padded(array: NDArray[Any], length: int) -> NDArray[Any]:
+    if len(array) == length:
+        return array
+    filler = array[-1:] if len(array) else np.zeros(1, array.dtype)
+    return np.concatenate([array, np.broadcast_to(filler, (length - len(array),))])
+
+
+def _cut(result: Any, length: int) -> Any:
+    return tuple(part[:length] for part in result) if isinstance(result, tuple) else result[:length]

@@ -1,0 +1,195 @@
+"""Using interfaces: methods dispatched by a switch over the tag, structs as values of their interfaces, registration.
+
+`interface` is what people write; the rest hooks into the compiler of captured functions.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, TypeVar
+
+from livegrad.authoring.differentiable.interface import InterfaceDifferential, InterfaceType
+from livegrad.authoring.differentiable.protocol import Differentiable
+from livegrad.authoring.differentiable.struct import STRUCT_BASES, StructType
+from livegrad.authoring.function.calls import METHODS, BoundMethod, call_value
+from livegrad.authoring.function.captured import BOUNDS
+from livegrad.authoring.function.context import Context
+from livegrad.authoring.function.problems import FunctionError, Span
+from livegrad.authoring.function.types import FrontType, RecordType, describe, differential_type
+from livegrad.authoring.function.values import CONVERSIONS, JOINS, Value, convert, flows_of, node_of, runtime
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Key, Node
+from livegrad.ops.aggregate import member
+from livegrad.ops.control import switch
+
+# --- dispatch --------------------------------------------------------------------------------------------------------
+
+
+def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
+    if not isinstance(value.type, InterfaceType) or name not in value.type.methods:
+        return None
+    return BoundMethod(value, name, _dispatcher(name))
+
+
+def _dispatcher(name: str) -> Any:
+    def run(context: Context, target: Value, positional: list[Value], keywords: dict[str, Value], at: ast.AST) -> Value:
+        assert isinstance(target.type, InterfaceType)
+        interface = target.type
+        structs = interface.require_implementers()
+        known = list(structs)
+        context.dependencies.callees.append(lambda: interface.implementers == known)
+        return _dispatch(context, interface, structs, name, target, positional, keywords, at)
+
+    return run
+
+
+def _dispatch(
+    context: Context,
+    interface: InterfaceType,
+    structs: list[StructType],
+    name: str,
+    target: Value,
+    positional: list[Value],
+    keywords: dict[str, Value],
+    at: ast.AST,
+) -> Value:
+    span = context.span(at)
+    declared = interface.methods[name].signature.result.type
+    values = [target, *positional, *keywords.values()]
+    outer = [node_of(value, span) for value in values]
+    inputs = [input_node(Key(name), node.type) for node in outer]
+    inner = [
+        Value(value.type, node, weak=value.weak, flow=value.flow) for value, node in zip(values, inputs, strict=True)
+    ]
+    results: list[Value] = []
+    for struct in structs:
+        own = runtime(struct, interface.unpack(struct, inputs[0]), target.flow)
+        given = inner[1 : 1 + len(positional)]
+        named = dict(zip(keywords, inner[1 + len(positional) :], strict=True))
+        result = call_value(context, struct.methods[name], [own, *given], named, at)
+        results.append(result if declared is None else convert(result, declared, span, f"the result of `{name}`"))
+    type = results[0].type
+    assert type is not None
+    branches = tuple(make_function(name, inputs, [node_of(convert(r, type, span), span)]) for r in results)
+    node = switch(member(outer[0], 0), *outer, branches=branches)
+    result = runtime(type, node)
+    return context.with_flow(result, "operation", results, at, name) if flows_of(*results) else result
+
+
+# --- conversion ------------------------------------------------------------------------------------------------------
+
+
+def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
+    if isinstance(target, InterfaceDifferential) and isinstance(value.type, RecordType):
+        return _convert_differential(value, target, span)
+    if not isinstance(target, InterfaceType) or value.type is target:
+        return None
+    if isinstance(value.type, StructType) and value.type in target.implementers:
+        if span is None or value.node is None:
+            return Value(target)
+        return Value(target, target.pack(value.type, value.node), flow=value.flow)
+    if isinstance(value.type, InterfaceType) and all(s in target.implementers for s in value.type.implementers):
+        if span is None or value.node is None:
+            return Value(target)
+        return Value(target, _repacked(value.type, target, value.node), flow=value.flow)
+    return None
+
+
+def _convert_differential(value: Value, target: InterfaceDifferential, span: Span | None) -> Any:
+    for struct in target.interface.implementers:
+        if struct.differential is value.type:
+            if span is None or value.node is None:
+                return Value(target)
+            return Value(target, target.pack(struct, value.node), flow=value.flow)
+    return None
+
+
+def _repacked(source: InterfaceType, target: InterfaceType, node: Node) -> Node:
+    """A value of a derived interface as one of its base."""
+    given = input_node(Key("value"), node.type)
+    branches = tuple(
+        make_function(target.name, [given], [target.pack(struct, source.unpack(struct, given))])
+        for struct in source.require_implementers()
+    )
+    return switch(member(node, 0), node, branches=branches)
+
+
+def _join(first: FrontType, second: FrontType) -> FrontType | None:
+    """Two structs meet in the one interface that both implement."""
+    if not isinstance(first, StructType) or not isinstance(second, StructType):
+        return None
+    common = [base for base in interfaces_of(first.cls) if base in interfaces_of(second.cls)]
+    return common[0] if common else None
+
+
+def interfaces_of(cls: type) -> list[InterfaceType]:
+    """The interfaces that a class implements, nearest first."""
+    found = [vars(base).get("__livegrad_interface__") for base in cls.__mro__]
+    return [interface for interface in found if isinstance(interface, InterfaceType)]
+
+
+# --- what people write -----------------------------------------------------------------------------------------------
+
+
+def interface(cls: type) -> type:
+    """Makes a class an interface: structs that inherit from it implement it, and its methods are dispatched.
+
+    >>> @interface
+    ... class Shape:
+    ...     pass
+    >>> Shape.__livegrad_type__
+    Shape
+    """
+    made = InterfaceType(cls)
+    cls.__livegrad_interface__ = made  # type: ignore[attr-defined]
+    cls.__livegrad_type__ = made  # type: ignore[attr-defined]
+    for parent in interfaces_of(cls)[1:]:
+        if made not in parent.children:
+            parent.children.append(made)
+    return cls
+
+
+def _register(struct: StructType) -> None:
+    """A struct that inherits from an interface implements it, with all its methods."""
+    for found in interfaces_of(struct.cls):
+        for name in found.methods:
+            own = struct.methods.get(name)
+            if own is None or own is found.methods[name]:
+                raise FunctionError(
+                    "LG401",
+                    f"{struct.name} does not implement `{name}` of {found.name}",
+                    struct.span,
+                    help=f"define `{name}` in {struct.name}",
+                )
+            if found.methods[name].differentiable and not getattr(own, "differentiable", False):
+                raise FunctionError(
+                    "LG401",
+                    f"`{name}` of {struct.name} is not differentiable, and {found.name} says it is",
+                    struct.span,
+                    help="decorate it with @differentiable",
+                )
+        if not any(struct in child.implementers for child in found.children) and struct not in found.own_implementers:
+            found.own_implementers.append(struct)
+
+
+def _bound(variable: TypeVar, type: FrontType) -> str | None:
+    """Whether a type satisfies the bound of a type variable."""
+    bound = variable.__bound__
+    if bound is None:
+        return None
+    if bound is Differentiable:
+        return None if differential_type(type) is not None else f"must be differentiable, found {describe(type)}"
+    wanted = getattr(bound, "__livegrad_type__", None)
+    if not isinstance(wanted, InterfaceType) or type is wanted:
+        return None
+    if isinstance(type, StructType) and type in wanted.implementers:
+        return None
+    return f"must implement {wanted.name}, found {describe(type)}"
+
+
+METHODS.append(_method)
+CONVERSIONS.append(_convert)
+JOINS.append(_join)
+STRUCT_BASES.append(_register)
+BOUNDS.append(_bound)
