@@ -3,11 +3,17 @@
 import argparse
 import sys
 
-from benchmarks import context, foundation, gradients, machine, report, tensors
+from benchmarks import context, foundation, gradients, machine, parts, report, tensors
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads, measure
 from benchmarks.worker import Workers
 
-SUITES = {"context": context.rows, "foundation": foundation.rows, "gradients": gradients.rows, "tensors": tensors.rows}
+SUITES = {
+    "context": context.rows,
+    "foundation": foundation.rows,
+    "gradients": gradients.rows,
+    "implicit": parts.rows,
+    "tensors": tensors.rows,
+}
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -8,7 +8,14 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from benchmarks import contenders, context_contenders, gradient_contenders, handwritten, tensor_contenders
+from benchmarks import (
+    contenders,
+    context_contenders,
+    gradient_contenders,
+    handwritten,
+    parts_contenders,
+    tensor_contenders,
+)
 from benchmarks.contenders import Unavailable
 from benchmarks.problems import PRIMAL, Problem, Run, agrees, expected, inputs, probe
 from benchmarks.worker import Workers
@@ -19,11 +26,13 @@ LOCAL = {
     "livegrad": contenders.BUILDERS
     | gradient_contenders.BUILDERS
     | tensor_contenders.BUILDERS
-    | context_contenders.BUILDERS["livegrad"],
+    | context_contenders.BUILDERS["livegrad"]
+    | parts_contenders.BUILDERS["livegrad"],
     "handwritten": handwritten.BUILDERS,
     "memcpy": handwritten.BUILDERS,
     "adjoint": gradient_contenders.ADJOINTS,
     **{name: builders for name, builders in context_contenders.BUILDERS.items() if name != "livegrad"},
+    **{name: builders for name, builders in parts_contenders.BUILDERS.items() if name != "livegrad"},
 }
 
 

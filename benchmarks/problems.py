@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import context_document, prospero, sdf, sdf_gradient, workloads
+from benchmarks import context_document, parts_expected, prospero, sdf, sdf_gradient, workloads
 from benchmarks.gradbench import expected as gradbench
 from benchmarks.gradbench.programs import PROGRAMS
 
@@ -77,6 +77,8 @@ def inputs(problem: Problem) -> tuple[Array, ...]:
     """The arrays a run reads, in float32."""
     if problem.kind in context_document.KINDS:
         return ()  # contexts, not arrays
+    if problem.kind in parts_expected.KINDS:
+        return ()  # each contender makes its own
     if problem.kind in workloads.KINDS:
         return workloads.inputs(problem.kind, problem.size)
     generator = np.random.default_rng(0)
@@ -117,6 +119,8 @@ def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
     """The probed elements, computed in float64."""
     if problem.kind in context_document.KINDS:
         return probe(context_document.expected(problem.kind, problem.size))
+    if problem.kind in parts_expected.KINDS:
+        return probe(parts_expected.expected(problem.kind, problem.size))
     if problem.kind in workloads.KINDS:
         return probe(workloads.expected(problem.kind, tuple(arrays)))
     if problem.kind in GRADBENCH:

@@ -1,4 +1,6 @@
-"""Fits a small network to two moons of points: python examples/fit_network.py
+"""Fits a small network to two moons of points, and draws what it learnt.
+
+    python examples/fit_network.py [--steps 1500] [--out out]
 
 The network is a plain function of its parameters; one call of `lg.value_and_grad` gives the loss and its gradients, an
 optimizer makes the step, and `lg.jit` turns all of it into native code. Progress is printed; the loss curve and a
@@ -8,6 +10,7 @@ picture of what was learnt are written to out/.
 from __future__ import annotations
 
 import argparse
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +41,7 @@ def first_parameters(seed: int = 1) -> list[dict[str, lg.Tensor]]:
     keys = lg.random.split(lg.random.key(seed), len(WIDTHS) - 1)
     return [
         {"weights": lg.random.normal(keys[index], (before, after)) * before**-0.5, "bias": lg.zeros(after)}
-        for index, (before, after) in enumerate(zip(WIDTHS[:-1], WIDTHS[1:], strict=True))
+        for index, (before, after) in enumerate(pairwise(WIDTHS))
     ]
 
 
@@ -84,7 +87,7 @@ def accuracy(parameters: Any, points: lg.Tensor, labels: lg.Tensor) -> float:
     return float(lg.mean(lg.astype((network(parameters, points) > 0.0) == (labels > 0.5), lg.float32)))
 
 
-def draw(parameters: Any, points: lg.Tensor, labels: lg.Tensor, size: int = 480) -> np.ndarray[Any, Any]:
+def draw(parameters: Any, points: lg.Tensor, labels: lg.Tensor, size: int = 640) -> np.ndarray[Any, Any]:
     """The plane in the colour of the network's answer, with the points on it."""
     low, high = np.array([-1.6, -1.15]), np.array([2.6, 1.65])
     height = int(size * (high[1] - low[1]) / (high[0] - low[0]))
@@ -92,7 +95,8 @@ def draw(parameters: Any, points: lg.Tensor, labels: lg.Tensor, size: int = 480)
     plane = lg.stack([lg.reshape(across, (-1,)), lg.reshape(up, (-1,))], axis=1)
     belief = lg.sigmoid(network(parameters, plane)).numpy().reshape(height, size, 1)
     image = (belief * RED + (1.0 - belief) * BLUE) * 0.55 + 0.45 * PAPER
-    image[np.abs(belief[..., 0] - 0.5) < 0.02] = PAPER
+    above = belief[..., 0] > 0.5
+    image[:-1, :-1][(above[:-1, :-1] != above[1:, :-1]) | (above[:-1, :-1] != above[:-1, 1:])] = PAPER
     places = (points.numpy() - low) / (high - low) * [size, -height] + [0, height]
     for (column, row), label in zip(places.astype(int), labels.numpy(), strict=True):
         image[max(0, row - 2) : row + 3, max(0, column - 2) : column + 3] = PAPER
@@ -109,7 +113,7 @@ def main(arguments: list[str] | None = None) -> float:
     points, labels = two_moons(600)
     parameters, losses = fit(chosen.steps, points, labels)
     unseen = accuracy(parameters, *two_moons(1000, seed=7))
-    width = max(1, len(losses) // 100)
+    width = max(1, len(losses) // 30)
     smooth = np.convolve(losses, np.full(width, 1.0 / width), mode="valid")
     write_png(chosen.out / "fit_network_loss.png", line_chart(smooth))
     write_png(chosen.out / "fit_network.png", draw(parameters, points, labels))

@@ -14,16 +14,16 @@ def gmm_adjoint(x: Node, alpha: Node, mu: Node, q: Node, below: Node) -> tuple[N
     """The gradients by alpha, mu, q and below."""
     (n, d), (k,) = shape_of(x.type), shape_of(alpha.type)
     factor = triangular(q, below)
-    centred = spread(x, (k, n, d), 1, 2) - spread(mu, (k, n, d), 0, 2)
-    moved = ops.matmul(centred, swap(factor))
-    beta = spread(alpha + total(q, 1), (k, n), 0) - total(moved * moved, 2) * 0.5
+    centred = spread(swap(x), (k, d, n), 1, 2) - spread(mu, (k, d, n), 0, 1)
+    moved = ops.matmul(factor, centred)
+    beta = spread(alpha + total(q, 1), (k, n), 0) - total(moved * moved, 1) * 0.5
     # How far each component is responsible for each observation.
     share = ops.exp(beta - spread(log_sum_exp(beta), (k, n), 1))
     whole = total(share, 1)
     by_alpha = whole - ops.exp(alpha - spread(log_sum_exp(alpha), (k,))) * float(n)
-    by_moved = -(spread(share, (k, n, d), 0, 1) * moved)
-    by_mu = -total(ops.matmul(by_moved, factor), 1)
-    by_factor = ops.matmul(swap(by_moved), centred) - factor
+    by_moved = -(spread(share, (k, d, n), 0, 2) * moved)
+    by_mu = -total(ops.matmul(swap(factor), by_moved), 2)
+    by_factor = ops.matmul(by_moved, swap(centred)) - factor
     row, column = places_below(k, d)
     batch = ops.index_along((k, d * (d - 1) // 2), 0)
     own = [ops.index_along((k, d), axis) for axis in range(2)]

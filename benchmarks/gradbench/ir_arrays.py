@@ -97,9 +97,10 @@ def triangular(q: Node, below: Node) -> Node:
 def gmm(x: Node, alpha: Node, mu: Node, q: Node, below: Node) -> Node:
     (n, d), (k,) = shape_of(x.type), shape_of(alpha.type)
     factor = triangular(q, below)
-    centred = spread(x, (k, n, d), 1, 2) - spread(mu, (k, n, d), 0, 2)
-    moved = ops.matmul(centred, swap(factor))
-    beta = spread(alpha + total(q, 1), (k, n), 0) - total(moved * moved, 2) * 0.5
+    # Observations come last: they are many, and lie side by side in memory.
+    centred = spread(swap(x), (k, d, n), 1, 2) - spread(mu, (k, d, n), 0, 1)
+    moved = ops.matmul(factor, centred)
+    beta = spread(alpha + total(q, 1), (k, n), 0) - total(moved * moved, 1) * 0.5
     likelihood = scalar(total(log_sum_exp(beta), 0)) - scalar(log_sum_exp(alpha)) * float(n)
     return likelihood - scalar(total(factor * factor, 0, 1, 2)) * 0.5 + gmm_constant(n, d, k)
 

@@ -80,8 +80,8 @@ def gmm(xp: Arrays, x: Any, alpha: Any, mu: Any, q: Any, l: Any) -> Any:  # noqa
     index, has = triangle_places(d)
     given = xp.concatenate([xp.exp(q), l], 1)
     factor = xp.where(xp.array(has), given[:, index], xp.zeros_like(q)[0, 0])
-    moved = (x[None] - mu[:, None]) @ xp.swap(factor)
-    beta = (alpha + xp.sum(q, 1))[:, None] - xp.sum(moved * moved, 2) / 2
+    moved = factor @ (xp.swap(x)[None] - mu[:, :, None])
+    beta = (alpha + xp.sum(q, 1))[:, None] - xp.sum(moved * moved, 1) / 2
     likelihood = xp.sum(log_sum_exp(xp, beta, 0)) - n * log_sum_exp(xp, alpha, 0)
     return likelihood - xp.sum(factor * factor) / 2 + gmm_constant(n, d, k)
 

@@ -5,6 +5,25 @@ Tensors are lazy and follow the Array API: `lg.asarray`, `lg.sum`, `x @ y`. Or w
 """
 
 from livegrad import ops
+from livegrad.authoring.context import (
+    CacheLimits,
+    Context,
+    ContextError,
+    ContextGraph,
+    DiskCache,
+    Extract,
+    ExtractAll,
+    Inject,
+    Modify,
+    NodeContext,
+    Scoped,
+    context,
+    context_function,
+    context_node,
+    context_tensor,
+    register_feature,
+    tensor_function,
+)
 from livegrad.authoring.tensor import namespace as _namespace
 from livegrad.authoring.tensor import optim
 from livegrad.authoring.tensor.checks import check_gradients, debug_nans
@@ -26,7 +45,7 @@ from livegrad.authoring.tensor.jit import jit
 from livegrad.authoring.tensor.namespace import *  # noqa: F403 - the namespace lists its names
 from livegrad.authoring.tensor.storage import load, save
 from livegrad.authoring.tensor.trailing import reduce_sum, transpose
-from livegrad.authoring.tensor.transforms import grad, jvp, stop_gradient, value_and_grad, vjp
+from livegrad.authoring.tensor.transforms import checkpoint, grad, jvp, stop_gradient, value_and_grad, vjp
 from livegrad.authoring.tensor.trees import tree_map
 from livegrad.authoring.tensor.vmapping import hessian, jacfwd, jacrev, vmap
 from livegrad.backends.cpu import compile_function as compile
@@ -76,21 +95,32 @@ __version__ = "0.1.0"
 __all__ = [
     "Array",
     "AxisError",
+    "CacheLimits",
     "CompileError",
+    "Context",
+    "ContextError",
+    "ContextGraph",
     "DifferentiationError",
     "Dimension",
+    "DiskCache",
     "DtypeError",
+    "Extract",
+    "ExtractAll",
     "Function",
     "Graph",
     "GraphMergeError",
     "GraphOrderError",
     "IndexRangeError",
+    "Inject",
     "KernelCheckError",
     "LivegradError",
     "Matrix",
+    "Modify",
     "Node",
+    "NodeContext",
     "NumberRangeError",
     "ParseError",
+    "Scoped",
     "ShapeError",
     "Struct",
     "Tensor",
@@ -103,10 +133,15 @@ __all__ = [
     "c64",
     "c128",
     "check_gradients",
+    "checkpoint",
     "clear_caches",
     "compile",
     "cond",
     "constant",
+    "context",
+    "context_function",
+    "context_node",
+    "context_tensor",
     "custom_jvp",
     "custom_vjp",
     "debug_nans",
@@ -133,6 +168,7 @@ __all__ = [
     "parse_function",
     "print_function",
     "reduce_sum",
+    "register_feature",
     "reset_stats",
     "save",
     "scan",
@@ -140,6 +176,7 @@ __all__ = [
     "stats",
     "stop_gradient",
     "switch",
+    "tensor_function",
     "trace",
     "transpose",
     "tree_map",

@@ -20,6 +20,7 @@ from livegrad.authoring.function.types import (  # noqa: F401
     mat2,
     mat3,
     mat4,
+    tensor,
     vec,
     vec2,
     vec3,

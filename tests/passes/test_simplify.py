@@ -22,6 +22,7 @@ from livegrad.ops.elementwise import floor_div, neg, select
 from livegrad.ops.movement import broadcast
 from livegrad.ops.rules import filled
 from livegrad.ops.trace import trace_get, trace_new, trace_set
+from livegrad.ops.transcendental import pow
 from livegrad.passes.simplify import Simplify
 from tests.passes.programs import same_bits
 
@@ -112,6 +113,25 @@ def test_a_cast_there_and_back_goes_only_when_nothing_is_lost(middle: Scalar) ->
 def test_identities_hold_for_what_is_filled_with_a_number(type: Type) -> None:
     assert op_names(simplify(lambda x: (x * 1.0 - 0.0) / filled(1.0, x.type), type)) == []
     assert op_names(simplify(lambda x: x + 0.0, type))[-1] == "add"
+
+
+@pytest.mark.parametrize("type", [f32, Tensor(f64, (3,))], ids=str)
+def test_small_powers_are_written_out(type: Type) -> None:
+    for exponent, expected in ((1.0, []), (2.0, ["mul"]), (-1.0, ["div"]), (0.0, []), (3.0, ["pow"])):
+        function = simplify(lambda x, e=exponent: pow(x, filled(e, x.type)), type)
+        assert [name for name in op_names(function) if name != "broadcast"] == expected
+    values = [0.0, -0.0, 1.5, -2.0, float("inf"), float("-inf"), float("nan")]
+    for exponent in (1.0, 2.0, -1.0, 0.0):
+        assert_same(trace(lambda x, e=exponent: pow(x, filled(e, x.type)), f64), *map(np.float64, values))
+
+
+def test_an_op_of_tensors_filled_with_numbers_is_such_a_tensor() -> None:
+    type = Tensor(f32, (2, 3))
+    function = simplify(lambda x: select(filled(2.0, type) > filled(0.0, type), x, -x), type)
+    assert op_names(function) == []
+    function = simplify(lambda: filled(2.0, type) * filled(3.0, type))
+    assert op_names(function) == ["broadcast"]
+    assert_same(trace(lambda: filled(2.0, type) * filled(3.0, type)))
 
 
 def test_what_is_not_exact_stays() -> None:

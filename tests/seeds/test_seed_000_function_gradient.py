@@ -1,5 +1,7 @@
 """Seed 000, "FunctionGradient → Graph Lowering Plan": one test a requirement, named by the heading it comes from."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from livegrad.authoring.assembly.gradient_function import GradientKey, gradient_
 from livegrad.authoring.assembly.graph import GraphFunction
 from livegrad.authoring.assembly.lower_gradient import gradient_nodes
 from livegrad.authoring.assembly.node_types import GRADIENT_TYPES
+from livegrad.authoring.assembly.opencl_text import to_opencl
 from livegrad.formats.threemf import load_3mf, save_3mf
 from livegrad.ir.node import Module
 from livegrad.ir.walk import nodes_of, reachable_functions
@@ -243,3 +246,18 @@ def test_output_pruning_keeps_the_union_of_what_callers_read() -> None:
     first, slope = lg.compile(function)(np.array([2.0, 3.0, 4.0]))
     assert first == 2.0
     assert slope.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_generates_expected_ocl_for_lowered_graph() -> None:
+    """Seed 000, "Testing plan": GeneratesExpectedOcl_ForLoweredGraph; central differences, normalisation patterns."""
+    text = to_opencl(with_gradient("inputs.h"), "main")
+    body = text[text.index("gradient_of_field_shape_pos(float3 p0, float p1, float p2)") :]
+    body = body[: body.index("\n}\n")]
+    assert body.count("= field(") == 6
+    assert len(re.findall(r"= \(p0 \+ v\d+\);", body)) == 3
+    assert len(re.findall(r"= \(p0 - v\d+\);", body)) == 3
+    assert "fabs(p2)" in body
+    assert len(re.findall(r"const float v\d+ = \(v\d+ / v\d+\);", body)) == 3
+    assert len(re.findall(r"= length\(v\d+\);", body)) == 1
+    assert re.search(r"\(v\d+ \? v\d+ : v\d+\)", body)
+    assert "FunctionGradient" not in text

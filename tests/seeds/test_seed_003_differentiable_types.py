@@ -413,6 +413,8 @@ def test_attributed_types_no_diff_parameters():
 
     assert lg.fwd_diff(f)(lg.pair(2.0, 1.0), 5.0) == lg.pair(10.0, 5.0)
     assert lg.bwd_diff(f)(2.0, 5.0, 1.0) == (5.0, None)
+    with pytest.raises(lg.FunctionError, match="LG310: `f`: `b` has no derivative and takes no pair"):
+        lg.fwd_diff(f)(lg.pair(2.0, 1.0), lg.pair(5.0, 1.0))
 
 
 def test_no_diff_is_irrelevant_where_types_are_compared():

@@ -13,8 +13,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.bfloat16 import LARGEST, narrow
 from livegrad.ir.node import Function
-from livegrad.ir.types import Array, Dimension, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, components
+from livegrad.ir.types import Array, Dimension, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bf16, components, f32
 
 _RANK = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
 _RANK_OF_NUMPY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
@@ -75,7 +76,7 @@ def scalar_range(type: Scalar) -> tuple[float, float] | tuple[int, int]:
     if type.kind in ("signed", "unsigned"):
         limits = np.iinfo(type.dtype)
         return int(limits.min), int(limits.max)
-    most = float(np.finfo(type.dtype).max)
+    most = LARGEST if type is bf16 else float(np.finfo(type.dtype).max)
     return -most, most
 
 
@@ -87,7 +88,7 @@ def scalar_argument(argument: Any, type: Scalar, place: str) -> Any:
     if isinstance(argument, float | int) and kind in ("float", "signed", "unsigned"):
         low, high = scalar_range(type)
         if low <= argument <= high and (kind == "float" or not isinstance(argument, float)):
-            return argument
+            return bf16(argument) if type is bf16 else argument
     if type.kind != "float" and isinstance(argument, int) and not -(1 << 63) <= argument < 1 << 64:
         _refuse(place, _with_range(type), _shown(argument))
     try:
@@ -110,6 +111,11 @@ def _converted(array: np.ndarray[Any, Any], element: Scalar, place: str, found: 
     rank, wanted = _RANK_OF_NUMPY.get(array.dtype.kind), _RANK[element.kind]
     if rank is None or rank > wanted or (wanted == 0 and rank):
         _refuse(place, str(element), found if array.ndim == 0 else f"an array of {array.dtype}")
+    if element is bf16:
+        single = _converted(array, f32, place, found)
+        if np.any(np.isfinite(single) & (np.abs(single) > LARGEST)):
+            _refuse(place, "a finite bf16", _shown(float(np.max(np.abs(single)))))
+        return narrow(single)
     with np.errstate(all="ignore"):
         result = array.astype(element.dtype, copy=False)
     if wanted == 1:
@@ -134,7 +140,7 @@ def array_argument(argument: Any, type: Tensor | Vector | Matrix, place: str) ->
         _refuse(place, str(type), "a masked array", "give what is masked a value with .filled(value)")
     if isinstance(type, Tensor):
         if array.dtype != type.element.dtype:
-            help = f"convert it with .astype({type.element.dtype.name!r})"
+            help = f"convert it with .astype({type.element.long_name!r})"
             _refuse(place, str(type), f"an array of {array.dtype}", help)
     else:
         shape = (type.size,) if isinstance(type, Vector) else (type.rows, type.columns)

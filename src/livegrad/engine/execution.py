@@ -22,6 +22,7 @@ from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
 from livegrad.engine import values
 from livegrad.engine.devices import DEFAULT_DEVICE, RUNNERS, assign_devices
 from livegrad.engine.values import Array, holders_of, is_held, keep, known_value, leaf_of, read_leaf, settle
+from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
 from livegrad.ir.node import Node, originating_from
 from livegrad.ir.op import Op
@@ -321,7 +322,8 @@ def _run_watched(order: list[Node], known: dict[Node, Array], wanted: Sequence[N
 
 
 def _require_numbers(node: Node, value: Any) -> None:
-    if not isinstance(node.type, Tensor | Scalar) or np.asarray(value).dtype.kind not in "fc":
+    value = readable(np.asarray(value)) if isinstance(node.type, Tensor | Scalar) else None
+    if value is None or value.dtype.kind not in "fc":
         return
     wrong = ~np.isfinite(value) if _watch.infinities else np.isnan(value)
     if np.any(wrong):

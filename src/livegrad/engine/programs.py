@@ -19,7 +19,7 @@ from livegrad.engine.values import Array
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node, attribute_key
-from livegrad.ir.types import Scalar, Tensor
+from livegrad.ir.types import Scalar, Tensor, bf16
 
 _MOST_PROGRAMS = 512
 _programs: OrderedDict[tuple[Any, ...], Program] = OrderedDict()
@@ -102,7 +102,7 @@ def _may_change(node: Node) -> bool:
 
     Small whole numbers and halves are worth knowing when code is made: squares, signs, zeros.
     """
-    if node.type.kind != "float":  # type: ignore[attr-defined]
+    if node.type.kind != "float" or node.type is bf16:  # type: ignore[attr-defined]
         return False
     value: float = node.attribute("value")
     return not (abs(value) <= 16.0 and value * 2.0 == int(value * 2.0))

@@ -35,7 +35,7 @@ def _input_type(*, key: Key, type: Type) -> Type:
 
 
 def _evaluate_constant(*, value: Any, type: Scalar) -> Any:
-    return type.dtype.type(value)
+    return type(value)
 
 
 def _zero_tangent(node: Node) -> None:

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from livegrad.diagnostics import LivegradError, Place, TypeRuleError, UsageError, caller_origin
+from livegrad.ir.bfloat16 import narrow, widen
 from livegrad.ir.node import Attribute, Node, make_node
-from livegrad.ir.types import Scalar, Tensor, Type, scalar_of
+from livegrad.ir.types import Scalar, Tensor, Type, bf16, scalar_of
 
 ALL_OPERANDS = range(1 << 62)
 TypeRule = Callable[..., Type]
@@ -144,7 +145,7 @@ def exact_value(value: Any, scalar: Scalar, user: str = "constant") -> bool | in
     if scalar.kind in ("signed", "unsigned"):
         return _integer_in_range(int(number.real), scalar)
     with np.errstate(over="ignore"):
-        held = _PYTHON_TYPES[scalar.kind](scalar.dtype.type(number))
+        held = float(widen(narrow(number))) if scalar is bf16 else _PYTHON_TYPES[scalar.kind](scalar.dtype.type(number))
     if np.isfinite(number) and not np.isfinite(held):
         raise _unfit(value, scalar, user)
     return held

@@ -15,6 +15,7 @@ from typing import Any, dataclass_transform
 import numpy as np
 
 from livegrad.diagnostics import UsageError
+from livegrad.ir.bfloat16 import BFLOAT16, narrow
 
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
@@ -77,11 +78,21 @@ class Scalar(Type):
         >>> f32(0.5).dtype
         dtype('float32')
         """
-        return self.dtype.type(value)
+        return narrow(value)[()] if self is bf16 else self.dtype.type(value)
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """How NumPy holds it; bfloat16, which it does not know, as two opaque bytes."""
         return _NUMPY[self.name]
+
+    @property
+    def long_name(self) -> str:
+        """The name that other libraries use.
+
+        >>> f32.long_name, bf16.long_name
+        ('float32', 'bfloat16')
+        """
+        return "bfloat16" if self is bf16 else self.dtype.name
 
     @property
     def real(self) -> Scalar:
@@ -93,10 +104,11 @@ bool_ = Scalar("bool", "bool", 1)
 i8, i16, i32, i64 = (Scalar(f"i{bits}", "signed", bits) for bits in (8, 16, 32, 64))
 u8, u16, u32, u64 = (Scalar(f"u{bits}", "unsigned", bits) for bits in (8, 16, 32, 64))
 f16, f32, f64 = (Scalar(f"f{bits}", "float", bits) for bits in (16, 32, 64))
+bf16 = Scalar("bf16", "float", 16)
 c64, c128 = (Scalar(f"c{bits}", "complex", bits) for bits in (64, 128))
 
 SCALARS: Mapping[str, Scalar] = {
-    scalar.name: scalar for scalar in (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, f64, c64, c128)
+    scalar.name: scalar for scalar in (bool_, i8, i16, i32, i64, u8, u16, u32, u64, bf16, f16, f32, f64, c64, c128)
 }
 _NUMPY: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(
@@ -104,7 +116,8 @@ _NUMPY: Mapping[str, np.dtype[Any]] = {
         + ("" if name == "bool" else name[1:])
     )
     for name in SCALARS
-}
+    if name != "bf16"
+} | {"bf16": BFLOAT16}
 _FROM_NUMPY = {dtype: SCALARS[name] for name, dtype in _NUMPY.items()}
 
 
@@ -114,7 +127,8 @@ def scalar_of_dtype(dtype: Any) -> Scalar:
     >>> scalar_of_dtype("float32")
     f32
     """
-    found = _FROM_NUMPY.get(np.dtype(dtype))
+    known = np.dtype(dtype)
+    found = bf16 if known.name == "bfloat16" else _FROM_NUMPY.get(known)  # the package ml_dtypes has one
     if found is None:
         raise UsageError(f"no livegrad type for dtype {dtype}", expected="one of " + ", ".join(SCALARS))
     return found

@@ -82,7 +82,7 @@ def _evaluate_scatter_add(base: Any, updates: Any, *indices: Any) -> Any:
     place: Any = np.int64(0)
     for index, size in zip(indices, base.shape, strict=True):
         place = place * size + np.asarray(index, np.int64)
-    np.add.at(result.reshape(-1), place, updates)
+    np.add.at(result.reshape(-1), np.reshape(place, -1), np.reshape(updates, -1))
     return result
 
 

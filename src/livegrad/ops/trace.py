@@ -34,7 +34,7 @@ def zero_value(type: Type) -> Any:
     """The zero of a type, as the reference holds it."""
     match type:
         case Scalar():
-            return type.dtype.type(0)
+            return type(0)
         case Vector(element=element, size=size):
             return np.zeros(size, element.dtype)
         case Matrix(element=element, rows=rows, columns=columns):

@@ -18,6 +18,7 @@ from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.passes.differentiate.lower import DERIVATIVE_RULES, differentiate
 from livegrad.passes.flatten_calls import flatten_calls
+from livegrad.passes.lower_bfloat16 import lower_bfloat16
 from livegrad.passes.optimize_outputs import optimize_outputs
 from livegrad.passes.simplify import Simplify
 
@@ -35,6 +36,7 @@ PIPELINE = (
     Pass("differentiate", differentiate, removes=DERIVATIVE_RULES | {fwd_diff, bwd_diff}),
     Pass("optimize_outputs", optimize_outputs),
     Pass("flatten_calls", flatten_calls, removes=frozenset({call})),
+    Pass("lower_bfloat16", lower_bfloat16),
     Pass("simplify", Simplify()),
 )
 

@@ -14,7 +14,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor
 from livegrad.ir.walk import nodes_of, toposort
 from livegrad.ops.control import map_domain
-from livegrad.ops.movement import broadcast
+from livegrad.ops.movement import broadcast, permute
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.schedule.roots import GroupKind, Roots, map_result, root_kind, roots_below, sizes
 
@@ -219,6 +219,8 @@ def computed_often(function: Function, roots: Roots) -> set[Node]:
         if not isinstance(source.type, Tensor) or source.op is parameter_op or source in roots:
             continue
         times, cost = prod(sizes(node)) / max(1, prod(sizes(source))), _chain_cost(source, roots)
+        if source.op is permute:
+            cost += CHEAP_AGAIN  # neighbours that lie far apart are read one by one
         if times >= OFTEN and cost >= CHEAP_AGAIN and cost * prod(sizes(node)) >= WORTH_A_KERNEL:
             found.add(source)
     return found

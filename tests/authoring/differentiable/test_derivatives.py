@@ -215,6 +215,27 @@ def test_transforms_of_functions():
     assert pull(2.0) == (24.0, 18.0, None)
 
 
+def test_gradients_of_structs_and_arrays():
+    @lg.differentiable
+    class Line:
+        slope: float
+        seed: lg.no_diff[float]
+        offset: float
+
+    @lg.differentiable
+    def loss(line: Line, xs: lg.tensor[float, 1]) -> float:
+        total = line.seed
+        for x in xs:
+            total += (line.slope * x + line.offset) ** 2
+        return total
+
+    xs = np.arange(4.0)
+    value, (line, dxs) = function_value_and_grad(loss, (0, 1))(Line(2.0, 5.0, 1.0), xs)
+    assert value == 5.0 + np.sum((2.0 * xs + 1.0) ** 2)
+    assert line == Line.Differential(slope=2.0 * np.sum((2.0 * xs + 1.0) * xs), offset=2.0 * np.sum(2.0 * xs + 1.0))
+    np.testing.assert_array_equal(dxs, 4.0 * (2.0 * xs + 1.0))
+
+
 def test_the_hessian():
     @lg.differentiable
     def f(x: float, y: float) -> float:

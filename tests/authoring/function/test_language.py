@@ -427,3 +427,84 @@ def test_a_value_shared_in_a_branch_or_loop_cannot_be_changed_in_place():
 
     with pytest.raises(lg.FunctionError, match="LG106"):
         g(1.0)
+
+
+def test_arrays_that_are_read_by_index():
+    @lg.differentiable
+    def loss(x: lg.tensor[float, 2], w: lg.tensor[float, 1], y: lg.no_diff[lg.tensor[float, 1]]) -> float:
+        total = 0.0
+        for i in range(len(x)):
+            predicted = 0.0
+            for j in range(x.shape[1]):
+                predicted += x[i, j] * w[j]
+            total += (predicted - y[i]) ** 2
+        for weight in w:
+            total += 0.1 * weight * weight
+        return total / x.shape[0] + w[-1]
+
+    rng = np.random.default_rng(0)
+    x, w, y = rng.standard_normal((50, 4)), rng.standard_normal(4), rng.standard_normal(50)
+    residual = x @ w - y
+    assert math.isclose(loss(x, w, y), (residual @ residual + 0.1 * w @ w) / 50 + w[-1])
+    dx, dw, dy = lg.bwd_diff(loss)(x, w, y, 1.0)
+    np.testing.assert_allclose(dx, 2.0 * np.outer(residual, w) / 50, rtol=1e-12)
+    np.testing.assert_allclose(dw, (2.0 * x.T @ residual + 0.2 * w) / 50 + [0, 0, 0, 1], rtol=1e-12)
+    assert dy is None
+    moved = lg.fwd_diff(loss)(lg.pair(x, np.zeros_like(x)), lg.pair(w, np.ones(4)), y)
+    assert math.isclose(moved.differential, dw.sum())
+
+
+def test_checks_of_called_functions_are_kept():
+    def require(x: float) -> None:
+        assert x > 0.0, "x must be positive"
+
+    def both(x: float) -> None:
+        require(x)
+        require(x + 1.0)
+
+    @lg.differentiable
+    def f(x: float, n: int) -> float:
+        for i in range(n):
+            both(x - i)
+        return 2.0 * x
+
+    assert f(3.0, 3) == 6.0
+    with pytest.raises(Exception, match="x must be positive"):
+        f(3.0, 4)
+
+
+def test_long_unrolled_loops():
+    @lg.function
+    def f(x: float) -> float:
+        for k in lg.unroll(range(1500)):
+            x = x + k
+        return x
+
+    assert f(0.0) == sum(range(1500))
+
+
+def test_structs_are_compared_field_by_field():
+    @lg.differentiable
+    class Point:
+        v: lg.dvec2
+        n: int
+
+    @lg.function
+    def same(a: Point, b: Point) -> bool:
+        return a == b
+
+    assert same(Point(lg.dvec2(1.0, 2.0), 3), Point(lg.dvec2(1.0, 2.0), 3))
+    assert not same(Point(lg.dvec2(1.0, 2.0), 3), Point(lg.dvec2(1.0, 2.5), 3))
+    assert not same(Point(lg.dvec2(1.0, 2.0), 3), Point(lg.dvec2(1.0, 2.0), 4))
+
+
+def test_python_numbers_fit_overloads_of_every_width():
+    @lg.function
+    def f(x: lg.f32) -> int:
+        return 1
+
+    @f.overload
+    def _(x: lg.vec2) -> int:
+        return 2
+
+    assert f(1.0) == 1

@@ -116,6 +116,18 @@ def test_merging_keeps_both_and_refuses_what_is_no_graph():
         assert caught.value.code == "graph-merge"
 
 
+def test_merging_copies_no_node():
+    a, b = two()
+    first, second = (a + b).graph, (a * b).graph
+    assert len(first) == len(second) == 3
+    before = live_node_count()
+    merged = first.merge(second)
+    assert len(merged) == 4
+    combined = first.tensors[0] + second.tensors[0]
+    assert live_node_count() == before + 1
+    assert len(combined.graph) == 5
+
+
 def test_a_freed_graph_is_refused_with_the_line():
     a, b = two()
     graph = (a + b).graph

@@ -67,6 +67,9 @@ ADVANCED: list[Any] = [
     False,
     np.zeros((4, 5), bool),
     (None, GRID, 0),
+    (slice(None), PICK[:3], ..., np.asarray([0, 1, 2])),
+    (FULL, ...),
+    (..., GRID, 1),
 ]
 
 

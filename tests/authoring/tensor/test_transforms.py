@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.ir.walk import nodes_of
 
 
 def data(*shape: int, seed: int = 0, dtype=np.float64) -> lg.Tensor:
@@ -200,3 +201,32 @@ def test_check_gradients_finds_a_wrong_rule():
     wrong.defjvp(lambda p, t: (wrong(*p), 3.0 * p[0] * t[0]))
     with pytest.raises(lg.DifferentiationError, match="forward mode and central differences disagree"):
         lg.check_gradients(wrong, lg.asarray(2.0))
+
+
+def test_checkpoint_computes_again_what_it_does_not_store():
+    weights = [data(6, 6, seed=index) for index in range(4)]
+    x = data(3, 6, seed=9)
+
+    def network(layer):
+        def loss(weights):
+            hidden = x
+            for weight in weights:
+                hidden = layer(hidden, weight)
+            return lg.sum(hidden)
+
+        return loss
+
+    def layer(hidden, weight):
+        return lg.tanh(lg.sin(hidden @ weight))
+
+    stored, computed = lg.jit(lg.grad(network(layer))), lg.jit(lg.grad(network(lg.checkpoint(layer))))
+    plain, again = stored(weights), computed(weights)
+    for first, second in zip(plain, again, strict=True):
+        close(first, second)
+    assert _count_ops(stored, "sin") == 4
+    assert _count_ops(computed, "sin") == 7  # the last layer's inside is at hand when the way back begins
+
+
+def _count_ops(jitted, name: str) -> int:
+    (entry,) = jitted._entries.values()
+    return sum(node.op.name == name for node in nodes_of(lg.compile(entry.function).lowered))

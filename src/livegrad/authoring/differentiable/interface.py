@@ -47,7 +47,7 @@ class NullDifferential:
     def __repr__(self) -> str:
         return "NullDifferential()"
 
-    def __livegrad_abstract__(self, abstract: Any, expected: FrontType | None) -> Value:
+    def __livegrad_abstract__(self, abstract: Any, expected: Any) -> Value:
         if not isinstance(expected, InterfaceDifferential):
             raise TypeError("a NullDifferential stands for a differential of an interface's value only")
         return Value(expected)

@@ -24,6 +24,7 @@ from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.types import (
     NONE,
     FrontType,
+    TensorPattern,
     TupleType,
     describe,
     differential_type,
@@ -149,12 +150,12 @@ def _supplied(arguments: Sequence[Any], place: Any) -> Any:
     return place.value if isinstance(place, Default) else arguments[place]
 
 
-def expected_types(function: CapturedFunction | Derivative) -> list[FrontType | None]:
+def expected_types(function: CapturedFunction | Derivative) -> list[FrontType | TensorPattern | None]:
     """The annotated types of the parameters, with pairs where the derivative has pairs."""
     if isinstance(function, CapturedFunction):
         if len(function.overloads) > 1:
             return []
-        return [parameter.annotation.type for parameter in function.signature.parameters]
+        return [parameter.annotation.expected for parameter in function.signature.parameters]
     inner = expected_types(function.target)
     if function.mode == "bwd_diff":
         if isinstance(function.target, CapturedFunction):
@@ -310,11 +311,16 @@ def _resolve_backward(function: Derivative, values: Sequence[Value], span: Span)
     if not values:
         raise FunctionError("LG310", f"`{function.__name__}` takes the differential of the result last", span)
     inner, given = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
+    return backward_of(function, inner, span), [*given, len(values) - 1]
+
+
+def backward_of(function: Derivative, inner: Resolved, span: Span) -> Resolved:
+    """The backward derivative of a function for the types that it was resolved for."""
     key = _key(inner)
     made = function._made.get(key)
     if made is None:
         made = function._made[key] = _backward(function, inner, span)
-    return _with_currency(made, inner), [*given, len(values) - 1]
+    return _with_currency(made, inner)
 
 
 def _backward(function: Derivative, inner: Resolved, span: Span) -> Resolved:

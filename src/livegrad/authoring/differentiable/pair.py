@@ -64,7 +64,7 @@ class Pair(Instance):
     def __class_getitem__(cls, primal: Any) -> PairType:
         return pair_type(plain_type(primal))
 
-    def __livegrad_abstract__(self, abstract: Any, expected: FrontType | None) -> Value:
+    def __livegrad_abstract__(self, abstract: Any, expected: Any) -> Value:
         """What is known of a pair from Python: a pair of what its primal is."""
         inner = abstract(self.primal, expected)
         if inner.type is None or differential_type(inner.type) is None:

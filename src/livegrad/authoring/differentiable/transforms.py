@@ -10,18 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.authoring.differentiable.operators import Derivative, bwd_diff, fwd_diff
+from livegrad.authoring.differentiable.operators import (
+    Derivative,
+    Resolved,
+    backward_of,
+    bwd_diff,
+    expected_types,
+    fwd_diff,
+    resolve,
+)
 from livegrad.authoring.differentiable.pair import pair
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.problems import FunctionError
-from livegrad.authoring.function.running import call_span, prepare
-from livegrad.authoring.function.types import FrontType, differential_type, from_result, to_argument
-from livegrad.backends.cpu import compile_function
+from livegrad.authoring.function.running import abstract_argument, call_span, is_lifted, run_prepared
+from livegrad.authoring.function.signature import Default
+from livegrad.authoring.function.types import FrontType, TupleType, ir_of
 from livegrad.ir import types as ir
-from livegrad.passes.differentiate.reverse import vjp as vjp_of_function
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ops.aggregate import make
+from livegrad.ops.control import call
 
 
-def _one(type: FrontType, name: str) -> Any:
+def _one(type: FrontType, name: str) -> Node:
     if not isinstance(type, ir.Scalar) or type.kind != "float":
         raise FunctionError(
             "LG306",
@@ -30,7 +42,7 @@ def _one(type: FrontType, name: str) -> Any:
             found=str(type),
             help="use bwd_diff with a differential of the result",
         )
-    return type.dtype.type(1)
+    return constant(1.0, type)
 
 
 def function_value_and_grad(
@@ -45,27 +57,38 @@ def function_value_and_grad(
     (18.0, (12.0, 9.0))
     """
 
-    def run(*arguments: Any, **keywords: Any) -> tuple[Any, Any]:
-        prepared = prepare(function, arguments, keywords)
-        made = prepared.made
-        if not made.owner.differentiable:
-            raise FunctionError("LG305", f"`{function.__name__}` is not differentiable", call_span())
-        types = [slot.type for slot in made.runtime_slots if slot.type is not None]
-        given = [to_argument(type, value) for type, value in zip(types, prepared.arguments, strict=True)]
-        seed = _one(made.result_type, function.__name__)
-        value, *gradient = compile_function(vjp_of_function(made.function, with_value=True))(*given, seed)
-        chosen = [argnums] if isinstance(argnums, int) else list(argnums)
-        parts = tuple(_gradient_value(types[index], gradient[index]) for index in chosen)
-        return from_result(made.result_type, value), parts[0] if isinstance(argnums, int) else parts
+    chosen = [argnums] if isinstance(argnums, int) else list(argnums)
+
+    def run(*arguments: Any) -> tuple[Any, Any]:
+        expected = expected_types(function)
+        values = [
+            abstract_argument(value, expected[index] if index < len(expected) else None)
+            for index, value in enumerate(arguments)
+        ]
+        found, given = resolve(function, values, call_span())
+        kept = [place.value if isinstance(place, Default) else arguments[place] for place in given]
+        types = [argument.type for argument in found.arguments]
+        lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
+        made, result = _with_gradient(function, found)
+        value, gradient = run_prepared(made, kept, lifted, types, result)
+        for index in chosen:
+            if gradient[index] is None:
+                raise FunctionError("LG306", f"argument {index} of `{found.name}` has no derivative", call_span())
+        parts = tuple(gradient[index] for index in chosen)
+        return value, parts[0] if isinstance(argnums, int) else parts
 
     return run
 
 
-def _gradient_value(type: FrontType, value: Any) -> Any:
-    own = differential_type(type)
-    if own is None:
-        raise FunctionError("LG306", f"{type!r} is not differentiable", call_span())
-    return from_result(own, value)
+def _with_gradient(function: CapturedFunction, found: Resolved) -> tuple[Function, TupleType]:
+    """(arguments) → (value, differentials), as one function, so that both share what they have in common."""
+    derivative = bwd_diff(function)
+    backward = backward_of(derivative, found, call_span())
+    inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in found.arguments]
+    value = call(*inputs, function=found.function)
+    gradient = call(*inputs, _one(found.result, found.name), function=backward.function)
+    result = TupleType((found.result, backward.result))
+    return make_function(f"{found.name}.gradient", inputs, [make(value, gradient, type=result.ir)]), result
 
 
 def function_grad(function: CapturedFunction, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
@@ -78,7 +101,7 @@ def function_grad(function: CapturedFunction, argnums: int | Sequence[int] = 0) 
     6.0
     """
     both = function_value_and_grad(function, argnums)
-    return lambda *arguments, **keywords: both(*arguments, **keywords)[1]
+    return lambda *arguments: both(*arguments)[1]
 
 
 def function_jvp(function: CapturedFunction | Derivative, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:

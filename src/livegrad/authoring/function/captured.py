@@ -21,7 +21,7 @@ from livegrad.authoring.function.context import Context, Dependencies
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.signature import Default, Parameter, Signature
 from livegrad.authoring.function.source import Source, capture
-from livegrad.authoring.function.types import ArrayType, FrontType, describe
+from livegrad.authoring.function.types import NONE, ArrayType, FrontType, TensorType, describe
 from livegrad.authoring.function.values import Value, convert, convertible, from_python, name_of, node_of, runtime
 from livegrad.ir import types as ir
 from livegrad.ir.node import Function, Node
@@ -107,6 +107,7 @@ class CapturedFunction:
         self._own: dict[tuple[Slot, ...], Specialization] = {}
         self.overloads: list[CapturedFunction] = [self]
         self._frames = frames_around(function)  # until the annotations are read
+        self.known_calls: dict[tuple[Any, ...], Match] = {}  # with nothing but numbers, by their kinds
         self.compile_count = 0  # how often a body was compiled: for tests of what an edit costs
         update_wrapper(self, function)
 
@@ -264,6 +265,14 @@ def slot_for(parameter: Parameter, value: Value, variables: dict[TypeVar, FrontT
     expected = annotation.type
     if annotation.listed is not None and isinstance(value.type, ArrayType):
         expected = ArrayType(annotation.listed, value.type.size)
+    if annotation.tensor is not None:
+        pattern, found = annotation.tensor, value.type
+        fits = isinstance(found, TensorType) and found.element is pattern.element and len(found.shape) == pattern.rank
+        return (
+            Slot(found, annotation.no_diff)
+            if fits
+            else f"`{parameter.name}` expects {pattern!r}, found {name_of(value)}"
+        )
     if annotation.variable is not None:
         problem = bind_variable(annotation.variable, value, variables)
         if problem is not None:
@@ -376,6 +385,8 @@ def call_captured(
     context.dependencies.types.update(made.dependencies.types)
     values, nodes = argument_nodes(found, span)
     node = call_op(*nodes, function=made.function)
+    if made.context.has_effects:
+        keep_effects(context, made, node)
     result = runtime(made.result_type, node)
     carrying = [value for value, slot in zip(values, made.runtime_slots, strict=True) if not slot.no_diff]
     if not found.function.differentiable:
@@ -385,6 +396,16 @@ def call_captured(
     if made.result_no_diff:
         return context.with_flow(result, "cut", values, at)
     return context.with_flow(result, "operation", carrying, at, function.__name__)
+
+
+def keep_effects(context: Context, made: Specialization, node: Node) -> None:
+    """The checks of a called function are those of its caller: a result carries them; without one, a token does."""
+    context.has_effects = True
+    if made.result_type is not NONE:
+        return
+    token = context.environment.get("$effects")
+    before = None if token is None else token.node
+    context.environment["$effects"] = runtime(ir.i32, node if before is None else before | node)
 
 
 def frames_around(function: FunctionType) -> list[FrameType]:

@@ -74,6 +74,8 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
         context.execute(source.body)
         value = _result_value(context)
         node = _tied(context, node_of(value, source.span(source.definition)))
+        if value.type is NONE and context.has_effects:
+            node = node_of(context.environment["$effects"], source.span(source.definition))
     if not context.result_no_diff:
         context.expect(value)
     else:

@@ -21,7 +21,7 @@ from livegrad.authoring.function.operators import binary, both, compare, joined_
 from livegrad.authoring.function.places import read_field, read_index, read_swizzle, share
 from livegrad.authoring.function.regions import Conflict, branch
 from livegrad.authoring.function.statements import assign
-from livegrad.authoring.function.types import RecordType
+from livegrad.authoring.function.types import RecordType, TensorType
 from livegrad.authoring.function.values import (
     Value,
     array_value,
@@ -214,6 +214,8 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
         index = value.type.index_of(name)
         if index is not None:
             return read_field(context, value, index, node)
+    if isinstance(value.type, TensorType) and name in ("shape", "ndim"):
+        return from_python(value.type.shape if name == "shape" else len(value.type.shape), context.span(node))
     component = read_swizzle(context, value, name, node)
     if component is not None:
         return component

@@ -21,7 +21,7 @@ from livegrad.authoring.function.operators import (
     truth,
     unify,
 )
-from livegrad.authoring.function.types import ArrayType
+from livegrad.authoring.function.types import ArrayType, TensorType
 from livegrad.authoring.function.values import (
     Value,
     array_value,
@@ -336,6 +336,8 @@ def _len(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         return static(value.type.size)
     if isinstance(value.type, ir.Matrix):
         return static(value.type.rows)
+    if isinstance(value.type, TensorType):
+        return static(value.type.shape[0])
     raise context.error("LG201", f"{name_of(value)} has no length", at)
 
 

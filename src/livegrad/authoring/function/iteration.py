@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.operators import expect_int
-from livegrad.authoring.function.types import ArrayType
+from livegrad.authoring.function.types import ArrayType, TensorType
 from livegrad.authoring.function.values import Value, name_of, node_of, runtime, static, tuple_value
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
@@ -20,6 +20,7 @@ from livegrad.ir.node import Node
 from livegrad.ops import elementwise
 from livegrad.ops.aggregate import get_at, member
 from livegrad.ops.control import check
+from livegrad.ops.indexing import lookup
 
 
 @dataclass
@@ -69,9 +70,26 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
             return context.result(held.type.element, get_at(held.node, index), [held], at, held.weak)
 
         return Steps(constant(size, ir.i64), element, static_trips=size)
+    if isinstance(value.type, TensorType) and len(value.type.shape) == 1 and value.node is not None:
+        return _over_tensor(context, value, at)
     raise context.error(
         "LG107", f"a loop cannot go over {name_of(value)}", at, expected="a range, list, vector or tuple"
     )
+
+
+def _over_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
+    name = context.temporary("over")
+    context.environment[name] = value
+    assert isinstance(value.type, TensorType)
+    size = value.type.shape[0]
+
+    def element(index: Node) -> Value:
+        held = context.environment[name]
+        assert held.node is not None
+        assert isinstance(held.type, TensorType)
+        return context.result(held.type.element, lookup(held.node, index), [held], at)
+
+    return Steps(constant(size, ir.i64), element, static_trips=size)
 
 
 def _range(context: Context, call: ast.Call) -> Steps:

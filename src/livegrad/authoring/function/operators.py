@@ -29,7 +29,7 @@ from livegrad.authoring.function.values import (
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ops import elementwise, transcendental, vector
-from livegrad.ops.aggregate import member
+from livegrad.ops.aggregate import member, members_of
 from livegrad.ops.control import check, make_for_loop
 from livegrad.ops.rules import filled
 
@@ -349,13 +349,25 @@ def _compared_members(context: Context, op: ast.cmpop, left: Value, right: Value
             return static(isinstance(op, ast.NotEq))
     elif isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType) and left.type.size == right.type.size:
         pairs = list(zip(elements(left, context, at), elements(right, context, at), strict=True))
+    elif isinstance(left.type, RecordType) and left.type == right.type:
+        pairs = list(zip(_fields(context, left, at), _fields(context, right, at), strict=True))
     else:
         return None
     total: Value = static(True)
     for a, b in pairs:
         equal = compare(context, ast.Eq(), a, b, at)
-        total = both(total, equal, context, at)
+        if isinstance(equal.type, ir.Vector | ir.Matrix):
+            for part in members_of(node_of(equal, context.span(at))):
+                total = both(total, runtime(ir.bool_, part), context, at)
+        else:
+            total = both(total, equal, context, at)
     return unary(context, ast.Not(), total, at) if isinstance(op, ast.NotEq) else total
+
+
+def _fields(context: Context, value: Value, at: ast.AST) -> list[Value]:
+    assert isinstance(value.type, RecordType)
+    node = node_of(value, context.span(at))
+    return [runtime(field.type, member(node, index)) for index, field in enumerate(value.type.fields)]
 
 
 def both(first: Value, second: Value, context: Context, at: ast.AST) -> Value:

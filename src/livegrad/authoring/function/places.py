@@ -15,6 +15,7 @@ from livegrad.authoring.function.operators import expect_int
 from livegrad.authoring.function.types import (
     ArrayType,
     RecordType,
+    TensorType,
     describe,
     is_mutable,
     swizzle,
@@ -30,9 +31,11 @@ from livegrad.authoring.function.values import (
     tuple_value,
 )
 from livegrad.ir import types as ir
+from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ops.aggregate import get_at, make, member, set_, set_at
 from livegrad.ops.elementwise import detach, select
+from livegrad.ops.indexing import lookup
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
@@ -78,6 +81,8 @@ def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
         return _slice(context, value, index, at)
     if isinstance(value.type, ir.Matrix):
         return _matrix_part(context, value, index, at)
+    if isinstance(value.type, TensorType):
+        return _tensor_element(context, value, index, at)
     place = context.evaluate(index)
     if value.items is not None:
         if not isinstance(place.static, int):
@@ -130,6 +135,26 @@ def _matrix_part(context: Context, value: Value, index: ast.expr, at: ast.AST) -
         return context.result(row, lines[_static_index(context, place.static, rows, index)], [value], at)
     table = make(*lines, type=ir.Array(row, rows))
     return context.result(row, get_at(table, wrapped_index(context, place, rows, index)), [value], at)
+
+
+def _tensor_element(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
+    """One element of an array; each index is checked when the function runs."""
+    assert isinstance(value.type, TensorType)
+    places = index.elts if isinstance(index, ast.Tuple) else [index]
+    shape = value.type.shape
+    if len(places) != len(shape):
+        raise context.error(
+            "LG208", f"{describe(value.type)} takes {len(shape)} indices", at, found=str(len(places)),
+            help="index every dimension at once: x[i, j]",
+        )  # fmt: skip
+    nodes = []
+    for place, size in zip(places, shape, strict=True):
+        known = context.evaluate(place)
+        if isinstance(known.static, int):
+            nodes.append(constant(_static_index(context, known.static, size, place), ir.i64))
+        else:
+            nodes.append(wrapped_index(context, known, size, place))
+    return context.result(value.type.element, lookup(node_of(value, context.span(at)), *nodes), [value], at)
 
 
 def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Value:

@@ -21,6 +21,7 @@ from livegrad.authoring.function.types import (
     Composite,
     FrontType,
     RecordType,
+    TensorPattern,
     TupleType,
     VectorValue,
     from_result,
@@ -31,7 +32,7 @@ from livegrad.authoring.function.types import (
 from livegrad.authoring.function.values import Value, static
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.reference import evaluate
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import Origin, UsageError, caller_origin
 from livegrad.ir import types as ir
 from livegrad.ir.node import Function, Node
 from livegrad.ir.walk import reachable_functions, toposort
@@ -51,9 +52,37 @@ class Prepared:
 
 def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Calls a captured function with Python values."""
+    kinds = None if keywords else _plain_kinds(function, positional)
+    if kinds is not None:
+        return _run_numbers(function, positional, kinds)
     prepared = prepare(function, positional, keywords)
     return run_prepared(prepared.made.function, prepared.arguments, prepared.lifted,
                         [slot.type for slot in prepared.made.runtime_slots], prepared.made.result_type)  # fmt: skip
+
+
+_NUMBERS = (float, int, bool)
+
+
+def _plain_kinds(function: CapturedFunction, positional: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What a call with nothing but Python numbers is known by; None for any other call."""
+    kinds = tuple(map(type, positional))
+    return (len(function.overloads), *kinds) if all(kind in _NUMBERS for kind in kinds) else None
+
+
+def _run_numbers(function: CapturedFunction, positional: tuple[Any, ...], kinds: tuple[Any, ...]) -> Any:
+    """A call with numbers, for which the overload is chosen once."""
+    found = function.known_calls.get(kinds)
+    if found is None:
+        found = _chosen(function, positional, {})
+        if len(found.slots) == len(positional) and all(slot.type is not None for slot in found.slots):
+            function.known_calls[kinds] = found
+        else:
+            made = _gather(found, positional, {})
+            types = [slot.type for slot in made.made.runtime_slots]
+            return run_prepared(made.made.function, made.arguments, made.lifted, types, made.made.result_type)
+    made = found.function.specialize(found.slots)
+    given = [to_argument(slot.type, value) for slot, value in zip(found.slots, positional, strict=True) if slot.type]
+    return from_result(made.result_type, execute_function(made.function)(*given))
 
 
 def run_prepared(
@@ -81,8 +110,9 @@ def prepare(function: CapturedFunction, positional: tuple[Any, ...], keywords: d
 
 
 def _chosen(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Match:
-    values = [abstract_argument(value, _annotated_type(function, index)) for index, value in enumerate(positional)]
-    named = {name: abstract_argument(value, _annotated_type(function, name)) for name, value in keywords.items()}
+    many = len(function.overloads) > 1
+    values = [abstract_argument(v, _annotated_type(function, index), many) for index, v in enumerate(positional)]
+    named = {name: abstract_argument(v, _annotated_type(function, name), many) for name, v in keywords.items()}
     return choose(function, values, named, call_span())
 
 
@@ -104,29 +134,49 @@ def _gather(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any])
 
 def call_span() -> Span:
     """Where the user's program called us."""
-    origin = caller_origin()
-    if origin is None:
-        return Span("<python>", 0, 1, 2, "")
-    column = origin.column or 1
-    return Span(origin.file, origin.line, column, column + 1, "")
+    return CallSpan(caller_origin())
 
 
-def abstract_argument(value: Any, expected: FrontType | None) -> Value:
-    """What is known of a Python argument: its type, by which the overload is chosen."""
+class CallSpan(Span):
+    """The line of a call from Python; which it is, is worked out only if there is something to say about it."""
+
+    def __init__(self, place: Origin | None) -> None:
+        object.__setattr__(self, "_place", place)
+
+    def __getattr__(self, name: str) -> Any:
+        place: Origin | None = self.__dict__["_place"]
+        if name == "text":
+            return ""
+        if name == "file":
+            return "<python>" if place is None else place.file
+        if name == "line":
+            return 0 if place is None else place.line
+        if name in ("column", "end_column"):
+            column = 1 if place is None else place.column or 1
+            return column if name == "column" else column + 1
+        raise AttributeError(name)
+
+
+def abstract_argument(value: Any, expected: FrontType | TensorPattern | None, fitting: bool = False) -> Value:
+    """What is known of a Python argument: its type, by which the overload is chosen.
+
+    Python's own numbers fit parameters of every width, if there is one expected or they are `fitting` to any.
+    """
     own = getattr(value, "__livegrad_abstract__", None)
     if own is not None and not isinstance(value, type):
         return own(abstract_argument, expected)
     if _is_static_argument(value):
         return static(value)
-    if expected is not None and is_lifted(expected, value):
+    if expected is not None and not isinstance(expected, TensorPattern) and is_lifted(expected, value):
         return Value(expected)
     try:
+        if isinstance(expected, TensorPattern):
+            return Value(expected.type_of(value))
         found = argument_type(value, expected)
     except TypeError as error:
         raise UsageError("this argument has no type", where=caller_origin(), help=str(error)) from None
-    # Python's own numbers fit parameters of every width; the backend refuses what does not fit.
     weak = isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
-    return Value(found, weak=weak and expected is not None)
+    return Value(found, weak=weak and (fitting or expected is not None))
 
 
 def _is_static_argument(value: Any) -> bool:
@@ -137,12 +187,12 @@ def _is_static_argument(value: Any) -> bool:
     )
 
 
-def _annotated_type(function: CapturedFunction, place: int | str) -> FrontType | None:
+def _annotated_type(function: CapturedFunction, place: int | str) -> FrontType | TensorPattern | None:
     if len(function.overloads) > 1:
         return None
     for index, parameter_ in enumerate(function.signature.parameters):
         if place in (index, parameter_.name):
-            return parameter_.annotation.type
+            return parameter_.annotation.expected
     return None
 
 
@@ -262,6 +312,7 @@ def apply_mapped(function: Function, arguments: Sequence[Node]) -> Node:
     Arguments of a parameter's own type are shared by all points; the leading shapes of the others are broadcast.
 
     >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.leaves import parameter
     >>> square = trace(lambda x: x * x, ir.f32)
     >>> apply_mapped(square, [parameter(0, ir.Tensor(ir.f32, (4, 5)))]).type
     tensor<f32, [4, 5]>

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.source import Source
-from livegrad.authoring.function.types import MISSING, FrontType, describe, plain_type
+from livegrad.authoring.function.types import MISSING, FrontType, TensorPattern, describe, plain_type
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,21 @@ class Annotation:
     type: FrontType | None = None
     variable: TypeVar | None = None
     listed: FrontType | None = None  # list[T]: the length comes from the argument
+    tensor: TensorPattern | None = None  # tensor[T, rank]: the shape comes from the argument
     no_diff: bool = False
+
+    @property
+    def expected(self) -> FrontType | TensorPattern | None:
+        """What an argument from Python should be."""
+        return self.type if self.tensor is None else self.tensor
 
     def __repr__(self) -> str:
         if self.type is not None:
             text = describe(self.type)
         elif self.variable is not None:
             text = self.variable.__name__
+        elif self.tensor is not None:
+            text = repr(self.tensor)
         else:
             text = "any" if self.listed is None else f"list[{describe(self.listed)}]"
         return f"no_diff[{text}]" if self.no_diff else text
@@ -48,9 +56,11 @@ def read_annotation(value: Any) -> Annotation:
     """The meaning of an annotation's value; TypeError if it has none."""
     if isinstance(value, NoDiff):
         inner = read_annotation(value.type)
-        return Annotation(inner.type, inner.variable, inner.listed, True)
+        return replace(inner, no_diff=True)
     if isinstance(value, TypeVar):
         return Annotation(variable=value)
+    if isinstance(value, TensorPattern):
+        return Annotation(tensor=value)
     if value is list:
         return Annotation()
     if getattr(value, "__origin__", None) is list:

@@ -432,23 +432,20 @@ def _unrolled(context: Context, statement: ast.For, values: list[Value]) -> None
     broken = flag(context.environment, "$broken")
     set_flag(context, "$broken", False)
 
-    def step(number: int) -> None:
-        if number == len(values):
-            context.execute(statement.orelse)
-            return
-        assign(context, statement.target, values[number])
-        set_flag(context, "$continued", False)
-        context.execute(statement.body)
-        context.exited = False
-        set_flag(context, "$continued", False)
-        jump = pending_jump(context, ("$broken", "$returned"))
-        if jump is True:
-            return
-        if jump is False:
-            step(number + 1)
-            return
-        assert isinstance(jump, Node)
-        continue_unless(context, jump, lambda: _inner_step(step, number + 1), statement)
+    def step(first: int) -> None:
+        for number in range(first, len(values)):
+            assign(context, statement.target, values[number])
+            set_flag(context, "$continued", False)
+            context.execute(statement.body)
+            context.exited = False
+            set_flag(context, "$continued", False)
+            jump = pending_jump(context, ("$broken", "$returned"))
+            if jump is True:
+                return
+            if isinstance(jump, Node):
+                continue_unless(context, jump, partial(_inner_step, step, number + 1), statement)
+                return
+        context.execute(statement.orelse)
 
     # The values may be nodes; as variables they reach the branches that later steps are in.
     names = []

@@ -99,6 +99,67 @@ class TupleType(Composite):
         return tuple(from_result(type, item) for type, item in zip(self.elements, value, strict=True))
 
 
+@dataclass(frozen=True)
+class TensorType(Composite):
+    """A whole array that a function reads by index; its shape is known when the function is compiled.
+
+    >>> TensorType(ir.f64, (100, 3))
+    tensor[float, 100, 3]
+    """
+
+    element: ir.Scalar
+    shape: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"tensor[{describe(self.element)}, {', '.join(map(str, self.shape))}]"
+
+    @property
+    def ir(self) -> ir.Type:
+        return ir.Tensor(self.element, self.shape)
+
+    @property
+    def differential(self) -> FrontType | None:
+        return self if ir.is_differentiable(self.element) else None
+
+    def to_argument(self, value: Any) -> Any:
+        return np.ascontiguousarray(value, self.element.dtype)
+
+    def from_result(self, value: Any) -> Any:
+        return np.asarray(value)
+
+
+@dataclass(frozen=True)
+class TensorPattern:
+    """`tensor[float, 2]`: an array of a rank; its shape comes from the argument."""
+
+    element: ir.Scalar
+    rank: int
+
+    def __repr__(self) -> str:
+        return f"tensor[{describe(self.element)}, {self.rank}]"
+
+    def type_of(self, value: Any) -> TensorType:
+        """The type of an argument; TypeError if it does not fit."""
+        array = np.asarray(value)
+        if array.ndim != self.rank or not np.can_cast(array.dtype, self.element.dtype, "same_kind"):
+            raise TypeError(f"expected {self!r}, found an array of {array.dtype} with shape {array.shape}")
+        return TensorType(self.element, array.shape)
+
+
+class _TensorFamily:
+    """`tensor[element, rank]` as an annotation of a parameter that is read by index."""
+
+    def __getitem__(self, parameters: tuple[Any, int]) -> TensorPattern:
+        element, rank = parameters
+        inner = plain_type(element)
+        if not isinstance(inner, ir.Scalar):
+            raise TypeError("a tensor is made of scalars")
+        return TensorPattern(inner, rank)
+
+
+tensor = _TensorFamily()
+
+
 class NoneType(Composite):
     """The type of None."""
 

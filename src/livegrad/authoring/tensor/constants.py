@@ -12,9 +12,10 @@ import numpy as np
 from livegrad.authoring.tensor.errors import NumberRangeError
 from livegrad.backends.arguments import scalar_range
 from livegrad.diagnostics import caller_origin
+from livegrad.ir.bfloat16 import narrow, widen
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Size
+from livegrad.ir.types import Scalar, Size, bf16
 from livegrad.ops.movement import broadcast
 
 Number = bool | int | float | complex
@@ -48,7 +49,7 @@ def number_node(number: Number, element: Scalar, shape: tuple[Size, ...] = ()) -
 def _known_node(number: Number, kind: type, negative_zero: bool, element: Scalar, shape: tuple[Size, ...]) -> Node:
     if not _in_range(number, element):
         text = str(number) if isinstance(number, float | complex) or abs(number) < 1 << 99 else "this integer"
-        raise NumberRangeError(f"{text} is out of the range of {element.dtype.name}", where=caller_origin())
+        raise NumberRangeError(f"{text} is out of the range of {element.long_name}", where=caller_origin())
     return broadcast(constant(number, element), shape=shape, axes=())
 
 
@@ -65,6 +66,6 @@ def _rounded(number: Any, element: Scalar) -> Any:
     if element.kind != "float":
         return number
     try:
-        return element.dtype.type(number)
+        return float(widen(narrow(number))) if element is bf16 else element.dtype.type(number)
     except OverflowError:  # an integer beyond all floats
         return inf

@@ -22,8 +22,9 @@ from livegrad.authoring.tensor.errors import DtypeError, NumberRangeError, Shape
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.backends.arguments import is_dense, scalar_range
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.bfloat16 import BFLOAT16, LARGEST, narrow, readable
 from livegrad.ir.node import Node
-from livegrad.ir.types import Dimension, Scalar, Size, f32, f64, i32, i64, scalar_of, scalar_of_dtype, shape_of
+from livegrad.ir.types import Dimension, Scalar, Size, bf16, f32, f64, i32, i64, scalar_of, scalar_of_dtype, shape_of
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import greater_equal, less_equal, select
 from livegrad.ops.movement import broadcast_to, index_along, iota, reshape
@@ -51,6 +52,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
         obj = _values_of(obj)
     if isinstance(obj, np.ndarray | np.generic):
         array, plain = np.asarray(obj), False
+        if array.dtype.name == "bfloat16":  # of the package ml_dtypes
+            array = array.view(BFLOAT16)
     elif hasattr(obj, "__array__") or hasattr(obj, "__array_interface__") or not hasattr(obj, "__dlpack__"):
         array, plain = _read(obj, wanted), not hasattr(obj, "dtype")
     else:
@@ -119,6 +122,9 @@ def _shared(array: np.ndarray[Any, Any], obj: Any, wanted: Scalar) -> Tensor:
 
 def _copied(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]:
     """A dense copy of our own, in the type that is wanted; numbers that it cannot hold are refused."""
+    array = readable(array)
+    if wanted is bf16:
+        return _narrowed(_copied(array, f32))
     kind = array.dtype.kind
     if kind not in "buifc" or (kind == "c" and wanted.kind != "complex"):
         raise DtypeError(f"this data cannot become {wanted}", where=caller_origin(), found=str(array.dtype))
@@ -135,7 +141,13 @@ def _require_none(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], want
     """Refuses data in which some numbers do not fit."""
     if wrong.any():
         found = np.asarray(array[wrong]).reshape(-1)[0]
-        raise NumberRangeError(f"{found} is out of the range of {wanted.dtype.name}", where=caller_origin())
+        raise NumberRangeError(f"{found} is out of the range of {wanted.long_name}", where=caller_origin())
+
+
+def _narrowed(single: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if np.any(np.isfinite(single) & (np.abs(single) > LARGEST)):
+        raise NumberRangeError(f"{np.max(np.abs(single))} is out of the range of bfloat16", where=caller_origin())
+    return narrow(single)
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:

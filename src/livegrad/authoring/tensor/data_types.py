@@ -28,7 +28,8 @@ from livegrad.authoring.tensor.errors import DtypeError
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.devices import DEFAULT_DEVICE
-from livegrad.ir.types import SCALARS, Scalar, scalar_of
+from livegrad.ir.bfloat16 import LARGEST
+from livegrad.ir.types import SCALARS, Scalar, bf16, scalar_of
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import not_equal
 from livegrad.ops.rules import zero
@@ -74,7 +75,7 @@ def name_of(dtype: Scalar) -> str:
     >>> name_of(f32)
     'float32'
     """
-    return dtype.dtype.name
+    return dtype.long_name
 
 
 def can_cast(from_: Any, to: Any, /) -> builtins.bool:
@@ -131,6 +132,8 @@ def finfo(type: Any, /) -> FloatInfo:
     dtype = type.dtype if isinstance(type, Tensor) else dtype_from(type, "finfo")
     if dtype.kind not in ("float", "complex"):
         raise DtypeError("`finfo` takes a floating-point type", where=caller_origin(), found=name_of(dtype))
+    if dtype is bf16:
+        return FloatInfo(16, 2.0**-7, LARGEST, -LARGEST, 2.0**-126, bf16)
     found = np.finfo(dtype.real.dtype)
     limits = float(found.eps), float(found.max), float(found.min), float(found.smallest_normal)
     return FloatInfo(dtype.real.bits, *limits, dtype.real)

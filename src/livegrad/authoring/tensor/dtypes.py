@@ -15,6 +15,7 @@ from livegrad.diagnostics import LivegradError, caller_origin
 from livegrad.ir.types import (
     SCALARS,
     Scalar,
+    bf16,
     bool_,
     c64,
     c128,
@@ -35,6 +36,7 @@ from livegrad.ir.types import (
 int8, int16, int32, int64 = i8, i16, i32, i64
 uint8, uint16, uint32, uint64 = u8, u16, u32, u64
 float16, float32, float64 = f16, f32, f64
+bfloat16 = bf16
 complex64, complex128 = c64, c128
 
 # What Python's own numbers become when nothing beside them says otherwise.
@@ -59,6 +61,8 @@ def common_type(first: Scalar, second: Scalar) -> Scalar | None:
     kinds = {first.kind, second.kind}
     if "bool" in kinds:
         return second if first.kind == "bool" else first
+    if {first, second} == {f16, bf16}:
+        return f32  # one has the digits, the other the range
     if len(kinds) == 1:
         return first if first.bits >= second.bits else second
     if kinds == set(_INTEGER_KINDS):
@@ -115,6 +119,8 @@ def dtype_from(dtype: Any, user: str) -> Scalar:
     """
     if dtype.__class__ is Scalar:
         return dtype
+    if isinstance(dtype, str) and dtype == bf16.long_name:
+        return bf16
     found = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
     if found is not None:
         return found
@@ -123,5 +129,5 @@ def dtype_from(dtype: Any, user: str) -> Scalar:
     try:
         return SCALARS.get(dtype) or scalar_of_dtype(dtype)  # type: ignore[arg-type]
     except (TypeError, LivegradError):
-        known = ", ".join(scalar.dtype.name for scalar in SCALARS.values())
+        known = ", ".join(scalar.long_name for scalar in SCALARS.values())
         raise DtypeError(f"`{user}`: no such dtype", where=caller_origin(), expected=known, found=repr(dtype)) from None

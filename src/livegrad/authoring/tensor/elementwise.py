@@ -244,8 +244,8 @@ def _bound(bound: Any, node: Node) -> Node:
         raise DtypeError(
             "a bound of `clip` is of a wider type than what it bounds",
             where=caller_origin(),
-            expected=own.dtype.name,
-            found=_scalar(found).dtype.name,
+            expected=own.long_name,
+            found=_scalar(found).long_name,
             help="cast one of them with lg.astype",
         )
     return found

@@ -22,6 +22,7 @@ from livegrad.authoring.tensor.methods import Methods
 from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
 from livegrad.engine.execution import execute
 from livegrad.engine.values import Array, hold, known_value, leaf_node, leaf_of, read_leaf
+from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
 from livegrad.ir.node import Node, make_node
 from livegrad.ir.op import Op
@@ -124,11 +125,13 @@ class Tensor(Interop, Lifecycle, Methods):
     def numpy(self) -> Array:
         """The value as a NumPy array that cannot be written to; nothing is copied.
 
+        NumPy has no bfloat16: such a value is given as float32, which holds all of its numbers.
+
         >>> import livegrad as lg
         >>> lg.arange(3).numpy()
         array([0, 1, 2])
         """
-        value = self._value().view()
+        value = readable(self._value()).view()
         value.flags.writeable = False
         return value
 
@@ -136,11 +139,11 @@ class Tensor(Interop, Lifecycle, Methods):
         """The only element as a Python number."""
         if self.size != 1:
             raise UsageError("only one element can be an item", where=caller_origin(), found=f"shape {self.shape}")
-        return self._value().item()
+        return readable(self._value()).item()
 
     def tolist(self) -> Any:
         """The value as nested lists of Python numbers."""
-        return self._value().tolist()
+        return readable(self._value()).tolist()
 
     def __bool__(self) -> bool:
         return bool(self._scalar("truth value"))
@@ -173,7 +176,7 @@ class Tensor(Interop, Lifecycle, Methods):
             raise UsageError(
                 f"a tensor of shape {self.shape} has no {role}", where=caller_origin(), expected="shape ()", help=help
             )
-        return self._value()[()]
+        return readable(self._value())[()]
 
     def __len__(self) -> int:
         if not self.shape:
@@ -189,9 +192,9 @@ class Tensor(Interop, Lifecycle, Methods):
         if self._node is None:
             return "Tensor(freed)"
         if not all(isinstance(size, int) for size in self.shape) or is_traced(self.node):
-            return f"Tensor(traced, shape={self.shape}, dtype={self.dtype.dtype.name})"
-        text = np.array2string(self._value(), separator=", ", prefix="Tensor(")
-        return f"Tensor({text}, dtype={self.dtype.dtype.name})"
+            return f"Tensor(traced, shape={self.shape}, dtype={self.dtype.long_name})"
+        text = np.array2string(readable(self._value()), separator=", ", prefix="Tensor(")
+        return f"Tensor({text}, dtype={self.dtype.long_name})"
 
     # --- the namespace ---
 

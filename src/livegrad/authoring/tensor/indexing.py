@@ -18,6 +18,7 @@ from livegrad.authoring.tensor.errors import DtypeError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, join_shapes, matched, node_of, shapes_joined, wrap
 from livegrad.authoring.tensor.keys import (
     Entry,
+    Gap,
     Mask,
     Positions,
     Span,
@@ -96,15 +97,15 @@ class _Picked:
     """
 
     def __init__(self, node: Node, entries: Sequence[Entry]) -> None:
-        self.entries = entries
+        places = [place for place, (item, _) in enumerate(entries) if not _is_apart(item)]
+        adjacent = places == list(range(places[0], places[0] + len(places)))
+        self.first = sum(isinstance(item, Span) for item, _ in entries[: places[0]]) if adjacent else 0
+        entries = self.entries = [(item, size) for item, size in entries if not isinstance(item, Gap)]
         own = iter(shape_of(node.type))
         raised = tuple(1 if size is None else next(own) for _, size in entries)
         self.source = node if raised == shape_of(node.type) else reshape(node, shape=raised)
         nodes = [item.node for item, _ in entries if isinstance(item, Positions)]
         self.together = shapes_joined("index", *nodes)
-        places = [place for place, (item, _) in enumerate(entries) if not _is_kept(item)]
-        adjacent = places == list(range(places[0], places[0] + len(places)))
-        self.first = places[0] if adjacent else 0
         kept = [item.count for item, _ in entries if isinstance(item, Span) and item.kept]
         self.shape = (*kept[: self.first], *self.together, *kept[self.first :])
 
@@ -131,8 +132,9 @@ class _Picked:
         return result
 
 
-def _is_kept(item: Any) -> bool:
-    return isinstance(item, Span) and item.kept
+def _is_apart(item: Any) -> bool:
+    """Whether an item stands between positions rather than being one."""
+    return isinstance(item, Gap) or (isinstance(item, Span) and item.kept)
 
 
 # --- assigning -------------------------------------------------------------------------------------------------------
@@ -163,9 +165,9 @@ def _value_for(node: Node, value: Any) -> Node:
     if common_type(given, own) is own or (given.kind == own.kind and own.kind in ("float", "complex")):
         return cast(new, type=own)
     raise DtypeError(
-        f"a tensor of {own.dtype.name} cannot take {given.dtype.name}",
+        f"a tensor of {own.long_name} cannot take {given.long_name}",
         where=caller_origin(),
-        help=f"cast the value with lg.astype(value, lg.{own.dtype.name})",
+        help=f"cast the value with lg.astype(value, lg.{own.long_name})",
     )
 
 
@@ -225,7 +227,7 @@ def _inside(node: Node, own: Sequence[Entry]) -> Node:
 def _whole_mask(entries: Sequence[Entry]) -> Mask | None:
     """The only mask of a key that takes everything along the other axes."""
     masks = [item for item, _ in entries if isinstance(item, Mask)]
-    others = [(item, size) for item, size in entries if not isinstance(item, Mask)]
+    others = [(item, size) for item, size in entries if not isinstance(item, Mask | Gap)]
     whole = all(isinstance(item, Span) and size is not None and item.is_whole(size) for item, size in others)
     return masks[0] if len(masks) == 1 and masks[0].shape and whole else None
 
@@ -235,7 +237,8 @@ def _write_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node)
     shape = shape_of(node.type)
     if 0 in mask.shape:
         return node
-    place = next(place for place, (item, _) in enumerate(entries) if item is mask)
+    items = [item for item, _ in entries if not isinstance(item, Gap)]
+    place = next(place for place, item in enumerate(items) if item is mask)
     axes = tuple(range(place, place + len(mask.shape)))
     return select(broadcast(node_of_mask(mask), shape=shape, axes=axes), broadcast_to(value, shape), node)
 

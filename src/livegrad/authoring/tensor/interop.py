@@ -13,6 +13,7 @@ import numpy as np
 
 from livegrad.authoring.tensor.errors import ExportError
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.bfloat16 import BFLOAT16
 
 Array = np.ndarray[Any, Any]
 _DLPACK_CPU = 1
@@ -33,6 +34,9 @@ class Interop:
     __slots__ = ()
 
     def numpy(self) -> Array:
+        raise NotImplementedError
+
+    def _value(self) -> Array:
         raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -56,10 +60,13 @@ class Interop:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """Address, type and shape of the value, which must not be written to.
+        """Address, type and shape of the value, which must not be written to. NumPy has no name for bfloat16.
 
         The memory lives as long as the tensor; NumPy keeps the tensor alive for as long as it reads it.
         """
+        value = self._value()
+        if value.dtype == BFLOAT16:
+            raise AttributeError("bfloat16 has no array interface")  # NumPy then asks for `__array__`
         return self.numpy().__array_interface__
 
     def __dlpack__(
@@ -88,6 +95,8 @@ class Interop:
                 found=repr(tuple(dl_device)),
             )
         value = self.numpy()
+        if self._value().dtype == BFLOAT16:
+            raise ExportError("NumPy cannot export bfloat16", where=caller_origin(), help="cast to float32 first")
         tells_read_only = max_version is not None and max_version[0] >= 1
         if copy is None and not tells_read_only:
             copy = True

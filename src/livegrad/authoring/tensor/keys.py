@@ -55,8 +55,13 @@ class Mask:
     shape: tuple[Size, ...]
 
 
+@dataclass(frozen=True)
+class Gap:
+    """A `...` that stands for no axis, and still parts the positions before it from those after it."""
+
+
 NEW_AXIS = Span(0, 1, 1)  # of the axis of size one that stands at its place
-Item = Span | Positions | Mask
+Item = Span | Positions | Mask | Gap
 Entry = tuple[Item, Size | None]  # with the size of the axis; None: a new axis, or a mask, which knows its own sizes
 
 
@@ -72,12 +77,16 @@ def parse_key(key: Any, shape: tuple[Size, ...]) -> list[Entry]:
             "too many indices", where=caller_origin(), expected=f"{len(shape)} for shape {shape}", found=str(used)
         )
     place = dots[0] if dots else len(items)
-    items[place : place + 1] = [slice(None)] * (len(shape) - used)
+    picks = any(isinstance(item, Mask | Node | np.ndarray) for item in items)
+    missing: list[Any] = [slice(None)] * (len(shape) - used)
+    items[place : place + 1] = missing or ([Gap()] if dots and picks else [])
     entries: list[Entry] = []
     axis = 0
     for item in items:
         if item is None:
             entries.append((NEW_AXIS, None))
+        elif isinstance(item, Gap):
+            entries.append((item, None))
         elif isinstance(item, Mask):
             entries.append((_fitting(item, shape[axis : axis + len(item.shape)]), None))
             axis += len(item.shape)

@@ -51,7 +51,7 @@ class Lifecycle:
         """
         leaf = self._leaf("fill")
         number = exact_value(value, self.dtype, "fill")
-        replace_data(leaf, np.full(self.shape, number, self.dtype.dtype))
+        replace_data(leaf, np.full(self.shape, self.dtype(number), self.dtype.dtype))
 
     def fill_random(self: Any, seed: int = 0) -> None:
         """Gives a leaf uniform random numbers from 0 to 1; the same seed gives the same numbers.
@@ -67,7 +67,7 @@ class Lifecycle:
             raise UsageError("random numbers are floats", where=caller_origin(), found=str(self.dtype))
         random = _module("random")
         drawn = random.uniform(random.key(seed), self.shape, dtype=self.dtype)
-        replace_data(leaf, drawn.numpy())
+        replace_data(leaf, drawn._value())
 
     def _leaf(self: Any, user: str) -> Leaf:
         leaf = leaf_of(self.node)
@@ -210,7 +210,7 @@ class Lifecycle:
     # --- storage ---
 
     def __reduce__(self: Any) -> tuple[Any, ...]:
-        return _from_pickle, (np.array(self.numpy()), self.requires_grad)
+        return _from_pickle, (np.array(self._value()), self.requires_grad)
 
     def __copy__(self: Any) -> Tensor:
         return _module("handle").wrap(self._snapshot())

@@ -53,6 +53,7 @@ from livegrad.authoring.tensor.data_types import (
     result_type,
 )
 from livegrad.authoring.tensor.dtypes import (
+    bfloat16,
     complex64,
     complex128,
     float16,
@@ -195,6 +196,7 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "bfloat16",
     "bitwise_and",
     "bitwise_invert",
     "bitwise_left_shift",

@@ -28,7 +28,7 @@ from livegrad.authoring.tensor.operands import (
 from livegrad.authoring.tensor.reductions import mean_along
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, f16, f32, f64, i64
+from livegrad.ir.types import Scalar, f32, f64, i64
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ops.elementwise import detach, equal, is_finite, maximum, select
 from livegrad.ops.floating import logaddexp
@@ -96,7 +96,7 @@ def _computable(x: Any, user: str) -> tuple[Node, Scalar]:
     """A node of floats to compute with, and the type of the result: half floats are computed as float32."""
     node = floats(x, user)
     own = element_of(node)
-    return as_type(node, f32 if own is f16 else own), own
+    return as_type(node, f32 if own.bits == 16 else own), own
 
 
 def _sigmoid(x: Node) -> Node:

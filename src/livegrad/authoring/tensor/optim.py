@@ -144,7 +144,7 @@ def _as_float_tensor(leaf: Any) -> Tensor:
         raise UsageError(
             "a loss is minimised over floats",
             where=caller_origin(),
-            found=tensor.dtype.dtype.name,
+            found=tensor.dtype.long_name,
             help="pass the others as arguments=(...), or real and imaginary parts",
         )
     return tensor

@@ -16,7 +16,7 @@ from livegrad.authoring.tensor.operands import as_type, element_of, real_number,
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Size, Type, f16, f32, size_product
+from livegrad.ir.types import Scalar, Size, Type, f32, size_product
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ops.conversion import cast, imag, make_complex, real
 from livegrad.ops.elementwise import maximum, minimum, not_equal, select
@@ -197,7 +197,7 @@ def _measurable(node: Node) -> tuple[Node, Scalar]:
     """In a type that means are taken in, and the type of the result. Half floats are averaged as float32."""
     own = element_of(node)
     result = own if own.kind in ("float", "complex") else DEFAULT_FLOAT
-    return as_type(node, f32 if result is f16 else result), result
+    return as_type(node, f32 if result.bits == 16 else result), result
 
 
 # --- truth and counts ------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def _describe(tree: Any, name: str, arrays: dict[str, Any]) -> _Layout:
     kind = type(tree)
     if isinstance(tree, Tensor):
         label = _free_label(name or "value", arrays)
-        arrays[label] = tree.numpy()
+        arrays[label] = tree._value()
         return {"tensor": label}
     if kind is dict:
         if not all(isinstance(key, str) for key in tree):

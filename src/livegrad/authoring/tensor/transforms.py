@@ -11,16 +11,18 @@ from functools import lru_cache, wraps
 from typing import Any, overload
 
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
-from livegrad.authoring.tensor.tracing import Traced, close, name_of, placeholders
+from livegrad.authoring.tensor.tracing import Traced, close, name_of, placeholders, trace_call
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.ir.function import inline
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import is_differentiable
+from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import detach
 from livegrad.ops.rules import filled, zero
 from livegrad.passes.differentiate import forward, reverse
+from livegrad.passes.differentiate.tangents import result_nodes
 
 Arguments = int | Sequence[int]
 
@@ -136,6 +138,31 @@ def stop_gradient(tree: Any) -> Any:
     Tensor(3., dtype=float32)
     """
     return tree_map(lambda leaf: wrap(detach(node_of(leaf, "stop_gradient"))), tree)
+
+
+def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, of which reverse mode stores the arguments alone and computes the rest again on the way back.
+
+    >>> import livegrad as lg
+    >>> layer = lg.checkpoint(lambda x: lg.tanh(lg.sin(x)))
+    >>> lg.grad(lambda x: lg.sum(layer(x)))(lg.asarray([0.0]))
+    Tensor([1.], dtype=float32)
+    """
+
+    @wraps(function)
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = flatten((args, kwargs))
+        nodes = [node_of(leaf, name_of(function)) for leaf in leaves]
+
+        def call(*tensors: Tensor) -> Any:
+            positional, named = unflatten(structure, tensors)
+            return function(*positional, **named)
+
+        traced = trace_call(call, [node.type for node in nodes], name_of(function))
+        value = recompute_call(*nodes, *traced.captures, function=traced.function)
+        return unflatten(traced.structure, map(wrap, result_nodes(value, len(traced.function.results))))
+
+    return recomputed
 
 
 # --- one call under differentiation ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
 from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function, Module
-from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector
+from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector, bf16
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.pipeline import run_pipeline
 from livegrad.schedule.plan import KernelStep, Plan
@@ -174,6 +174,8 @@ def _dense_form(type: Type) -> _DenseForm:
         case Matrix(element=element, rows=rows, columns=columns):
             return element.dtype, (rows, columns), None, 0, 0
         case Scalar(kind="float" | "signed" | "unsigned"):
+            if type is bf16:  # a number must become its two bytes first
+                return type.dtype, (), None, 0, 0
             low, high = scalar_range(type)
             return type.dtype, None, float if type.kind == "float" else int, low, high
         case Trace():

@@ -15,6 +15,7 @@ import numpy as np
 
 from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument
 from livegrad.diagnostics import KernelCheckError, LivegradError, UsageError
+from livegrad.ir.bfloat16 import BFLOAT16, narrow, widen
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Function, Key, Module, Node
 from livegrad.ir.types import (
@@ -28,7 +29,10 @@ from livegrad.ir.types import (
     Tuple,
     Type,
     Vector,
+    bf16,
     components,
+    f32,
+    scalar_of,
 )
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import check, map_
@@ -37,6 +41,7 @@ from livegrad.ops.trace import add_plain, trace_get, trace_stack, zero_value
 from livegrad.passes.bind_sizes import bind_type
 from livegrad.passes.differentiate.lower import differentiate
 from livegrad.passes.functions import uses_any
+from livegrad.passes.lower_bfloat16 import computes_bfloat16
 from livegrad.schedule.signature import assemble_value
 
 _FAILURES = (ZeroDivisionError, IndexError, OverflowError, np.linalg.LinAlgError)
@@ -71,7 +76,8 @@ def _accepted(function: Function, arguments: Sequence[Any]) -> tuple[list[Any], 
 
 def _as_leaf(argument: Any, type: Type, place: str) -> Any:
     if isinstance(type, Scalar):
-        return type.dtype.type(scalar_argument(argument, type, place))
+        held = scalar_argument(argument, type, place)
+        return held if type is bf16 else type.dtype.type(held)
     if isinstance(type, Tensor | Vector | Matrix):
         return array_argument(argument, type, place)
     assert isinstance(type, Trace)
@@ -101,6 +107,10 @@ def apply_node(
     """One node's value from its operands'; `call(function, *arguments)` runs the functions among its attributes."""
     sizes = sizes or {}
     attributes = {name: _resolve(value, call, sizes) for name, value in node.attributes}
+    if computes_bfloat16(node):
+        # Computed in single precision, and rounded when the result is stored.
+        operands = [widen(v) if scalar_of(o.type) is bf16 else v for o, v in zip(node.operands, operands, strict=True)]
+        attributes = {name: f32 if value is bf16 else value for name, value in attributes.items()}
     try:
         if node.op is map_:
             result = _map(node, operands, attributes["function"], sizes)
@@ -141,7 +151,12 @@ def _conform(value: Any, type: Type) -> Any:
     """The value in its type's own precision: NumPy rules may have widened it."""
     match type:
         case Scalar():
-            return type.dtype.type(value) if np.asarray(value).dtype != type.dtype else value
+            return type(value) if np.asarray(value).dtype != type.dtype else value
+        case Vector(element=element) | Matrix(element=element) | Tensor(element=element) if element is bf16:
+            array = np.asarray(value)
+            return array if array.dtype == BFLOAT16 else narrow(array)
+        case Tuple(elements=elements) if any(scalar_of(element) is bf16 for element in elements):
+            return tuple(_conform(member, own) for member, own in zip(value, elements, strict=True))
         case Vector(element=element) | Matrix(element=element) | Tensor(element=element):
             return np.asarray(value, element.dtype)
     return value

@@ -110,6 +110,19 @@ def divide_by_power_of_two(node: Node) -> Node | None:
     return ops.mul(a, filled(1.0 / value, node.type))
 
 
+def power_by_small_number(node: Node) -> Node | None:
+    """x**1 = x, x**2 = x * x, x**-1 = 1 / x, x**0 = 1: as good as a power can be, also of -0.0, infinity and NaN."""
+    base, exponent = node.operands
+    value = uniform_value(exponent) if kind_of(node) == "float" else None
+    if value == 1.0:
+        return base
+    if value == 2.0:
+        return ops.mul(base, base)
+    if value == -1.0:
+        return ops.div(filled(1.0, node.type), base)
+    return filled(1.0, node.type) if value == 0.0 else None
+
+
 def negate_twice(node: Node) -> Node | None:
     (x,) = node.operands
     return x.operands[0] if x.op is ops.neg else None
@@ -250,6 +263,8 @@ def _holds_all(x: Node, wide: Node) -> bool:
     source, target = scalar_of(x.type), scalar_of(wide.type)
     if source is None or target is None:
         return False
+    if source.bits == target.bits == 16 and source.kind == target.kind == "float":
+        return source is target  # f16 and bf16 hold different numbers
     if source.kind == "bool" or source.kind == target.kind:
         return target.bits >= source.bits
     digits = {"f16": 11, "f32": 24, "f64": 53}.get(target.name, 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, scalar_of
+from livegrad.ir.types import Scalar, Tensor, bf16, scalar_of
 from livegrad.ops.aggregate import splat
 from livegrad.ops.movement import broadcast
 
@@ -17,21 +17,27 @@ _FAILURES = (ZeroDivisionError, IndexError, OverflowError, AssertionError)
 
 
 def fold_constants(node: Node) -> Node | None:
-    """An op of scalar constants is the constant that the reference computes; one that fails stays, and fails later."""
-    type = node.type
-    if not isinstance(type, Scalar) or node.op.evaluate is None or not node.operands:
+    """An op of constants is the constant that the reference computes; one that fails stays, and fails later.
+
+    So is one of tensors that are filled with one number each.
+    """
+    type, scalar = node.type, scalar_of(node.type)
+    if not isinstance(type, Scalar | Tensor) or scalar is None or node.op.evaluate is None or not node.operands:
         return None
+    if bf16 in (scalar, *[scalar_of(operand.type) for operand in node.operands]):
+        return None  # its rules work on what `lower_bfloat16` makes of it
     values = []
     for operand in node.operands:
-        if operand.op is not constant_op or not isinstance(operand.type, Scalar):
+        value, own = uniform_value(operand), scalar_of(operand.type)
+        if value is None or own is None:
             return None
-        values.append(operand.type.dtype.type(operand.attribute("value")))
+        values.append(own.dtype.type(value))
     try:
         with np.errstate(all="ignore"):
-            result = node.op.evaluate(*values, **dict(node.attributes))
-            return constant(type.dtype.type(result), type)
+            result = constant(scalar.dtype.type(node.op.evaluate(*values, **dict(node.attributes))), scalar)
     except _FAILURES:
         return None
+    return broadcast(result, shape=type.shape, axes=()) if isinstance(type, Tensor) else result
 
 
 def uniform_value(node: Node) -> Any:

@@ -39,6 +39,7 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
         arithmetic.multiply_by_choice_of_one,
     ),
     ops.div: (arithmetic.divide_by_one, arithmetic.divide_by_power_of_two),
+    ops.pow: (arithmetic.power_by_small_number,),
     ops.neg: (arithmetic.negate_twice,),
     ops.abs: (arithmetic.magnitude_of_magnitude,),
     ops.floor_div: (arithmetic.floor_divide_by_one,),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from livegrad.backends.cpu.emit.values import Register, literal_text, llvm_element, llvm_type
 from livegrad.backends.cpu.vector_math import math_function_name
 from livegrad.diagnostics import Place
-from livegrad.ir.types import Scalar, bool_, f32, i64
+from livegrad.ir.types import Scalar, bf16, bool_, f32, i64
 
 # Contraction to fused multiply-add is all that is allowed: NaN, infinity and signed zeros keep their meaning.
 FLOAT_FLAGS = "contract"
@@ -197,5 +197,5 @@ class Assembler:
 
 
 def intrinsic_suffix(type: Scalar, lanes: int) -> str:
-    element = f"f{type.bits}" if type.kind == "float" else f"i{type.bits}"
+    element = f"f{type.bits}" if type.kind == "float" and type is not bf16 else f"i{type.bits}"
     return element if lanes == 1 else f"v{lanes}{element}"

@@ -10,7 +10,7 @@ from livegrad.backends.cpu.emit.assembler import FLOAT_FLAGS, Assembler
 from livegrad.backends.cpu.emit.values import Register, llvm_type
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Node
-from livegrad.ir.types import SCALARS, Scalar, bool_, f32, scalar_of, u32
+from livegrad.ir.types import SCALARS, Scalar, bf16, bool_, f32, scalar_of, u32
 
 Emit = Callable[[Assembler, Node, list[Register]], Register]
 
@@ -155,6 +155,11 @@ def convert(asm: Assembler, value: Register, target: Scalar, node: Node) -> Regi
     source = value.type
     if source is target:
         return value
+    if source is bf16 and target is f32:
+        bits = asm.apply("shl", u32, asm.convert("zext", value, u32), asm.constant(16, u32))
+        return asm.convert("bitcast", bits, f32)
+    if source is f32 and target is bf16:
+        return _round_to_bfloat16(asm, value)
     if target.kind == "bool":
         zero = asm.constant(0, source)
         return asm.apply("fcmp une" if source.kind == "float" else "icmp ne", bool_, value, zero)
@@ -171,6 +176,16 @@ def convert(asm: Assembler, value: Register, target: Scalar, node: Node) -> Regi
     if target.bits < source.bits:
         return asm.convert("trunc", value, target)
     return asm.convert("sext" if source.kind == "signed" else "zext", value, target)
+
+
+def _round_to_bfloat16(asm: Assembler, value: Register) -> Register:
+    """The upper half of a single, rounded to nearest, ties to even. Code holds a bf16 by its bits."""
+    bits = asm.convert("bitcast", value, u32)
+    last = asm.apply("and", u32, asm.apply("lshr", u32, bits, asm.constant(16, u32)), asm.constant(1, u32))
+    nearest = asm.apply("add", u32, asm.apply("add", u32, bits, asm.constant(0x7FFF, u32)), last)
+    quiet = asm.apply("or", u32, bits, asm.constant(0x400000, u32))  # a NaN must not round to an infinity
+    chosen = asm.select(asm.apply("fcmp uno", bool_, value, value), quiet, nearest)
+    return asm.convert("trunc", asm.apply("lshr", u32, chosen, asm.constant(16, u32)), bf16)
 
 
 def _round_to_odd(asm: Assembler, value: Register) -> Register:

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from livegrad.ir.types import Scalar, Type
+from livegrad.ir.bfloat16 import narrow
+from livegrad.ir.types import Scalar, Type, bf16
 
 _LLVM = {"bool": "i1", "f16": "half", "f32": "float", "f64": "double"}
 
@@ -40,6 +41,8 @@ def literal_text(value: Any, type: Scalar) -> str:
         return "true" if value else "false"
     if type.kind in ("signed", "unsigned"):
         return str(int(value))
+    if type is bf16:
+        return str(int(narrow(value).view(np.uint16)))
     if type.bits == 16:
         return "0xH" + format(struct.unpack("<H", np.float16(value).tobytes())[0], "04X")
     wide = np.float64(np.float32(value)) if type.bits == 32 else np.float64(value)

@@ -1,0 +1,56 @@
+"""What runs of the implicit suite must give: the tape drawn by NumPy, the volume of the part, its gradient by hand."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import prospero, sdf
+
+KINDS = ("prospero_drawn", "part_meshed", "part_gradient")
+OPERATIONS: dict[str, Any] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "square": np.square,
+    "sqrt": np.sqrt,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def points(count: int) -> NDArray[np.float32]:
+    generator = np.random.default_rng(0)
+    return generator.uniform(-1.2, 1.2, (count, 3)).astype(np.float32)
+
+
+def field(p: Any) -> Any:
+    """The part once more, in NumPy."""
+    away = np.abs(p) - np.array([1, 0.7, 0.5], p.dtype)
+    hole = p.dtype.type(0.3) - np.hypot(p[:, 0], p[:, 1])
+    return np.maximum(away.max(1), hole)
+
+
+def gradient(p: Any) -> Any:
+    away = np.abs(p) - np.array([1, 0.7, 0.5])
+    radius = np.hypot(p[:, 0], p[:, 1])
+    in_hole = 0.3 - radius > away.max(1)
+    by_box = np.where(np.arange(3) == away.argmax(1)[:, None], np.sign(p), 0.0)
+    by_hole = np.stack([-p[:, 0] / radius, -p[:, 1] / radius, np.zeros(len(p))], -1)
+    return np.where(in_hole[:, None], by_hole, by_box)
+
+
+def draw_with_numpy(side: int) -> Any:
+    x, y = prospero.grid(side)
+    with np.errstate(all="ignore"):
+        return sdf.evaluate(prospero.load(), (x, y), (), OPERATIONS, literal=np.float32) < 0
+
+
+def expected(kind: str, size: int) -> Any:
+    """What a run must give, by other means than livegrad's."""
+    if kind == "prospero_drawn":
+        return draw_with_numpy(size)
+    if kind == "part_meshed":
+        return np.array([2.0 * 1.4 * 1.0 - np.pi * 0.3**2 * 1.0])
+    return gradient(points(size).astype(np.float64))

@@ -1,0 +1,101 @@
+"""Runs functions through OpenCL: `compile_function(function, lifted)(*arrays)`, with pyopencl where it is installed."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from livegrad.backends.opencl.source import kernel_source
+from livegrad.diagnostics import CompileError, UsageError, caller_origin
+from livegrad.ir.node import Function
+from livegrad.ir.types import Tensor, components, scalar_of
+
+try:
+    import pyopencl  # pyright: ignore[reportMissingImports]
+except ImportError:
+    pyopencl = None
+
+
+@cache
+def reason_for_no_opencl() -> str | None:
+    """Why OpenCL cannot be used here, or None when it can.
+
+    >>> reason_for_no_opencl() is None or isinstance(reason_for_no_opencl(), str)
+    True
+    """
+    if pyopencl is None:
+        return "pyopencl is not installed"
+    try:
+        found = [device for platform in pyopencl.get_platforms() for device in platform.get_devices()]
+    except pyopencl.Error as error:
+        return f"OpenCL does not start: {error}"
+    return None if found else "OpenCL finds no device"
+
+
+@cache
+def _context() -> Any:
+    if (reason := reason_for_no_opencl()) is not None or pyopencl is None:
+        raise CompileError(f"no OpenCL here: {reason}", help="install livegrad[opencl] and a driver such as PoCL")
+    device = next(device for platform in pyopencl.get_platforms() for device in platform.get_devices())
+    context = pyopencl.Context([device])
+    return context, pyopencl.CommandQueue(context)
+
+
+class OpenclFunction:
+    """A function as an OpenCL kernel over points: arrays for lifted parameters, single values for the others."""
+
+    def __init__(self, function: Function, lifted: tuple[bool, ...]) -> None:
+        self.function = function
+        self.lifted = lifted
+        self.source = kernel_source(function, lifted)
+        context, _ = _context()
+        try:
+            # Fused products would round otherwise than the reference does.
+            self._kernel = pyopencl.Program(context, self.source).build(["-cl-std=CL1.2"]).evaluate  # type: ignore[union-attr]
+        except pyopencl.Error as error:  # type: ignore[union-attr]
+            raise CompileError(f"OpenCL refuses `{function.name}`: {error}", where=caller_origin()) from None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The results at every point, as NumPy arrays."""
+        assert pyopencl is not None
+        context, queue = _context()
+        flags = pyopencl.mem_flags
+        passed: list[Any] = []
+        count: int | None = None
+        for value, type, flag in zip(arguments, self.function.parameter_types, self.lifted, strict=True):
+            scalar = scalar_of(type)
+            assert scalar is not None
+            array = np.ascontiguousarray(value, scalar.dtype)
+            if flag:
+                if count not in (None, len(array)):
+                    raise UsageError("arrays of different lengths", where=caller_origin(), found=str(len(array)))
+                count = len(array)
+            if flag or isinstance(type, Tensor) or components(type):
+                held = array if array.size else np.zeros(1, scalar.dtype)
+                passed.append(pyopencl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=held))
+            else:
+                passed.append(array[()])
+        if count is None:
+            raise UsageError("no argument has one value for each point", where=caller_origin())
+        results = [_empty(type, count) for type in self.function.result_types]
+        buffers = [pyopencl.Buffer(context, flags.WRITE_ONLY, max(result.nbytes, 1)) for result in results]
+        if count:
+            self._kernel(queue, (count,), None, np.int64(count), *passed, *buffers)
+            for result, buffer in zip(results, buffers, strict=True):
+                pyopencl.enqueue_copy(queue, result, buffer)
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def _empty(type: Any, count: int) -> Any:
+    scalar = scalar_of(type)
+    assert scalar is not None
+    inner = {0: ()}.get(len(components(type)), (len(components(type)),))
+    return np.empty((count, *inner), scalar.dtype)
+
+
+def compile_function(function: Function, lifted: tuple[bool, ...] | None = None) -> OpenclFunction:
+    """A function as a kernel over points; all parameters have one value a point unless told."""
+    flags = tuple(lifted) if lifted is not None else (True,) * len(function.parameters)
+    return OpenclFunction(function, flags)

@@ -1,0 +1,46 @@
+"""How bfloat16 is held, which NumPy does not know: as two opaque bytes, the upper half of a float32.
+
+Widening is exact, narrowing rounds to nearest, ties to even. `ir.types` gives the dtype its name; backends convert.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+# Opaque on purpose: what only moves elements works on it, and arithmetic that forgot to widen raises.
+BFLOAT16: np.dtype[Any] = np.dtype("V2")
+LARGEST = float(np.uint32(0x7F7F0000).view(np.float32))
+
+
+def widen(value: Any) -> Array:
+    """The same numbers as float32.
+
+    >>> widen(narrow([1.0, 3.140625]))
+    array([1.      , 3.140625], dtype=float32)
+    """
+    bits = np.asarray(value).view(np.uint16).astype(np.uint32)
+    return np.asarray(np.left_shift(bits, np.uint32(16))).view(np.float32)
+
+
+def narrow(value: Any) -> Array:
+    """Numbers rounded to bfloat16, by way of float32; beyond its range they become infinite.
+
+    >>> widen(narrow([0.1, 1e39, 1.00390625]))
+    array([0.10009766,        inf, 1.        ], dtype=float32)
+    """
+    with np.errstate(over="ignore"):
+        single = np.asarray(np.asarray(value), np.float32)
+    bits = np.array(single, order="C").view(np.uint32)
+    nearest = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    quiet = bits | np.uint32(0x400000)  # a NaN must not round to an infinity
+    chosen = np.where(np.isnan(single), quiet, nearest) >> np.uint32(16)
+    return np.asarray(chosen.astype(np.uint16)).view(BFLOAT16)
+
+
+def readable(value: Array) -> Array:
+    """An array that NumPy can compute with: bfloat16 as float32, any other as it is."""
+    return widen(value) if value.dtype == BFLOAT16 else value

@@ -1,0 +1,100 @@
+"""Arithmetic on bfloat16 as arithmetic on float32 between two casts; afterwards a bf16 is moved, cast, and nothing else.
+
+Comes after calls are gone, so that backends need no rule for bf16 but those two casts. The reference backend asks here
+which nodes compute, and does the same to their values.
+"""
+
+from __future__ import annotations
+
+from livegrad.diagnostics import CompileError
+from livegrad.ir.function import map_results
+from livegrad.ir.node import Function, Module, Node, make_node
+from livegrad.ir.op import Op
+from livegrad.ir.types import Trace, Tuple, Type, bf16, f32, inner_types, scalar_of
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ops.aggregate import get, make_tuple
+from livegrad.ops.control import map_
+from livegrad.ops.conversion import cast
+from livegrad.passes.functions import rewrite_functions
+
+# These hand elements on as they are.
+_MOVES = frozenset(
+    Op.named(name)
+    for name in (
+        *("parameter", "input", "make", "get", "set", "splat", "get_at", "set_at", "select", "detach"),
+        *("call", "cond", "switch", "for_loop", "while_loop", "map", "check", "after", "kept", "transfer"),
+        *("broadcast", "reshape", "permute", "slice", "flip", "concatenate", "lookup", "matrix_transpose"),
+        *("custom_call", "custom_linear", "recompute_call", "recompute_linear", "fwd_diff", "bwd_diff"),
+        *("trace_new", "trace_set", "trace_get", "trace_stack", "trace_unstack"),
+    )
+)
+
+
+def lower_bfloat16(module: Module) -> Module:
+    """The module with all arithmetic on bf16 done in f32."""
+    if not any(_mentions(function) for function in reachable_functions(module.functions)):
+        return module
+    return rewrite_functions(module, lambda function: map_results(function, _lower))
+
+
+def computes_bfloat16(node: Node) -> bool:
+    """Whether a node does more with bf16 elements than hand them on."""
+    return node.op not in _MOVES and (
+        _is_bfloat16(node.type) or any(_is_bfloat16(operand.type) for operand in node.operands)
+    )
+
+
+def _mentions(function: Function) -> bool:
+    return any(_is_bfloat16(node.type) for node in nodes_of(function))
+
+
+def _is_bfloat16(type: Type) -> bool:
+    return bf16 in inner_types(type)
+
+
+def _lower(node: Node) -> Node | None:
+    if node.op is map_:
+        return _lower_sums(node)
+    if not computes_bfloat16(node) or _is_last_cast(node):
+        return None
+    if any(isinstance(operand.type, Trace) for operand in node.operands):
+        raise CompileError(
+            f"`{node.op.name}` cannot add up what a loop remembers in bf16",
+            where=node.origin,
+            help="cast to f32 before the loop",
+        )
+    operands = tuple(_wide(operand) for operand in node.operands)
+    attributes = tuple((name, f32 if value is bf16 else value) for name, value in node.attributes)
+    return _narrow(make_node(node.op, operands, attributes), node.type)
+
+
+def _is_last_cast(node: Node) -> bool:
+    """The two casts that backends know."""
+    return node.op is cast and {scalar_of(node.type), scalar_of(node.operands[0].type)} == {bf16, f32}
+
+
+def _wide(node: Node) -> Node:
+    return cast(node, type=f32) if scalar_of(node.type) is bf16 else node
+
+
+def _narrow(made: Node, wanted: Type) -> Node:
+    """What was computed in f32, in the type that it had before."""
+    if made.type is wanted:
+        return made
+    if isinstance(wanted, Tuple):
+        return make_tuple(*[_narrow(get(made, index=i), own) for i, own in enumerate(wanted.elements)])
+    return cast(made, type=bf16)
+
+
+def _lower_sums(node: Node) -> Node | None:
+    """Results of a map that are added up over all points are added up in f32."""
+    function, summed = node.attribute("function"), node.attribute("summed")
+    flags = [flag and scalar_of(type) is bf16 for flag, type in zip(summed, function.result_types, strict=True)]
+    if not any(flags):
+        return None
+    results = tuple(_wide(r) if flag else r for r, flag in zip(function.results, flags, strict=True))
+    inner = Function(function.name, function.parameters, results)
+    attributes = tuple((name, inner if name == "function" else value) for name, value in node.attributes)
+    return _narrow(make_node(map_, node.operands, attributes), node.type)
+
+
