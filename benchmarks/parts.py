@@ -24,7 +24,7 @@ def rows(quick: bool) -> list[Benchmark]:
     meshed = [
         Benchmark(
             f"part_meshed_{side}",
-            f"a rounded box with a hole, meshed with {side} cells a side, closed and with sharp edges",
+            f"a box with a round hole, meshed with {side} cells a side, closed and with sharp edges",
             Problem("part_meshed", side),
             ("livegrad",),
         )

@@ -1,5 +1,6 @@
 """What runs of the implicit suite must give: the tape drawn by NumPy, the volume of the part, its gradient by hand."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,10 +42,15 @@ def gradient(p: Any) -> Any:
     return np.where(in_hole[:, None], by_hole, by_box)
 
 
+@cache
+def tape() -> sdf.Program:
+    return prospero.load()
+
+
 def draw_with_numpy(side: int) -> Any:
     x, y = prospero.grid(side)
     with np.errstate(all="ignore"):
-        return sdf.evaluate(prospero.load(), (x, y), (), OPERATIONS, literal=np.float32) < 0
+        return sdf.evaluate(tape(), (x, y), (), OPERATIONS, literal=np.float32) < 0
 
 
 def expected(kind: str, size: int) -> Any:

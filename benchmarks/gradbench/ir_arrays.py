@@ -13,7 +13,7 @@ from livegrad.ir.types import shape_of as sizes_of
 
 def shape_of(type: Any) -> tuple[int, ...]:
     """A shape of which all sizes are known."""
-    return tuple(int(size) for size in sizes_of(type))
+    return tuple(size for size in sizes_of(type) if isinstance(size, int))
 
 
 def spread(x: Node, shape: tuple[int, ...], *axes: int) -> Node:

@@ -15,6 +15,7 @@ from livegrad.ir.types import (
     Tuple,
     Type,
     Vector,
+    bf16,
     c64,
     c128,
     components,
@@ -117,6 +118,6 @@ def _checked(
 ) -> Iterator[Case]:
     if accepts(op, *types):
         scalar = types[0].element if isinstance(types[0], Vector | Matrix) else None
-        inexact = scalar in (f16, f32, f64, c64, c128) and op is not matrix_transpose
+        inexact = scalar in (bf16, f16, f32, f64, c64, c128) and op is not matrix_transpose
         tolerance = Tolerance(8.0, magnitude) if inexact else EXACT
         yield make_case(op, op, *types, draws=(draw,) * len(types), tolerance=tolerance)

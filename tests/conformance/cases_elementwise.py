@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.ir.bfloat16 import BFLOAT16, narrow, readable
 from livegrad.ir.function import make_function, trace
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.op import Op
@@ -189,15 +190,17 @@ def _castable(values: Any, target: Scalar) -> Any:
     """The floats that an integer type can hold, with a few between its bounds."""
     info = np.iinfo(target.dtype)
     more = np.array([-0.9, 0.9, -1.0, -1.5, 100.7, 127.5, 126.9, info.max * 0.9, info.min * 0.9])
+    is_short = values.dtype == BFLOAT16
     with np.errstate(over="ignore"):
-        every = np.concatenate([values, more.astype(values.dtype)]).astype(np.float64)
+        between = narrow(more) if is_short else more.astype(values.dtype)
+        every = readable(np.concatenate([values, between])).astype(np.float64)
     kept = np.isfinite(every) & (np.trunc(every) >= float(info.min)) & (np.trunc(every) < float(info.max))
-    return every[kept].astype(values.dtype)
+    return narrow(every[kept]) if is_short else every[kept].astype(values.dtype)
 
 
 def constant_cases() -> Iterator[Case]:
     for scalar in SCALARS.values():
-        nodes = [constant(value.item(), scalar) for value in special_values(scalar)]
+        nodes = [constant(value.item(), scalar) for value in readable(special_values(scalar))]
         yield Case(f"constant/{scalar}", constant_op, make_function("constant", (), nodes), lambda rng: ())
     for type in (Tensor(f32, (37,)), Tensor(f64, (7,)), Vector(f64, 3), c128):
         yield make_case(constant_op, lambda x: (x + 0.1, x * 3.0, 1.0 - x), type, note="literals")

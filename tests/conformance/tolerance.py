@@ -1,12 +1,13 @@
 """How near a result must come to the reference's: exactly, or within so many ulp of what rounding is relative to."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from livegrad.ir.types import Array, Struct, Trace, Tuple, Type, components
+from livegrad.ir.bfloat16 import readable
+from livegrad.ir.types import Array, Struct, Trace, Tuple, Type, bf16, components
 from tests.conformance.values import element_of, plain_shape
 
 
@@ -31,7 +32,8 @@ ANY_ZERO = Tolerance(signed_zeros=False)
 def differences(actual: Any, expected: Any, type: Type, tolerance: Tolerance, arguments: tuple[Any, ...]) -> list[str]:
     """What is wrong with a result of this type, in words; nothing when it is right."""
     with np.errstate(all="ignore"):
-        magnitude = 0.0 if tolerance.magnitude is None else tolerance.magnitude(*arguments)
+        plain = [readable(np.asarray(v)) if isinstance(v, np.ndarray | np.void) else v for v in arguments]
+        magnitude = 0.0 if tolerance.magnitude is None else tolerance.magnitude(*plain)
         return _differences(actual, expected, type, tolerance, magnitude, "result")
 
 
@@ -51,7 +53,10 @@ def _differences(actual: Any, expected: Any, type: Type, tolerance: Tolerance, m
     dtype = element_of(type).dtype
     if found.dtype != dtype or found.shape != wanted.shape:
         return [f"{at} is {found.dtype}{found.shape}, expected {dtype}{wanted.shape} for {type}"]
-    wrong = ~_close(found, wanted, tolerance, np.asarray(magnitude))
+    # The last place of a bf16 counts 65,536 times that of the f32 which holds its value.
+    ulps = tolerance.ulps * (65536.0 if element_of(type) is bf16 else 1.0)
+    found, wanted = readable(found), readable(wanted)
+    wrong = ~_close(found, wanted, replace(tolerance, ulps=ulps), np.asarray(magnitude))
     if not np.any(wrong):
         return []
     place = tuple(int(i) for i in np.argwhere(wrong)[0])

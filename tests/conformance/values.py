@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, components
+from livegrad.ir.bfloat16 import LARGEST, narrow
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bf16, components, f32
 
 Draw = Callable[[Scalar, tuple[int, ...], np.random.Generator], Any]
 
@@ -83,8 +84,12 @@ def value_of(type: Type, rng: np.random.Generator, draw: Draw = draw_any) -> Any
     """A random value of any type."""
     if isinstance(type, Struct | Tuple | Array):
         return tuple(value_of(member, rng, draw) for member in components(type))
-    array = draw(element_of(type), plain_shape(type), rng)
-    return element_of(type).dtype.type(array) if isinstance(type, Scalar) else np.asarray(array)
+    element = element_of(type)
+    if element is bf16:  # drawn as f32, and rounded
+        array = narrow(draw(f32, plain_shape(type), rng))
+        return array[()] if isinstance(type, Scalar) else array
+    array = draw(element, plain_shape(type), rng)
+    return element.dtype.type(array) if isinstance(type, Scalar) else np.asarray(array)
 
 
 def values_of(types: Sequence[Type], rng: np.random.Generator, draws: Sequence[Draw] = ()) -> tuple[Any, ...]:
@@ -108,6 +113,9 @@ def special_values(scalar: Scalar) -> Any:
             # NumPy's own treatment of infinite complex numbers differs from C's: only finite ones are the truth here.
             parts = np.array([0.0, 1.0, -1.0, 0.5, -2.5, 3.25], scalar.real.dtype)
             return (parts[:, None] + 1j * parts[None, :]).ravel().astype(scalar.dtype)
+    if scalar is bf16:
+        own = [1 - 2.0**-9, 1 + 2.0**-8, 1 + 3 * 2.0**-8, LARGEST, 2.0**-133, 2.0**-126, 2.0**-7, 128.0]
+        return narrow(np.concatenate([special_values(f32), np.array([*own, *[-number for number in own]], np.float32)]))
     info = np.finfo(scalar.dtype)
     positive = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 0.1, 1 - info.epsneg, 1 + info.eps, np.pi, 100.0, np.inf]
     extremes = [info.smallest_subnormal, info.smallest_subnormal * 3, info.tiny, info.max, info.eps, 1 / info.eps]

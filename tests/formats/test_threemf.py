@@ -2,6 +2,7 @@
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def every_node() -> Assembly:
             }
             if "functionID" in given:
                 given["pos"] = "inputs.v"
-            chosen = {"scalar_output": "shape", "vector_input": "pos"} if "step" in given else {}
+            chosen: dict[str, Any] = {"scalar_output": "shape", "vector_input": "pos"} if "step" in given else {}
             made = made.add_node(
                 "all",
                 name,
@@ -73,7 +74,7 @@ def test_every_node_type_survives(tmp_path: Path) -> None:
 
 def everything() -> Assembly:
     """An assembly with every kind of resource."""
-    samples = np.random.default_rng(3).integers(0, 256, (2, 3, 4, 4)) / 255
+    samples = np.random.default_rng(3).integers(0, 256, (2, 3, 4, 4)).astype(np.float32) / np.float32(255)
     made = Assembly(document=Document("inch", (("Application", "a & b"), ("Title", "parts"))))
     made = made.add_resource(ImageStack(samples, 8, 4, "colours"), id=1)
     made = made.add_resource(TriangleMesh.box((0, 0, 0), (1, 2, 3), "box"), id=2)

@@ -21,7 +21,7 @@ from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
 from livegrad.engine import values
 from livegrad.engine.devices import DEFAULT_DEVICE, RUNNERS, assign_devices
-from livegrad.engine.values import Array, holders_of, is_held, keep, known_value, leaf_of, read_leaf, settle
+from livegrad.engine.values import Array, Claim, holders_of, is_held, keep, known_value, leaf_of, read_leaf, settle
 from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
 from livegrad.ir.node import Node, originating_from
@@ -53,13 +53,13 @@ class _Work:
     """What one execution has to do: nodes in order, data for those that are known, and nodes whose value is kept."""
 
     roots: list[Node]
-    stamp: int
+    stamp: int = 0
     order: list[Node] = field(default_factory=list)
     known: dict[Node, Array] = field(default_factory=dict)
     kept: set[Node] = field(default_factory=set)
     volatile: bool = False
     generation: int = 0
-    done: threading.Event = field(default_factory=threading.Event)
+    claim: Claim = field(default_factory=Claim)
 
 
 def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Array]:
@@ -68,35 +68,42 @@ def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Arr
     The caller holds the roots.
     """
     while True:
-        with values.lock:
-            found = _claim(list(roots))
-        if isinstance(found, _Work):
-            break
-        found.wait()  # another thread computes something that this one needs
-    try:
-        if found.kept:
-            _run(found, progress)
-        return [found.known[root] for root in roots]
-    finally:
-        with values.lock:
-            for node in found.kept:
+        work = _Work(list(roots))
+        try:
+            with values.lock:
+                other = _claim(work)
+            if other is None:
+                if work.kept:
+                    _run(work, progress)
+                return [work.known[root] for root in roots]
+        finally:
+            # Also after Ctrl-C in the middle of a claim: whoever waits for these values must not wait for ever.
+            _release(work)
+        other.wait()  # another thread computes something that this one needs
+
+
+def _release(work: _Work) -> None:
+    with values.lock:
+        for node in work.kept:
+            if node.cell.pending is work.claim:
                 node.cell.pending = None
-        found.done.set()
+    work.claim.set()
 
 
-def _claim(roots: list[Node]) -> _Work | threading.Event:
-    """The work that is left for these roots, marked as this thread's; or an event to wait for.
+def _claim(work: _Work) -> Claim | None:
+    """Finds the work that is left for some roots and marks it as this thread's; or gives a claim to wait for.
 
     Nothing is claimed while something must be waited for, so that threads never wait for each other in a circle.
     """
-    work = _Work(roots, values.changes())
+    work.stamp = values.changes()
     hits = 0
     seen: set[Node] = set()
-    pending: list[Node | None] = list(reversed(roots))
+    kept: set[Node] = set()
+    pending: list[Node | None] = list(reversed(work.roots))
     while pending:
         node = pending.pop()
         if node is None:
-            work.order.append(pending.pop())  # type: ignore[arg-type]
+            _take(pending.pop(), work, kept)  # type: ignore[arg-type]
             continue
         if node in seen:
             continue
@@ -109,25 +116,42 @@ def _claim(roots: list[Node]) -> _Work | threading.Event:
                 work.generation = max(work.generation, cell.generation)
                 hits += 1
                 continue
-            if cell.pending is not None:
+            if cell.pending is not None and cell.pending.must_be_awaited():
                 return cell.pending
-            if node.op not in _TRIVIAL and is_held(node):
-                work.kept.add(node)
-        if not node.operands:
-            _take_leaf(node, work)
-            work.order.append(node)
-            continue
         if node.op is get:
             pending[:0] = _held_siblings(node)
         pending += (node, None)
         pending += [operand for operand in reversed(node.operands) if operand not in seen]
-    work.kept.update(root for root in roots if root not in work.known)
-    work.kept = {node for node in work.kept if node not in work.known}
+    kept.update(root for root in work.roots if root not in work.known)
+    work.kept = kept.difference(work.known)
     for node in work.kept:
-        node.cell.pending = work.done
+        if node.cell.pending is None or not node.cell.pending.is_own():
+            node.cell.pending = work.claim
     if hits:
         values.count(cache_hits=hits)
-    return work
+    return None
+
+
+def _take(node: Node, work: _Work, kept: set[Node]) -> None:
+    """A node whose operands have been taken: to be computed or read, and kept if somebody holds it."""
+    work.order.append(node)
+    if not node.operands:
+        _take_leaf(node, work)
+    if node.cell is None or not is_held(node):
+        return
+    if node.op not in _TRIVIAL or any(_is_lost(operand, work.known, kept) for operand in node.operands):
+        kept.add(node)
+
+
+def _is_lost(node: Node, known: dict[Node, Array], kept: set[Node]) -> bool:
+    """Whether a value will be gone after the execution, so that what is laid out from it cannot be laid out again."""
+    while node not in known and node not in kept:
+        if node.op not in _TRIVIAL:
+            return True
+        if not node.operands:
+            return False
+        (node,) = node.operands
+    return node in known and leaf_of(node) is None and not is_held(node)
 
 
 def _held_siblings(node: Node) -> list[Node]:
@@ -231,7 +255,10 @@ def _let_go(work: _Work, inputs: list[Node]) -> None:
         for node in work.kept:
             value = node.cell.value
             settled = None if value is None else settle(node, value)
-            for holder in holders_of(node) if settled is not None else ():
+            if settled is None:
+                node.cell.generation = 0  # a variable is below: asked again some executions later
+                continue
+            for holder in holders_of(node):
                 holder._settle(settled)
 
 
@@ -239,6 +266,7 @@ def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progres
     """Runs a graph piece by piece, each on one device; values that no later piece needs are let go on the way."""
     pieces = _cut(todo, devices)
     piece_of = {node: number for number, piece in enumerate(pieces) for node in piece}
+    lasting = work.kept.union(work.roots)
     last_use: dict[Node, int] = {}
     for node in todo:
         for operand in node.operands:
@@ -253,7 +281,7 @@ def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progres
         with values.lock:
             values.count(copies_between_devices=len(moved))
         for node in outside:
-            if last_use[node] == number and node not in work.kept:
+            if last_use[node] == number and node not in lasting:
                 work.known.pop(node, None)
         done += len(piece)
         if progress is not None:

@@ -20,6 +20,7 @@ from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node, attribute_key
 from livegrad.ir.types import Scalar, Tensor, bf16
+from livegrad.ops.conversion import cast
 
 _MOST_PROGRAMS = 512
 _programs: OrderedDict[tuple[Any, ...], Program] = OrderedDict()
@@ -92,9 +93,14 @@ def _describe(
         else:
             attributes = attribute_key(node.attributes) if node.attributes else ()
             # An error inside running code names the line: the same check at another line is another program.
-            places = node.origins if node.op.checked else ()
+            places = node.origins if node.op.checked and not _never_fails(node) else ()
             parts.append((node.op, attributes, places, *[numbers[operand] for operand in node.operands]))
     return (tuple(parts), tuple(numbers[node] for node in wanted)), inputs, arguments
+
+
+def _never_fails(node: Node) -> bool:
+    """A cast can fail only from a float to an integer."""
+    return node.op is cast and node.attribute("type").kind in ("float", "complex")
 
 
 def _may_change(node: Node) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Key, Node, make_unique_node
 from livegrad.ir.types import Tensor, scalar_of_dtype
 from livegrad.ir.walk import toposort
+from livegrad.ops.elementwise import detach
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +36,9 @@ class Holder(Protocol):
     """Whoever can ask for a node's value: a tensor's handle."""
 
     _node: Node | None
+
+    @property
+    def requires_grad(self) -> bool: ...
 
 
 class Leaf(Key):
@@ -50,6 +55,22 @@ class Leaf(Key):
         self.array, self.external = array, external
         self.changed = 0  # when it was last given other data, in the count of `_changes`
         self.ancestors: dict[weakref.ref[Leaf], int] = {}
+
+
+class Claim(threading.Event):
+    """Says that a thread computes some values; set when it has ended, with the values or without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = os.getpid(), threading.get_ident()
+
+    def is_own(self) -> bool:
+        """Whether this thread computes them: then it asked again on the way, in a callback or a signal's handler."""
+        return self._owner == (os.getpid(), threading.get_ident())
+
+    def must_be_awaited(self) -> bool:
+        """Whether a thread of this process computes them; of the threads, a fork has only the one that forked."""
+        return self._owner[0] == os.getpid() and not self.is_own()
 
 
 class Cell:
@@ -74,7 +95,7 @@ class Cell:
 
     def __init__(self) -> None:
         self.value: Array | None = None
-        self.pending: threading.Event | None = None
+        self.pending: Claim | None = None
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
         self.holder: weakref.ref[Any] | None = None
         self.more_holders: Sequence[weakref.ref[Any]] = ()  # seldom: the same expression written twice
@@ -206,8 +227,13 @@ def replace_data(leaf: Leaf, array: Array) -> None:
         leaf.array, leaf.changed = array, _changes
 
 
-def settle(node: Node, value: Array) -> Node:
-    """A leaf with a node's value: from here on the value stands by itself, and its history can go."""
+def settle(node: Node, value: Array) -> Node | None:
+    """A leaf with a node's value: from here on the value stands by itself, and its history can go.
+
+    None if a gradient may be asked for with respect to something in that history.
+    """
+    if any(below is not node and wants_gradient(below) for below in toposort([node], stop=is_detached)):
+        return None
     made = leaf_node(value)
     leaf = leaf_of(made)
     assert leaf is not None
@@ -217,6 +243,16 @@ def settle(node: Node, value: Array) -> Node:
             leaf.ancestors[weakref.ref(found)] = found.changed
             leaf.ancestors.update((r, c) for r, c in found.ancestors.items() if r() is not None)
     return made
+
+
+def wants_gradient(node: Node) -> bool:
+    """Whether somebody who holds the node wants a gradient with respect to it."""
+    return any(holder.requires_grad for holder in holders_of(node))
+
+
+def is_detached(node: Node) -> bool:
+    """Whether no gradient flows through the node to what it is made of."""
+    return node.op is detach
 
 
 # --- known values ----------------------------------------------------------------------------------------------------
@@ -234,12 +270,27 @@ def known_value(node: Node) -> Array | None:
 
 
 def _still_good(node: Node, cell: Cell) -> bool:
-    """Whether no leaf below has been given other data since the value was computed."""
+    """Whether no leaf below has been given other data since the value was computed.
+
+    Found for all values below at once: asked for each of a thousand values, it would be a walk for each.
+    """
+    now = _changes  # before the walk: another thread may change a leaf behind it
+    newest: dict[Node, float] = {}  # the last change of a leaf below
     for below in toposort([node]):
         leaf = leaf_of(below)
-        if leaf is not None and (leaf.external or leaf.changed > cell.stamp):
-            return False
-    cell.stamp = _changes
+        if leaf is not None:
+            newest[below] = math.inf if leaf.external else leaf.changed
+        else:
+            newest[below] = max((newest[operand] for operand in below.operands), default=0)
+        own: Cell | None = below.cell
+        if own is not None and own is not cell and own.value is not None and not own.volatile:
+            if newest[below] <= own.stamp:
+                own.stamp = max(own.stamp, now)
+            else:
+                forget(own)
+    if newest[node] > cell.stamp:
+        return False
+    cell.stamp = now
     return True
 
 

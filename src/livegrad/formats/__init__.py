@@ -1,1 +1,22 @@
-"""Files that hold parts and shapes: read and written here."""
+"""Files of parts and shapes, read and written: 3MF packages, `.vm` tapes, STL meshes, SVG contours, PNG images."""
+
+from livegrad.formats.errors import FormatError
+from livegrad.formats.mesh_files import load_stl, save_stl, save_svg
+from livegrad.formats.package import Limits
+from livegrad.formats.png import read_png, write_png
+from livegrad.formats.threemf import load_3mf, save_3mf
+from livegrad.formats.vm import load_vm, parse_vm
+
+__all__ = [
+    "FormatError",
+    "Limits",
+    "load_3mf",
+    "load_stl",
+    "load_vm",
+    "parse_vm",
+    "read_png",
+    "save_3mf",
+    "save_stl",
+    "save_svg",
+    "write_png",
+]

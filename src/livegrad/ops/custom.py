@@ -47,6 +47,7 @@ def _custom_call_type(
     backward: Function | None,
     save: Function | None,
     stand_in: Function | None,
+    captures: int = 0,
 ) -> Type:
     results = function.result_types
     _require(function, "function", types, results, "it takes the operands")
@@ -83,6 +84,7 @@ def _evaluate_custom_call(*values: Any, function: Any, **rules: Any) -> Any:
 # backward(*operands, *cotangents of the results) → cotangents of the operands, or, with
 # save(*operands) → residuals, backward(*residuals, *cotangents);
 # stand_in(*operands) → results is differentiated in the function's place.
+# The last `captures` operands are values that the rules say nothing about: a derivative by them is an error.
 custom_call = Op("custom_call", type_of=_custom_call_type, evaluate=_evaluate_custom_call)
 
 
@@ -93,8 +95,9 @@ def make_custom_call(
     backward: Function | None = None,
     save: Function | None = None,
     stand_in: Function | None = None,
+    captures: int = 0,
 ) -> Node:
-    """A call of a function whose derivative the user gives.
+    """A call of a function whose derivative the user gives; by its last `captures` operands there is none.
 
     A mode without a rule takes the other mode's, turned round. Higher derivatives are those of the given functions.
 
@@ -106,7 +109,8 @@ def make_custom_call(
     >>> make_custom_call(step, parameter(0, f64), forward=straight_through).type
     f64
     """
-    return custom_call(*operands, function=function, forward=forward, backward=backward, save=save, stand_in=stand_in)
+    rules = {"forward": forward, "backward": backward, "save": save, "stand_in": stand_in}
+    return custom_call(*operands, function=function, **rules, **({"captures": captures} if captures else {}))
 
 
 # --- what linearisation makes of a backward derivative ---------------------------------------------------------------

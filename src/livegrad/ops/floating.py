@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Tensor, components, i64, scalar_of, shape_of
+from livegrad.ir.types import Tensor, Type, bf16, components, i64, scalar_of, shape_of
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import check, make_for_loop
 from livegrad.ops.elementwise import (
@@ -46,10 +47,17 @@ signbit = Op(
     elementwise=True,
     differentiable=False,
 )
+def _nextafter_type(x: Type, towards: Type) -> Type:
+    if scalar_of(x) is bf16:
+        # Arithmetic on bf16 is done in f32, where the next number is another one.
+        raise TypeRuleError("no neighbours in bf16", help="cast to f32 first")
+    return same(2, FLOATS)(x, towards)
+
+
 # The next number from the first operand towards the second: a step that no derivative sees.
 nextafter = Op(
     "nextafter",
-    type_of=same(2, FLOATS),
+    type_of=_nextafter_type,
     # NumPy's of float16 gives the first of two equal zeros, all others the second.
     evaluate=lambda x, towards: np.where(np.equal(x, towards), towards, np.nextafter(x, towards)),
     jvp=lambda y, dx, dtowards: dx,

@@ -87,7 +87,7 @@ def random_uniform(key: Node, counter: Node, type: Scalar) -> Node:
     >>> random_uniform(constant(1, u64), constant(0, u64), f32).type
     f32
     """
-    digits = {"f16": 11, "f32": 24, "f64": 53}.get(type.name)
+    digits = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}.get(type.name)
     if digits is None:
         raise TypeRuleError("uniform numbers are floats", found=str(type))
     bits = shift_right(random_bits(key, counter), 64 - digits)

@@ -129,14 +129,18 @@ def test_beams_are_round_cones() -> None:
     np.testing.assert_allclose(np.linalg.norm(part.gradient(POINTS), axis=1), 1.0, atol=1e-9)
 
 
-def sampled(image: Any, points: Any, **settings: Any) -> Any:
+def sampled(image: Any, points: Any, outputs: Any, **settings: Any) -> Any:
     made = Assembly().add_resource(image, id=1).add_image_function("image", 1, id=2, **settings)
-    converted = convert(made, 2, element=lg.f64)
+    converted = convert(made, 2, outputs=outputs, element=lg.f64)
     lifted = [True, *[False] * len(converted.tables)]
     return lg.compile(lg.map_over(converted.function, lifted))(np.asarray(points, float), *converted.tables)
 
 
-IMAGE = ImageStack(np.random.default_rng(2).random((2, 3, 4, 4)))
+def red_of(image: Any, points: Any, **settings: Any) -> Any:
+    return sampled(image, points, ("red",), **settings)
+
+
+IMAGE = ImageStack(np.random.default_rng(2).random((2, 3, 4, 4), np.float32))
 
 
 def voxel(row: int, column: int, sheet: int) -> Any:
@@ -146,7 +150,8 @@ def voxel(row: int, column: int, sheet: int) -> Any:
 def test_nearest_samples_are_those_of_the_specification() -> None:
     """Its figure 2-3: on a border the voxel with the lower index is taken; rows count from the back."""
     points = [[1 / 8, 2 / 3, 0.0], [0.5, 0.5, 0.0], [0.99, 0.01, 0.99], [0.01, 0.99, 0.6]]
-    color, red, green, blue, alpha = sampled(IMAGE, points, filter="nearest", tile_styles=("clamp",) * 3)
+    every = ("color", "red", "green", "blue", "alpha")
+    color, red, green, blue, alpha = sampled(IMAGE, points, every, filter="nearest", tile_styles=("clamp",) * 3)
     expected = np.stack([voxel(0, 0, 0), voxel(1, 1, 0), voxel(2, 3, 1), voxel(0, 0, 1)])
     np.testing.assert_allclose(color, expected[:, :3])
     np.testing.assert_allclose(np.stack([red, green, blue, alpha], -1), expected)
@@ -154,31 +159,31 @@ def test_nearest_samples_are_those_of_the_specification() -> None:
 
 def test_linear_samples_meet_the_voxels_at_their_centres_and_are_straight_between() -> None:
     at = [[(c + 0.5) / 4, 1 - (r + 0.5) / 3, (s + 0.5) / 2] for s in range(2) for r in range(3) for c in range(4)]
-    _, red, _, _, _ = sampled(IMAGE, at, filter="linear", tile_styles=("clamp",) * 3)
+    red = red_of(IMAGE, at, filter="linear", tile_styles=("clamp",) * 3)
     np.testing.assert_allclose(
         red, [voxel(r, c, s)[0] for s in range(2) for r in range(3) for c in range(4)], atol=1e-12
     )
     between = [[1.25 / 4, 1 - 0.5 / 3, 0.25]]
-    _, red, _, _, _ = sampled(IMAGE, between, tile_styles=("clamp",) * 3)
+    red = red_of(IMAGE, between, tile_styles=("clamp",) * 3)
     np.testing.assert_allclose(red, [0.25 * voxel(0, 0, 0)[0] + 0.75 * voxel(0, 1, 0)[0]], atol=1e-12)
 
 
 @pytest.mark.parametrize("filter", ["linear", "nearest"])
 def test_tile_styles_repeat_reflect_and_hold(filter: str) -> None:
     inside = np.random.default_rng(5).uniform(0.02, 0.98, (50, 3))
-    plain = sampled(IMAGE, inside, filter=filter)[1]
-    np.testing.assert_allclose(sampled(IMAGE, inside + np.array([2, -1, 5]), filter=filter)[1], plain, atol=1e-9)
+    plain = red_of(IMAGE, inside, filter=filter)
+    np.testing.assert_allclose(red_of(IMAGE, inside + np.array([2, -1, 5]), filter=filter), plain, atol=1e-9)
     mirrored = {"filter": filter, "tile_styles": ("mirror",) * 3}
-    straight = sampled(IMAGE, inside, **mirrored)[1]
-    np.testing.assert_allclose(sampled(IMAGE, -inside, **mirrored)[1], straight, atol=1e-9)
+    straight = red_of(IMAGE, inside, **mirrored)
+    np.testing.assert_allclose(red_of(IMAGE, -inside, **mirrored), straight, atol=1e-9)
     held = {"filter": filter, "tile_styles": ("clamp",) * 3}
-    edge = sampled(IMAGE, [[7.0, -3.0, 0.25]], **held)[1]
+    edge = red_of(IMAGE, [[7.0, -3.0, 0.25]], **held)
     np.testing.assert_allclose(edge, [voxel(2, 3, 0)[0]], atol=1e-12)
 
 
 def test_values_are_scaled_then_moved() -> None:
-    plain = sampled(IMAGE, [[0.3, 0.3, 0.3]])[1]
-    np.testing.assert_allclose(sampled(IMAGE, [[0.3, 0.3, 0.3]], scale=3.0, offset=-1.0)[1], plain * 3 - 1)
+    plain = red_of(IMAGE, [[0.3, 0.3, 0.3]])
+    np.testing.assert_allclose(red_of(IMAGE, [[0.3, 0.3, 0.3]], scale=3.0, offset=-1.0), plain * 3 - 1)
 
 
 def test_an_image_that_is_not_there_is_refused() -> None:

@@ -203,7 +203,9 @@ def test_transforms_place_a_level_set() -> None:
 
 def test_colours_are_clamped() -> None:
     (part,) = parts(level_set())
-    np.testing.assert_allclose(part.colors([[0.25, 0, 0], [-1, 0, 0]]), [[0.25, 1, 0.5], [0, 1, 0.5]])
+    found = part.colors([[0.25, 0, 0], [-1, 0, 0]])
+    assert found is not None
+    np.testing.assert_allclose(found, [[0.25, 1, 0.5], [0, 1, 0.5]])
     assert shape(BALL).colors([0, 0, 0]) is None
 
 

@@ -291,3 +291,24 @@ def test_derivatives_are_mapped_over_arrays():
     np.testing.assert_array_equal(dk, np.sum(points**2, axis=1))
     moved = lg.fwd_diff(f)(lg.pair(points, np.ones((3, 2))), lg.pair(2.0, 0.0))
     np.testing.assert_array_equal(moved.differential, 4.0 * points.sum(axis=1))
+
+
+def test_what_reverse_mode_remembers_is_told_with_its_lines():
+    names = lg.run_source(
+        "@lg.differentiable\n"
+        "def f(x: float, n: int) -> float:\n"
+        "    for i in range(n):\n"
+        "        x = x * x\n"
+        "    return x\n"
+        "@lg.differentiable\n"
+        "def g(x: float, n: int) -> float:\n"
+        "    total = 0.0\n"
+        "    for i in range(n):\n"
+        "        total += x * i\n"
+        "    return total\n",
+        {"lg": lg},
+    )
+    report = names["f"].remembered()
+    ((loop, size),) = report.bytes_per_trip.items()
+    assert (loop.line, size) == (3, 8)
+    assert not names["g"].remembered().bytes_per_trip

@@ -14,6 +14,7 @@ from livegrad.authoring.function.captured import CapturedFunction, Slot, Special
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.types import FrontType
+from livegrad.passes.differentiate.report import StorageReport, storage_report
 
 
 class DifferentiableFunction(CapturedFunction):
@@ -47,6 +48,16 @@ class DifferentiableFunction(CapturedFunction):
         {f64: f64}
         """
         return dict(self.specialization_for(*types).dependencies.types)
+
+    def remembered(self, *types: Any) -> StorageReport:
+        """What reverse mode keeps of a run, with bytes, places and reasons; print it to read it.
+
+        >>> from livegrad.authoring.function.source import run_source
+        >>> f = DifferentiableFunction(run_source("def f(x: float): return x * x")["f"])
+        >>> [(value.op, value.kind) for value in f.remembered().values]
+        [('argument', 'argument')]
+        """
+        return storage_report(self.specialization_for(*types).function)
 
     # --- derivatives of the user's own ---
 

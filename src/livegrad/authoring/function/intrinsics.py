@@ -117,6 +117,22 @@ def intrinsic_of(target: Any) -> str | None:
         return None
 
 
+# Functions on tensors whose name, or meaning under that name, is another one here.
+_TENSOR_NAMES = {
+    "isnan": "is_nan", "isinf": "is_infinite", "isfinite": "is_finite", "clip": "clamp", "remainder": "mod",
+    "bool": None, "float": None, "int": None,
+}  # fmt: skip
+
+
+def know_tensor_functions(namespace: Any) -> None:
+    """Lets captured code call functions on tensors, such as `lg.sin`, by what they mean for scalars and vectors."""
+    for name in namespace.__all__:
+        known = _TENSOR_NAMES.get(name, name)
+        function = getattr(namespace, name)
+        if known in INTRINSICS and callable(function) and intrinsic_of(function) is None:
+            function.__livegrad_intrinsic__ = known
+
+
 def intrinsic(*names: str) -> Callable[[Handler], Handler]:
     """Registers what a name does."""
 

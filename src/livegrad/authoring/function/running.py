@@ -5,7 +5,7 @@ A function and Python arguments go in, Python values (or NumPy arrays with one v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Any
@@ -16,6 +16,7 @@ from livegrad.authoring.function import captured
 from livegrad.authoring.function.captured import CapturedFunction, Match, Specialization, choose
 from livegrad.authoring.function.problems import Span
 from livegrad.authoring.function.signature import Default
+from livegrad.authoring.function.source import MISSING
 from livegrad.authoring.function.types import (
     ArrayType,
     Composite,
@@ -55,11 +56,17 @@ def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[
     kinds = None if keywords else _plain_kinds(function, positional)
     if kinds is not None:
         return _run_numbers(function, positional, kinds)
+    for lazily in LAZY:
+        result = lazily(function, positional, keywords)
+        if result is not MISSING:
+            return result
     prepared = prepare(function, positional, keywords)
     return run_prepared(prepared.made.function, prepared.arguments, prepared.lifted,
                         [slot.type for slot in prepared.made.runtime_slots], prepared.made.result_type)  # fmt: skip
 
 
+# What makes a call lazy instead of running it (MISSING: nothing); added by the module that knows tensors.
+LAZY: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], Any]] = []
 _NUMBERS = (float, int, bool)
 
 

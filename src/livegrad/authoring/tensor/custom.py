@@ -126,6 +126,7 @@ class custom_vjp(_Custom):
             backward=make_function(
                 f"{self._name}.backward", [*back_saved, *extra, *back_cotangents], [*back_results, *zeros]
             ),
+            captures=len(captures),
         )
         return self._results(call, len(results), result_structure)
 
@@ -207,13 +208,13 @@ class custom_jvp(_Custom):
             if is_differentiable(result.type)
         ]
         captures = captured_values([*inputs, *tangents], [*results, *moved])
-        # Captured values take part as operands, but carry no derivative of their own through this rule.
         silent = placeholders([differential_of(node.type) for node in captures if is_differentiable(node.type)])
         call = make_custom_call(
             make_function(self._name, [*inputs, *captures], results),
             *nodes,
             *captures,
             forward=make_function(f"{self._name}.forward", [*inputs, *captures, *tangents, *silent], moved),
+            captures=len(captures),
         )
         return self._results(call, len(results), result_structure)
 

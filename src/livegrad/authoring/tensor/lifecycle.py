@@ -14,7 +14,18 @@ import numpy as np
 
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.engine.devices import RUNNERS, assign_devices
-from livegrad.engine.values import Leaf, hold, holders_of, leaf_node, leaf_of, read_leaf, replace_data, settle
+from livegrad.engine.values import (
+    Leaf,
+    hold,
+    holders_of,
+    is_detached,
+    leaf_node,
+    leaf_of,
+    read_leaf,
+    replace_data,
+    settle,
+    wants_gradient,
+)
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Node
 from livegrad.ir.op import exact_value
@@ -150,7 +161,14 @@ class Lifecycle:
         node = self.node
         rivals = any(variable is not self for variable in _variables(node))
         if rivals or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
-            self._settle(self._snapshot() if leaf_of(node) is not None else settle(node, self._value()))
+            own = self._snapshot() if leaf_of(node) is not None else settle(node, self._value())
+            if own is None:
+                raise UsageError(
+                    "another variable is the same expression of variables already",
+                    where=caller_origin(),
+                    help="use that one, or detach this one first",
+                )
+            self._settle(own)
 
     def _snapshot(self: Any) -> Node:
         """A leaf with the same data, which later fills of this one do not reach; a computed tensor's own node."""
@@ -178,6 +196,8 @@ class Lifecycle:
     def backward(self: Any) -> None:
         """Adds the gradient of this number to `.grad` of every variable that it was computed from.
 
+        A variable that was itself computed from other variables passes its gradient on to them.
+
         >>> import livegrad as lg
         >>> w = lg.asarray([1.0, 2.0]).requires_grad_()
         >>> lg.sum(w * w).backward()
@@ -191,16 +211,16 @@ class Lifecycle:
                 found=f"{self.dtype} of shape {self.shape}",
                 help="call it on lg.sum(...) or lg.mean(...)",
             )
-        order = toposort([self.node], stop=lambda node: bool(_variables(node)))
-        nodes = [node for node in order if _variables(node)]
+        nodes = [node for node in toposort([self.node], stop=is_detached) if wants_gradient(node)]
         if not nodes:
             raise DifferentiationError(
                 "nothing here wants a gradient", where=caller_origin(), help="call requires_grad_() on a tensor first"
             )
-        handle = _module("handle")
-        for node, gradient in zip(nodes, _module("transforms").gradient_by_nodes(self, nodes), strict=True):
+        transforms = _module("transforms")
+        for node, gradient in zip(nodes, transforms.gradient_by_nodes(self, nodes), strict=True):
             for variable in _variables(node):
-                found = handle.wrap(gradient)
+                # A gradient is data for whoever updates the variable: it is no part of what is differentiated later.
+                found = transforms.stop_gradient(_module("handle").wrap(gradient))
                 variable.grad = found if variable.grad is None else variable.grad + found
 
     def detach(self: Any) -> Tensor:

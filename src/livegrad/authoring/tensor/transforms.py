@@ -18,6 +18,7 @@ from livegrad.ir.function import inline
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import is_differentiable
+from livegrad.ir.walk import toposort
 from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import detach
 from livegrad.ops.rules import filled, zero
@@ -285,8 +286,21 @@ def _require_types(nodes: Sequence[Node], types: Sequence[Any], role: str) -> No
 
 
 def gradient_by_nodes(loss: Tensor, variables: Sequence[Node]) -> list[Node]:
-    """The gradient of a computed graph with respect to nodes inside it: what `backward` uses."""
-    traced = close("loss", variables, loss)
+    """The gradient of a computed graph with respect to nodes inside it, operands first: what `backward` uses."""
+    totals = _slopes(loss.node, filled(1.0, loss.type), variables)
+    place = {node: index for index, node in enumerate(variables)}
+    for index in reversed(range(len(variables))):
+        # So far all variables stand beside each other. One that was computed from others passes its gradient on.
+        variable = variables[index]
+        below = [node for node in toposort(variable.operands, stop=place.__contains__) if node in place]
+        for node, slope in zip(below, _slopes(variable, totals[index], below) if below else (), strict=True):
+            totals[place[node]] = totals[place[node]] + slope
+    return totals
+
+
+def _slopes(result: Node, cotangent: Node, variables: Sequence[Node]) -> list[Node]:
+    """The cotangents of nodes inside a graph, as if none of them were computed from another."""
+    traced = close("loss", variables, wrap(result))
     active = (True,) * len(variables) + (False,) * len(traced.captures)
     derived = _pull_back(traced.function, active, False)
-    return list(inline(derived, [*variables, *traced.captures, filled(1.0, loss.type)]))
+    return list(inline(derived, [*variables, *traced.captures, cotangent]))

@@ -7,6 +7,7 @@ take it, with one of these standing in for each of the others, and every member 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.function import inline
@@ -291,9 +292,9 @@ def _check(node: Node, operands: Sequence[Operand], context: Context) -> Known:
 def _custom_call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
     """All operands and results have the batch, so that every differential has it too."""
 
-    def batched(function: Function | None) -> Function | None:
-        if function is None:
-            return None
+    def batched(function: Any) -> Any:
+        if not isinstance(function, Function):
+            return function
         flags, wanted = (True,) * len(function.parameters), (True,) * len(function.results)
         return with_batched_results(function, flags, context.size, wanted)
 

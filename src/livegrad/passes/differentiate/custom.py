@@ -26,6 +26,7 @@ def _push_forward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent
     primal = rebuild(node, primals)
     if not is_differentiable(node.type):
         return primal, None
+    _require_no_captures(node, tangents)
     rule, backward, stand_in = (node.attribute(name) for name in ("forward", "backward", "stand_in"))
     if rule is not None:
         value = call(*primals, *_differentials(primals, tangents), function=rule)
@@ -39,6 +40,7 @@ def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, .
     primal = rebuild(node, primals)
     if not is_differentiable(node.type):
         return primal, None
+    _require_no_captures(node, tangents)
     rule, backward, stand_in = (node.attribute(name) for name in ("forward", "backward", "stand_in"))
     if backward is not None:
         residuals = _residuals(node, primals)
@@ -54,6 +56,18 @@ def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, .
 
 forward.RULES[custom_call] = _push_forward
 linearize.RULES[custom_call] = _linearize
+
+
+def _require_no_captures(node: Node, tangents: tuple[Tangent, ...]) -> None:
+    """The rules are by the arguments: by a value from around the function they would silently give zero."""
+    captures = dict(node.attributes).get("captures", 0)
+    if captures and not all(map(is_zero, tangents[-captures:])):
+        raise DifferentiationError(
+            f"the derivative of `{node.attribute('function').name}` is given by its arguments alone, "
+            "and it uses a value from around it that is differentiated too",
+            where=node.origin,
+            help="pass that value as an argument, or use lg.stop_gradient on it",
+        )
 
 
 def _linear_forward(rule: Function, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> Tangent:

@@ -1,0 +1,255 @@
+"""Shapes written in Python: primitives, transforms and booleans that compose, with parameters that stay open.
+
+A shape is a function of position, as the value IR has them; `Shape.part` makes a part of it, whose parameters change
+without compiling and by which its values can be differentiated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from livegrad import ops
+from livegrad.authoring.assembly.errors import AssemblyError
+from livegrad.authoring.assembly.part import Part
+from livegrad.diagnostics import caller_origin
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node, input_op
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import Vector, f32
+from livegrad.ir.walk import toposort
+from livegrad.ops.aggregate import make_vector, members_of
+
+_VECTOR = Vector(f32, 3)
+
+
+class Parameter(Key):
+    """A number of a shape that stays open: `sphere(Parameter("radius", 2.0))`. One object is one parameter."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, name: str, value: float) -> None:
+        super().__init__(name)
+        self.value = float(value)
+
+    @property
+    def node(self) -> Node:
+        """What stands for the parameter in the value IR."""
+        return input_node(self, f32)
+
+    def __repr__(self) -> str:
+        return f"<parameter {self.name} = {self.value:g}>"
+
+
+Number = float | Parameter
+
+
+def _number(value: Any) -> Node:
+    if isinstance(value, Parameter):
+        return value.node
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
+        raise AssemblyError(
+            "not a number of a shape",
+            where=caller_origin(),
+            expected="a finite number or a Parameter",
+            found=repr(value),
+        )
+    return constant(float(value), f32)
+
+
+def _vector(values: Sequence[Any]) -> Node:
+    if len(values) != 3:
+        raise AssemblyError("not a vector", where=caller_origin(), expected="three numbers", found=repr(values)[:60])
+    return make_vector(*map(_number, values))
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A body as a function of position: negative inside. `|`, `&` and `-` are union, intersection and difference.
+
+    >>> drilled = box((2, 2, 1)) - cylinder(0.5)
+    >>> part = drilled.part(((-1.5, -1.5, -1), (1.5, 1.5, 1)))
+    >>> part([[0.75, 0, 0], [0, 0, 0]])
+    array([-0.25,  0.5 ], dtype=float32)
+    """
+
+    field: Callable[[Node], Node]
+
+    def __or__(self, other: Shape) -> Shape:
+        return union(self, other)
+
+    def __and__(self, other: Shape) -> Shape:
+        return intersection(self, other)
+
+    def __sub__(self, other: Shape) -> Shape:
+        return difference(self, other)
+
+    def translate(self, offset: Sequence[Number]) -> Shape:
+        """The shape moved."""
+        by = _vector(offset)
+        return Shape(lambda p: self.field(p - by))
+
+    def scale(self, factor: Number) -> Shape:
+        """The shape enlarged about the origin; distances stay distances."""
+        by = _number(factor)
+        return Shape(lambda p: self.field(p / ops.splat(by, type=_VECTOR)) * by)
+
+    def rotate(self, axis: Sequence[float], angle: Number) -> Shape:
+        """The shape turned about an axis through the origin, by an angle in radians."""
+        direction = np.asarray(axis, np.float64)
+        if direction.shape != (3,) or not np.isfinite(direction).all() or not np.linalg.norm(direction):
+            raise AssemblyError("not an axis", where=caller_origin(), found=repr(axis))
+        unit = _vector([float(v) for v in direction / np.linalg.norm(direction)])
+        turn = _number(angle)
+
+        def turned(p: Node) -> Node:
+            # Backwards: the point is turned, not the shape.
+            cosine, sine = ops.cos(turn), -ops.sin(turn)
+            along = unit * ops.splat(ops.dot(unit, p) * (1.0 - cosine), type=_VECTOR)
+            across = ops.cross(unit, p) * ops.splat(sine, type=_VECTOR)
+            return self.field(p * ops.splat(cosine, type=_VECTOR) + across + along)
+
+        return Shape(turned)
+
+    def grow(self, distance: Number) -> Shape:
+        """The shape with its surface moved outwards, edges rounded."""
+        by = _number(distance)
+        return Shape(lambda p: self.field(p) - by)
+
+    def shell(self, thickness: Number) -> Shape:
+        """A wall on both sides of the surface."""
+        half = _number(thickness) * 0.5
+        return Shape(lambda p: ops.abs(self.field(p)) - half)
+
+    def repeat(self, spacing: Sequence[float]) -> Shape:
+        """Copies on a lattice with this spacing; an axis with spacing 0 is not repeated."""
+        steps = [float(step) for step in spacing]
+
+        def nearest(p: Node) -> Node:
+            moved = [
+                c - step * ops.floor(c / step + 0.5) if step else c
+                for c, step in zip(members_of(p), steps, strict=True)
+            ]
+            return self.field(make_vector(*moved))
+
+        return Shape(nearest)
+
+    def function(self) -> tuple[Function, tuple[Parameter, ...]]:
+        """The shape as a function of position and its parameters, and those."""
+        position = input_node(Key("position"), _VECTOR)
+        value = self.field(position)
+        keys = [node.attribute("key") for node in toposort([value]) if node.op is input_op]
+        found = tuple(key for key in keys if isinstance(key, Parameter))
+        return make_function("shape", [position, *(parameter.node for parameter in found)], [value]), found
+
+    def part(self, bounds: Any, name: str = "shape") -> Part:
+        """The shape as a part within the corners of a box."""
+        function, parameters = self.function()
+        names = tuple(parameter.name for parameter in parameters)
+        if len(set(names)) != len(names):
+            raise AssemblyError("two parameters have one name", where=caller_origin(), found=", ".join(names))
+        low, high = bounds
+        return Part(function, tuple(np.float32(p.value) for p in parameters), low, high, name, names)
+
+
+def sphere(radius: Number = 1.0) -> Shape:
+    """A ball around the origin."""
+    size = _number(radius)
+    return Shape(lambda p: ops.length(p) - size)
+
+
+def box(size: Sequence[Number]) -> Shape:
+    """A box around the origin with these side lengths, at its exact distance."""
+    half = _vector(size) * ops.splat(constant(0.5, f32), type=_VECTOR)
+
+    def field(p: Node) -> Node:
+        away = ops.abs(p) - half
+        x, y, z = members_of(away)
+        nothing = constant(0.0, f32)
+        outside = ops.length(make_vector(*[ops.max(c, nothing) for c in (x, y, z)]))
+        return outside + ops.min(ops.max(x, ops.max(y, z)), nothing)
+
+    return Shape(field)
+
+
+def cylinder(radius: Number, height: Number | None = None) -> Shape:
+    """A cylinder along z, without end unless it has a height."""
+    size = _number(radius)
+    half = None if height is None else _number(height) * 0.5
+
+    def field(p: Node) -> Node:
+        x, y, z = members_of(p)
+        side = ops.length(make_vector(x, y, constant(0.0, f32))) - size
+        return side if half is None else ops.max(side, ops.abs(z) - half)
+
+    return Shape(field)
+
+
+def torus(radius: Number, thickness: Number) -> Shape:
+    """A ring around z: the radius of its middle line, and that of its tube."""
+    large, small = _number(radius), _number(thickness)
+
+    def field(p: Node) -> Node:
+        x, y, z = members_of(p)
+        around = ops.length(make_vector(x, y, constant(0.0, f32))) - large
+        return ops.length(make_vector(around, z, constant(0.0, f32))) - small
+
+    return Shape(field)
+
+
+def half_space(normal: Sequence[float], offset: Number = 0.0) -> Shape:
+    """Everything below the plane with this outward normal, at this distance from the origin."""
+    direction = np.asarray(normal, np.float64)
+    unit = _vector([float(v) for v in direction / np.linalg.norm(direction)])
+    by = _number(offset)
+    return Shape(lambda p: ops.dot(p, unit) - by)
+
+
+def gyroid(period: Number = 1.0) -> Shape:
+    """The gyroid with this period; a `shell` of it is a lattice. Values are no distances."""
+    turns = math.tau / _number(period)
+
+    def field(p: Node) -> Node:
+        x, y, z = members_of(p * ops.splat(turns, type=_VECTOR))
+        return ops.sin(x) * ops.cos(y) + ops.sin(y) * ops.cos(z) + ops.sin(z) * ops.cos(x)
+
+    return Shape(field)
+
+
+def union(*shapes: Shape, blend: Number | None = None) -> Shape:
+    """What is in any of the shapes; with `blend`, joined smoothly over that width."""
+    return _joined(shapes, ops.min, -1.0, blend)
+
+
+def intersection(*shapes: Shape, blend: Number | None = None) -> Shape:
+    """What is in all of the shapes; with `blend`, joined smoothly over that width."""
+    return _joined(shapes, ops.max, 1.0, blend)
+
+
+def difference(first: Shape, *others: Shape, blend: Number | None = None) -> Shape:
+    """What is in the first shape and in none of the others."""
+    return intersection(first, *[Shape(lambda p, other=other: -other.field(p)) for other in others], blend=blend)
+
+
+def _joined(shapes: Sequence[Shape], choose: Callable[[Node, Node], Node], side: float, blend: Number | None) -> Shape:
+    if not shapes:
+        raise AssemblyError("nothing to join", where=caller_origin(), expected="at least one shape")
+    width = None if blend is None else _number(blend)
+
+    def field(p: Node) -> Node:
+        total = shapes[0].field(p)
+        for shape in shapes[1:]:
+            value = shape.field(p)
+            joined = choose(total, value)
+            if width is not None:
+                # A parabola over the width where both are near: smooth, and exact away from there.
+                near = ops.max(width - ops.abs(total - value), constant(0.0, f32)) / width
+                joined = joined + near * near * width * (0.25 * side)
+            total = joined
+        return total
+
+    return Shape(field)

@@ -1,0 +1,177 @@
+"""Captured functions on lazy tensors: `f(points)` is a tensor that is computed when it is read, and has gradients.
+
+`running` asks `run_lazily` before it runs a function; tensors among the arguments make the call a node of their graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.authoring.function.captured import CapturedFunction, choose
+from livegrad.authoring.function.running import LAZY, abstract_argument, apply_mapped, call_span
+from livegrad.authoring.function.signature import Default
+from livegrad.authoring.function.source import MISSING
+from livegrad.authoring.function.types import (
+    Composite,
+    FrontType,
+    RecordType,
+    TensorPattern,
+    TensorType,
+    TupleType,
+    describe,
+    ir_of,
+    to_argument,
+)
+from livegrad.authoring.function.values import Value, is_lossless
+from livegrad.authoring.tensor.handle import Tensor, wrap, wrap_array
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir import types as ir
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ops.aggregate import make, member
+from livegrad.ops.control import call
+from livegrad.ops.conversion import cast
+from livegrad.ops.movement import broadcast_to
+
+
+def _holds_tensor(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return True
+    own = getattr(value, "__livegrad_type__", None)
+    if isinstance(own, RecordType) and not isinstance(value, type):
+        return any(_holds_tensor(getattr(value, field.name, None)) for field in own.fields)
+    return False
+
+
+def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """The call as a tensor (or a struct or tuple of tensors); `MISSING` if no argument is one."""
+    if not any(map(_holds_tensor, (*positional, *keywords.values()))):
+        return MISSING
+    parameters = function.signature.parameters
+    expected = {p.name: p.annotation.expected for p in parameters}
+    values = [_abstract(v, parameters[k].annotation.expected if k < len(parameters) else None)
+              for k, v in enumerate(positional)]  # fmt: skip
+    named = {name: _abstract(value, expected.get(name)) for name, value in keywords.items()}
+    found = choose(function, values, named, call_span())
+    made = found.function.specialize(found.slots)
+    bound = found.function.signature.bind(positional, keywords)
+    assert not isinstance(bound, str)
+    nodes = []
+    for parameter, slot in zip(found.function.signature.parameters, found.slots, strict=True):
+        given = bound[parameter.name]
+        if slot.type is not None:
+            nodes.append(_node(given.value if isinstance(given, Default) else given, slot.type, parameter.name))
+    lifted = any(n.type is not t for n, t in zip(nodes, made.function.parameter_types, strict=True))
+    node = apply_mapped(made.function, nodes) if lifted else call(*nodes, function=made.function)
+    return _wrapped(node, made.result_type, lifted)
+
+
+def _abstract(value: Any, expected: FrontType | TensorPattern | None) -> Value:
+    if not _holds_tensor(value):
+        return abstract_argument(value, expected)
+    if isinstance(expected, TensorPattern) and isinstance(value, Tensor):
+        return Value(TensorType(value.dtype, tuple(value.shape)))
+    if not isinstance(value, Tensor):
+        return Value(value.__livegrad_type__)
+    if expected is None:
+        return Value(value.dtype)
+    if isinstance(expected, Composite | TensorPattern):
+        raise UsageError(f"a tensor cannot stand for {expected!r}", where=caller_origin())
+    own = ir.with_scalar(expected, value.dtype)
+    assert isinstance(own, ir.Scalar | ir.Vector | ir.Matrix)
+    return Value(own)
+
+
+def _node(value: Any, type: FrontType, name: str) -> Node:
+    """An argument as a node: one value for each point, or the same for all."""
+    if isinstance(value, Tensor):
+        node = value.node
+        scalar = ir.scalar_of(ir_of(type))
+        assert scalar is not None
+        if value.dtype is scalar:
+            return node
+        if not is_lossless(value.dtype, scalar):
+            raise UsageError(
+                f"`{name}` takes {describe(type)}", where=caller_origin(), found=f"a tensor of {value.dtype}",
+                help="convert it with astype",
+            )  # fmt: skip
+        return cast(node, type=scalar)
+    if isinstance(type, RecordType) and _holds_tensor(value):
+        return _struct_node(value, type, name)
+    if isinstance(value, np.ndarray) and not isinstance(type, Composite):
+        scalar, own = ir.scalar_of(type), 0 if isinstance(type, ir.Scalar) else len(ir.components(type))
+        assert scalar is not None
+        if value.ndim > (0 if not own else (1 if isinstance(type, ir.Vector) else 2)):
+            return wrap_array(np.ascontiguousarray(value, scalar.dtype)).node
+    if isinstance(type, TensorType):
+        return wrap_array(type.to_argument(value)).node
+    return _constant(to_argument(type, value), ir_of(type))
+
+
+def _struct_node(value: Any, type: RecordType, name: str) -> Node:
+    """A struct of tensors: fields that are the same for all points are spread over them."""
+    parts = [_node(getattr(value, field.name), field.type, f"{name}.{field.name}") for field in type.fields]
+    shapes = []
+    for part, field in zip(parts, type.fields, strict=True):
+        if isinstance(part.type, ir.Tensor):
+            depth = {ir.Vector: 1, ir.Matrix: 2}.get(ir_of(field.type).__class__, 0)
+            shapes.append(part.type.shape[: part.type.rank - depth])
+    domain = max(shapes, key=len)
+    spread = [_spread(part, ir_of(field.type), domain) for part, field in zip(parts, type.fields, strict=True)]
+    fields = tuple((field.name, part.type) for field, part in zip(type.fields, spread, strict=True))
+    return make(*spread, type=ir.Struct(type.name, fields))
+
+
+def _spread(node: Node, own: ir.Type, domain: tuple[Any, ...]) -> Node:
+    if isinstance(own, ir.Struct | ir.Tuple | ir.Array):
+        raise UsageError("a struct of tensors has fields of numbers and vectors", where=caller_origin(), found=str(own))
+    shape: Sequence[Any] = ()
+    if isinstance(own, ir.Vector):
+        shape = (own.size,)
+    elif isinstance(own, ir.Matrix):
+        shape = (own.rows, own.columns)
+    if not isinstance(node.type, ir.Tensor):
+        scalar = ir.scalar_of(own)
+        assert scalar is not None
+        members = [_value_of(leaf) for leaf in _leaves(node)]
+        node = wrap_array(np.array(members, scalar.dtype).reshape(tuple(shape))).node
+    return broadcast_to(node, (*domain, *shape))
+
+
+def _leaves(node: Node) -> list[Node]:
+    if isinstance(node.type, ir.Scalar):
+        return [node]
+    return [leaf for k in range(len(ir.components(node.type))) for leaf in _leaves(member(node, k))]
+
+
+def _value_of(node: Node) -> Any:
+    return node.attribute("value")
+
+
+def _constant(value: Any, type: ir.Type) -> Node:
+    if isinstance(type, ir.Scalar):
+        plain = np.asarray(value).item()
+        return constant(float(plain) if type.kind == "float" else plain, type)
+    parts = np.asarray(value).reshape(-1) if isinstance(type, ir.Vector | ir.Matrix) else value
+    return make(*[_constant(part, own) for part, own in zip(parts, ir.components(type), strict=True)], type=type)
+
+
+def _wrapped(node: Node, type: FrontType, lifted: bool) -> Any:
+    """The result as people get it: tensors where the function gives numbers and vectors."""
+    if isinstance(type, RecordType):
+        return type.make(**{
+            field.name: _wrapped(member(node, index), field.type, lifted) for index, field in enumerate(type.fields)
+        })  # fmt: skip
+    if isinstance(type, TupleType):
+        return tuple(_wrapped(member(node, index), own, lifted) for index, own in enumerate(type.elements))
+    if isinstance(node.type, ir.Scalar):
+        return wrap(broadcast_to(node, ()))
+    if not isinstance(node.type, ir.Tensor):
+        raise UsageError(f"a {describe(type)} cannot be a lazy result", where=caller_origin())
+    return wrap(node)
+
+
+LAZY.append(run_lazily)
