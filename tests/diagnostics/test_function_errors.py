@@ -6,8 +6,8 @@ from typing import Annotated, Any, TypeVar
 
 import pytest
 
+import livegrad as lg
 from livegrad.authoring.function.problems import CODES
-from tests.authoring import namespace as lg
 
 MESSAGES = Path(__file__).parent / "functions"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "diagnostics.md"

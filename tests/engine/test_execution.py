@@ -133,7 +133,7 @@ def test_a_loop_that_updates_its_tensors_forgets_its_past():
 def test_a_settled_tensor_raises_when_its_ancestor_was_refilled():
     leaf = lg.asarray([1.0, 2.0])
     w = leaf
-    for _ in range(execution._MOST_GENERATIONS + 2):
+    for _ in range(values.MOST_GENERATIONS + 2):
         w = w + leaf
         w.execute()
     leaf.fill(9.0)

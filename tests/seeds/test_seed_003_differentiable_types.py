@@ -10,13 +10,13 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 import pytest
 
+import livegrad as lg
 from livegrad.authoring.differentiable.pair import pair_type
 from livegrad.authoring.function.types import RecordType
 from livegrad.ir.node import Module
 from livegrad.ir.text import print_function
 from livegrad.ir.types import Struct
 from livegrad.passes.pipeline import run_pipeline
-from tests.authoring import namespace as lg
 
 
 @lg.differentiable

@@ -21,7 +21,19 @@ from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
 from livegrad.engine import values
 from livegrad.engine.devices import DEFAULT_DEVICE, RUNNERS, assign_devices
-from livegrad.engine.values import Array, Claim, holders_of, is_held, keep, known_value, leaf_of, read_leaf, settle
+from livegrad.engine.values import (
+    MOST_GENERATIONS,
+    Array,
+    Claim,
+    holders_of,
+    is_held,
+    keep,
+    known_value,
+    leaf_of,
+    may_be_differentiated,
+    read_leaf,
+    settle,
+)
 from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
 from livegrad.ir.node import Node, originating_from
@@ -40,10 +52,6 @@ _WORTH_A_THREAD = 1e6
 _LAYOUT = frozenset({broadcast, reshape, permute, slice_, flip, concatenate})
 # What is not worth keeping even when somebody holds it: it is made again by reading what it is made of.
 _TRIVIAL: frozenset[Op] = frozenset({broadcast, reshape, permute, slice_, flip, iota, constant_op})
-
-# A value built on that many executions stands by itself from then on: a loop that updates its tensors for ever would
-# otherwise remember every step it ever made.
-_MOST_GENERATIONS = 8
 
 Progress = Callable[[int, int], None]  # nodes done, nodes in all
 
@@ -250,14 +258,14 @@ def _let_go(work: _Work, inputs: list[Node]) -> None:
         for node in inputs:
             if node.cell is not None and node.cell.value is not None and not is_held(node):
                 values.forget(node.cell)
-        if work.generation < _MOST_GENERATIONS or work.volatile:
+        # Asked again only once in a while: a history that a gradient may be asked for stays, and grows.
+        if work.volatile or not work.generation or work.generation % MOST_GENERATIONS:
             return
         for node in work.kept:
             value = node.cell.value
-            settled = None if value is None else settle(node, value)
-            if settled is None:
-                node.cell.generation = 0  # a variable is below: asked again some executions later
+            if value is None or may_be_differentiated(node):
                 continue
+            settled = settle(node, value)
             for holder in holders_of(node):
                 holder._settle(settled)
 

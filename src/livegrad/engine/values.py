@@ -27,6 +27,10 @@ from livegrad.ops.elementwise import detach
 
 Array = np.ndarray[Any, Any]
 
+# A value built on that many executions stands by itself from then on: a loop that updates its tensors for ever would
+# otherwise remember every step it ever made.
+MOST_GENERATIONS = 8
+
 # Re-entrant: a collection while it is held may run code that makes tensors.
 lock = threading.RLock()
 renew_lock_after_fork(sys.modules[__name__], "lock", threading.RLock)
@@ -45,14 +49,15 @@ class Leaf(Key):
     """Data given from outside: the key of an input node, together with the array itself.
 
     `external` memory belongs to somebody who may change it at any time, so nothing computed from it is kept.
-    `ancestors` are the leaves that settled data was computed from, with their change counts of that time.
+    `ancestors` are the leaves that settled data was computed from, with their change counts of that time; several
+    holders may have the same settled data.
     """
 
-    __slots__ = ("ancestors", "array", "changed", "external")
+    __slots__ = ("ancestors", "array", "changed", "external", "settled")
 
     def __init__(self, array: Array, *, external: bool = False) -> None:
         super().__init__("data")
-        self.array, self.external = array, external
+        self.array, self.external, self.settled = array, external, False
         self.changed = 0  # when it was last given other data, in the count of `_changes`
         self.ancestors: dict[weakref.ref[Leaf], int] = {}
 
@@ -227,13 +232,8 @@ def replace_data(leaf: Leaf, array: Array) -> None:
         leaf.array, leaf.changed = array, _changes
 
 
-def settle(node: Node, value: Array) -> Node | None:
-    """A leaf with a node's value: from here on the value stands by itself, and its history can go.
-
-    None if a gradient may be asked for with respect to something in that history.
-    """
-    if any(below is not node and wants_gradient(below) for below in toposort([node], stop=is_detached)):
-        return None
+def settle(node: Node, value: Array) -> Node:
+    """A leaf with a node's value: from here on the value stands by itself, and its history can go."""
     made = leaf_node(value)
     leaf = leaf_of(made)
     assert leaf is not None
@@ -245,14 +245,25 @@ def settle(node: Node, value: Array) -> Node | None:
     return made
 
 
+def has_long_history(node: Node) -> bool:
+    """Whether a value is built on so many executions that it had better stand by itself."""
+    cell: Cell | None = node.cell
+    return cell is not None and cell.value is not None and cell.generation >= MOST_GENERATIONS
+
+
+def may_be_differentiated(node: Node) -> bool:
+    """Whether a gradient may be asked for through the node: then its history cannot go."""
+    return not ends_gradients(node) and any(map(wants_gradient, toposort([node], stop=ends_gradients)))
+
+
 def wants_gradient(node: Node) -> bool:
     """Whether somebody who holds the node wants a gradient with respect to it."""
     return any(holder.requires_grad for holder in holders_of(node))
 
 
-def is_detached(node: Node) -> bool:
-    """Whether no gradient flows through the node to what it is made of."""
-    return node.op is detach
+def ends_gradients(node: Node) -> bool:
+    """Whether gradients go no further down than to this node."""
+    return node.op is detach or wants_gradient(node)
 
 
 # --- known values ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Arithmetic on bfloat16 as arithmetic on float32 between two casts; afterwards a bf16 is moved, cast, and nothing else.
+"""Arithmetic on bfloat16 as arithmetic on float32 between two casts; afterwards a bf16 is only moved and cast.
 
 Comes after calls are gone, so that backends need no rule for bf16 but those two casts. The reference backend asks here
 which nodes compute, and does the same to their values.
@@ -96,5 +96,3 @@ def _lower_sums(node: Node) -> Node | None:
     inner = Function(function.name, function.parameters, results)
     attributes = tuple((name, inner if name == "function" else value) for name, value in node.attributes)
     return _narrow(make_node(map_, node.operands, attributes), node.type)
-
-

@@ -9,14 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from livegrad.authoring.differentiable.transforms import (
-    function_grad,
-    function_hessian,
-    function_jvp,
-    function_value_and_grad,
-    function_vjp,
-)
-from tests.authoring import namespace as lg
+import livegrad as lg
 
 
 def test_a_custom_forward_derivative_is_used_in_both_modes():
@@ -204,15 +197,91 @@ def test_an_optional_number_is_true_like_the_number():
 
 def test_transforms_of_functions():
     @lg.differentiable
-    def f(x: float, y: float, n: int) -> float:
+    def f(x: float, y: float, n: int = 1) -> float:
         return x * x * y * n
 
-    assert function_grad(f)(3.0, 2.0, 1) == 12.0
-    assert function_value_and_grad(f, (0, 1))(3.0, 2.0, 1) == (18.0, (12.0, 9.0))
-    assert function_jvp(f, (3.0, 2.0, 1), (1.0, 1.0, None)) == (18.0, 21.0)
-    value, pull = function_vjp(f, 3.0, 2.0, 1)
+    assert lg.grad(f)(3.0, 2.0, 1) == 12.0
+    assert lg.grad(f)(3.0, y=2.0) == 12.0
+    assert lg.grad(f, -2)(3.0, 2.0, 1) == 9.0
+    assert lg.value_and_grad(f, (0, 1))(3.0, 2.0, 1) == (18.0, (12.0, 9.0))
+    assert lg.jvp(f, (3.0, 2.0, 1), (1.0, 1.0, None)) == (18.0, 21.0)
+    value, pull = lg.vjp(f, 3.0, 2.0, 1)
     assert value == 18.0
     assert pull(2.0) == (24.0, 18.0, None)
+
+
+def test_gradients_of_gradients():
+    @lg.differentiable
+    def f(x: float, y: float) -> float:
+        return x**3 * y
+
+    assert lg.grad(lg.grad(f))(2.0, 5.0) == 60.0
+    assert lg.grad(lg.grad(lg.grad(f)), 1)(2.0, 5.0) == 6.0 * 2.0
+    assert lg.value_and_grad(lg.grad(f, 1))(2.0, 5.0) == (8.0, 12.0)
+    assert lg.jvp(lg.grad(f), (2.0, 5.0), (0.0, 1.0)) == (60.0, 12.0)
+
+
+def test_gradients_inside_functions():
+    @lg.differentiable
+    def energy(x: float, k: float) -> float:
+        return 0.5 * k * x * x
+
+    @lg.differentiable
+    def power(x: float, k: float) -> float:
+        value, (force, by_stiffness) = lg.value_and_grad(energy, argnums=(0, 1))(x, k)
+        return value + force * lg.grad(lg.grad(energy))(x, k) + by_stiffness
+
+    assert power(3.0, 2.0) == 9.0 + 6.0 * 2.0 + 4.5
+    # x²k/2 + k²x + x²/2
+    assert lg.bwd_diff(power)(3.0, 2.0, 1.0) == (6.0 + 4.0 + 3.0, 4.5 + 12.0)
+
+
+def test_gradients_at_tensors_stay_lazy():
+    @lg.differentiable
+    def f(x: float) -> float:
+        return x * x * x
+
+    x = lg.asarray(2.0, dtype=lg.float64)
+    assert isinstance(lg.grad(f)(x), lg.Tensor)
+    assert float(lg.grad(f)(x)) == 12.0
+    assert float(lg.grad(lg.grad(f))(x)) == 12.0
+    assert float(lg.hessian(f)(x)) == 12.0
+    value, slope = lg.jvp(f, [x], [x])
+    assert (float(value), float(slope)) == (8.0, 24.0)
+
+
+def test_gradients_at_arrays_have_one_value_a_point():
+    @lg.differentiable
+    def f(x: float, k: float) -> float:
+        return x * x * k
+
+    xs = np.arange(3.0)
+    np.testing.assert_array_equal(lg.grad(f)(xs, 3.0), 6.0 * xs)
+
+
+def test_gradients_that_do_not_exist_are_refused():
+    @lg.differentiable
+    def f(x: float, n: int) -> float:
+        return x * n
+
+    @lg.differentiable
+    def two(x: float) -> tuple[float, float]:
+        return x, x
+
+    @lg.function
+    def plain(x: float) -> float:
+        return x
+
+    with pytest.raises(lg.FunctionError, match="argument 1 of `f` has no derivative"):
+        lg.grad(f, 1)(1.0, 2)
+    with pytest.raises(lg.FunctionError, match="has no argument 2"):
+        lg.grad(f, 2)(1.0, 2)
+    with pytest.raises(lg.FunctionError, match="must give one float"):
+        lg.grad(two)(1.0)
+    with pytest.raises(lg.FunctionError, match="LG305"):
+        lg.grad(plain)(1.0)
+    with pytest.raises(lg.UsageError, match="value alone"):
+        lg.grad(two, has_aux=True)
 
 
 def test_gradients_of_structs_and_arrays():
@@ -230,7 +299,7 @@ def test_gradients_of_structs_and_arrays():
         return total
 
     xs = np.arange(4.0)
-    value, (line, dxs) = function_value_and_grad(loss, (0, 1))(Line(2.0, 5.0, 1.0), xs)
+    value, (line, dxs) = lg.value_and_grad(loss, (0, 1))(Line(2.0, 5.0, 1.0), xs)
     assert value == 5.0 + np.sum((2.0 * xs + 1.0) ** 2)
     assert line == Line.Differential(slope=2.0 * np.sum((2.0 * xs + 1.0) * xs), offset=2.0 * np.sum(2.0 * xs + 1.0))
     np.testing.assert_array_equal(dxs, 4.0 * (2.0 * xs + 1.0))
@@ -243,7 +312,23 @@ def test_the_hessian():
 
     x, y = 0.7, 1.3
     expected = [[-math.sin(x) * y * y, 2 * math.cos(x) * y], [2 * math.cos(x) * y, 2 * math.sin(x)]]
-    np.testing.assert_allclose(function_hessian(f)(x, y), expected, rtol=1e-13)
+    np.testing.assert_allclose(lg.hessian(f, (0, 1))(x, y), expected, rtol=1e-13)
+    assert lg.hessian(f)(x, y) == pytest.approx(expected[0][0], rel=1e-13)
+
+
+def test_the_hessian_by_vectors_and_arrays():
+    @lg.differentiable
+    def f(v: lg.dvec2, weights: lg.tensor[float, 1], n: int) -> float:
+        return v.x * v.x * v.y * weights[0] * weights[1] * n
+
+    v, weights = lg.dvec2(2.0, 3.0), np.array([5.0, 7.0])
+    by_v = np.array([[2.0 * v.y, 2.0 * v.x], [2.0 * v.x, 0.0]]) * 35.0
+    np.testing.assert_array_equal(lg.hessian(f)(v, weights, 1), by_v)
+    (first, mixed), (turned, second) = lg.hessian(f, (0, 1))(v, weights, 1)
+    np.testing.assert_array_equal(first, by_v)
+    np.testing.assert_array_equal(mixed, np.outer([12.0, 4.0], [7.0, 5.0]))
+    np.testing.assert_array_equal(turned, mixed.T)
+    np.testing.assert_array_equal(second, [[0.0, 12.0], [12.0, 0.0]])
 
 
 def test_recomputed_functions_have_the_same_derivative():

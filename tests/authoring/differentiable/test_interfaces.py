@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.authoring import namespace as lg
+import livegrad as lg
 
 
 @lg.interface

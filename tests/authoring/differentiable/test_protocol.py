@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import livegrad as lg
 from livegrad.authoring.function.types import (
     ArrayType,
     FrontType,
@@ -20,7 +21,6 @@ from livegrad.authoring.function.types import (
     plain_type,
 )
 from livegrad.ir import types as ir
-from tests.authoring import namespace as lg
 
 
 @lg.differentiable

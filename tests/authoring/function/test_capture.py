@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import livegrad as lg
 from livegrad.authoring.function import source as source_module
-from tests.authoring import namespace as lg
 
 FACTOR = 2.0
 TABLE = np.array([1.0, 2.0, 3.0])

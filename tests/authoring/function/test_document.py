@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.authoring import namespace as lg
+import livegrad as lg
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "functions.md"
 

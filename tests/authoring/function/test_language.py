@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import livegrad as lg
 from livegrad.authoring.function.running import apply_mapped
 from livegrad.ir.leaves import parameter
 from livegrad.ir.types import Tensor
-from tests.authoring import namespace as lg
 
 
 def test_literals_take_the_type_of_what_stands_beside_them():

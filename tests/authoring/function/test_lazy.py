@@ -6,8 +6,8 @@
 import numpy as np
 
 import livegrad
+import livegrad as lg
 from livegrad.authoring.tensor.handle import Tensor
-from tests.authoring import namespace as lg
 
 
 @lg.differentiable

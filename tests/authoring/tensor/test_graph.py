@@ -185,3 +185,12 @@ def test_svg_needs_graphviz_and_says_so(tmp_path, monkeypatch):
     with pytest.raises(lg.UsageError, match=r"Graphviz is not installed \(test_graph\.py"):
         graph.to_svg()
     assert graph._repr_svg_() is None
+
+
+def test_fill_refuses_a_computed_tensor_also_when_its_history_has_gone():
+    w = lg.asarray([1.0, 2.0])
+    for _ in range(12):
+        w = (w * 0.5).execute()
+    assert len(w.graph) < 12
+    with pytest.raises(lg.UsageError, match="this tensor is computed"):
+        w.fill(3.0)

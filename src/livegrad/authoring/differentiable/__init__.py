@@ -8,6 +8,7 @@ from livegrad.authoring.differentiable.operators import Derivative, bwd_diff, fw
 from livegrad.authoring.differentiable.pair import Pair, pair
 from livegrad.authoring.differentiable.protocol import OPERATIONS, Differentiable
 from livegrad.authoring.differentiable.struct import derivative_member
+from livegrad.authoring.differentiable.transforms import transform
 
 dzero, dadd, dmul = OPERATIONS["dzero"], OPERATIONS["dadd"], OPERATIONS["dmul"]
 
@@ -28,4 +29,5 @@ __all__ = [
     "no_diff",
     "pair",
     "prefer_recompute",
+    "transform",
 ]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from livegrad.authoring.differentiable.pair import PairType, pair_type
 from livegrad.authoring.differentiable.protocol import lower_differential, raise_differential
+from livegrad.authoring.function import captured
 from livegrad.authoring.function.captured import CapturedFunction, Match, choose
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.intrinsics import intrinsic
@@ -70,6 +71,10 @@ class Resolved:
     is_current: Callable[[], bool]
     types: Mapping[FrontType, FrontType]
 
+    def with_currency(self, inner: Resolved) -> Resolved:
+        """The same, current as long as what it was derived from is."""
+        return replace(self, is_current=inner.is_current, types=inner.types)
+
 
 class Derivative:
     """A derivative of a captured function; calling it compiles and runs it."""
@@ -101,6 +106,13 @@ class Derivative:
         types = [argument.type for argument in found.arguments]
         lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
         return run_prepared(found.function, kept, lifted, types, found.result)
+
+    def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
+        return captured.TRANSFORM[0](self, name, lazily, **options)
+
+    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+        """The derivative for arguments of these types, and which value goes to which of its arguments."""
+        return (_resolve_forward if self.mode == "fwd_diff" else _resolve_backward)(self, values, span)
 
     # --- from captured functions ---
 
@@ -173,9 +185,7 @@ def resolve(function: CapturedFunction | Derivative, values: Sequence[Value], sp
     """The function for arguments of these types, and which value goes to which of its arguments."""
     if isinstance(function, CapturedFunction):
         return _resolve_captured(function, values, span, lambda match: None)
-    if function.mode == "fwd_diff":
-        return _resolve_forward(function, values, span)
-    return _resolve_backward(function, values, span)
+    return function.resolve_call(values, span)
 
 
 def _resolve_captured(
@@ -249,7 +259,7 @@ def _resolve_forward(function: Derivative, values: Sequence[Value], span: Span) 
     primals = [_primal(value) for value in values]
     paired = [isinstance(value.type, PairType) for value in values]
     inner, given = _resolve_inner(function, values, span, primals, paired)
-    key = _key(inner)
+    key = resolution_key(inner)
     made = function._made.get(key)
     if made is None:
         made = function._made[key] = _forward(function, inner)
@@ -263,18 +273,12 @@ def _resolve_forward(function: Derivative, values: Sequence[Value], span: Span) 
                 found=name_of(values[place]),
                 help=f"pass pair({argument.name}, d{argument.name})",
             )
-    return _with_currency(made, inner), given
+    return made.with_currency(inner), given
 
 
-def _key(inner: Resolved) -> Any:
+def resolution_key(inner: Resolved) -> Any:
     """Functions may be equal and yet be of different structs, which people see."""
     return inner.function, tuple(inner.arguments), inner.result, inner.result_no_diff
-
-
-def _with_currency(made: Resolved, inner: Resolved) -> Resolved:
-    return Resolved(
-        made.name, made.function, made.arguments, made.result, made.result_no_diff, inner.is_current, inner.types
-    )
 
 
 def _forward(function: Derivative, inner: Resolved) -> Resolved:
@@ -316,11 +320,11 @@ def _resolve_backward(function: Derivative, values: Sequence[Value], span: Span)
 
 def backward_of(function: Derivative, inner: Resolved, span: Span) -> Resolved:
     """The backward derivative of a function for the types that it was resolved for."""
-    key = _key(inner)
+    key = resolution_key(inner)
     made = function._made.get(key)
     if made is None:
         made = function._made[key] = _backward(function, inner, span)
-    return _with_currency(made, inner)
+    return made.with_currency(inner)
 
 
 def _backward(function: Derivative, inner: Resolved, span: Span) -> Resolved:

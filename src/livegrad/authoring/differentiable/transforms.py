@@ -1,6 +1,7 @@
-"""Gradients, Jacobian products and Hessians of captured functions, as functions of Python values.
+"""Gradients, Jacobian products and Hessians of captured functions at Python values: `lg.grad(f)(3.0)`.
 
-`fwd_diff` and `bwd_diff` are what these are made of; use those inside captured functions.
+The transforms of tensor code ask a function for its `__livegrad_transform__` first; this is what captured functions
+answer. Where lazy tensors are among the arguments, tensor code's own way is taken.
 """
 
 from __future__ import annotations
@@ -10,144 +11,156 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.authoring.differentiable.gradient import Gradient, Places
 from livegrad.authoring.differentiable.operators import (
+    Argument,
     Derivative,
-    Resolved,
-    backward_of,
     bwd_diff,
     expected_types,
     fwd_diff,
     resolve,
 )
 from livegrad.authoring.differentiable.pair import pair
+from livegrad.authoring.function import captured
 from livegrad.authoring.function.captured import CapturedFunction
+from livegrad.authoring.function.lazy import holds_tensor
 from livegrad.authoring.function.problems import FunctionError
-from livegrad.authoring.function.running import abstract_argument, call_span, is_lifted, run_prepared
-from livegrad.authoring.function.signature import Default
-from livegrad.authoring.function.types import FrontType, TupleType, ir_of
+from livegrad.authoring.function.running import abstract_argument, call_span
+from livegrad.authoring.function.types import ArrayType, TensorType, describe
+from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir import types as ir
-from livegrad.ir.function import make_function
-from livegrad.ir.leaves import constant, input_node
-from livegrad.ir.node import Function, Key, Node
-from livegrad.ops.aggregate import make
-from livegrad.ops.control import call
+
+Target = CapturedFunction | Derivative
 
 
-def _one(type: FrontType, name: str) -> Node:
-    if not isinstance(type, ir.Scalar) or type.kind != "float":
-        raise FunctionError(
-            "LG306",
-            f"`{name}` must give one float for a gradient",
-            call_span(),
-            found=str(type),
-            help="use bwd_diff with a differential of the result",
-        )
-    return constant(1.0, type)
+def transform(function: Target, name: str, lazily: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """A transform of a captured function; `lazily` is the same transform by tensor code."""
+    return _TRANSFORMS[name](function, lazily, **options)
 
 
-def function_value_and_grad(
-    function: CapturedFunction, argnums: int | Sequence[int] = 0
-) -> Callable[..., tuple[Any, Any]]:
-    """The value and the gradient of a function with one float for a result, in one run.
+def _gradient(with_value: bool) -> Callable[..., Any]:
+    def make(
+        function: Target, lazily: Callable[..., Any], *, argnums: int | Sequence[int], has_aux: bool
+    ) -> Callable[..., Any]:
+        if has_aux:
+            raise UsageError(
+                "a captured function gives its value alone to a gradient",
+                where=caller_origin(),
+                help="leave has_aux out, or use bwd_diff with a differential for each result",
+            )
+        places: Places = argnums if isinstance(argnums, int) else tuple(argnums)
+        return Gradient(function, places, with_value=with_value, lazily=lazily)
 
-    >>> from livegrad.authoring.differentiable import differentiable
-    >>> from livegrad.authoring.function.source import run_source
-    >>> f = differentiable(run_source("def f(x: float, y: float): return x * x * y")["f"])
-    >>> function_value_and_grad(f, (0, 1))(3.0, 2.0)
-    (18.0, (12.0, 9.0))
-    """
+    return make
 
-    chosen = [argnums] if isinstance(argnums, int) else list(argnums)
 
-    def run(*arguments: Any) -> tuple[Any, Any]:
-        expected = expected_types(function)
-        values = [
-            abstract_argument(value, expected[index] if index < len(expected) else None)
-            for index, value in enumerate(arguments)
-        ]
-        found, given = resolve(function, values, call_span())
-        kept = [place.value if isinstance(place, Default) else arguments[place] for place in given]
-        types = [argument.type for argument in found.arguments]
-        lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
-        made, result = _with_gradient(function, found)
-        value, gradient = run_prepared(made, kept, lifted, types, result)
-        for index in chosen:
-            if gradient[index] is None:
-                raise FunctionError("LG306", f"argument {index} of `{found.name}` has no derivative", call_span())
-        parts = tuple(gradient[index] for index in chosen)
-        return value, parts[0] if isinstance(argnums, int) else parts
+def _jvp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
+    def run(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        """(value, derivative along the tangents); a tangent of None stands for an argument without a derivative."""
+        if any(map(holds_tensor, (*primals, *tangents))):
+            return lazily(primals, tangents)
+        if len(primals) != len(tangents):
+            raise UsageError("there is not one tangent for each primal", where=caller_origin())
+        given = [p if t is None else pair(p, t) for p, t in zip(primals, tangents, strict=True)]
+        both = fwd_diff(function)(*given)
+        return both.primal, both.differential
 
     return run
 
 
-def _with_gradient(function: CapturedFunction, found: Resolved) -> tuple[Function, TupleType]:
-    """(arguments) → (value, differentials), as one function, so that both share what they have in common."""
-    derivative = bwd_diff(function)
-    backward = backward_of(derivative, found, call_span())
-    inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in found.arguments]
-    value = call(*inputs, function=found.function)
-    gradient = call(*inputs, _one(found.result, found.name), function=backward.function)
-    result = TupleType((found.result, backward.result))
-    return make_function(f"{found.name}.gradient", inputs, [make(value, gradient, type=result.ir)]), result
+def _vjp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*primals: Any) -> tuple[Any, Callable[[Any], Any]]:
+        """The value, and the function from a differential of the result to the arguments' differentials."""
+        if any(map(holds_tensor, primals)):
+            return lazily(*primals)
+        return function(*primals), lambda differential: bwd_diff(function)(*primals, differential)
+
+    return run
 
 
-def function_grad(function: CapturedFunction, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """The gradient of a function with one float for a result.
-
-    >>> from livegrad.authoring.differentiable import differentiable
-    >>> from livegrad.authoring.function.source import run_source
-    >>> f = differentiable(run_source("def f(x: float): return x * x")["f"])
-    >>> function_grad(f)(3.0)
-    6.0
-    """
-    both = function_value_and_grad(function, argnums)
-    return lambda *arguments: both(*arguments)[1]
+# --- second derivatives ----------------------------------------------------------------------------------------------
 
 
-def function_jvp(function: CapturedFunction | Derivative, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-    """(value, derivative along the tangents); a tangent of None stands for an argument without a derivative.
-
-    >>> from livegrad.authoring.differentiable import differentiable
-    >>> from livegrad.authoring.function.source import run_source
-    >>> f = differentiable(run_source("def f(x: float, n: int): return x * n")["f"])
-    >>> function_jvp(f, (3.0, 2), (1.0, None))
-    (6.0, 2.0)
-    """
-    given = [p if t is None else pair(p, t) for p, t in zip(primals, tangents, strict=True)]
-    both = fwd_diff(function)(*given)
-    return both.primal, both.differential
-
-
-def function_vjp(function: CapturedFunction, *primals: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The value, and the function from a differential of the result to the arguments' differentials.
-
-    >>> from livegrad.authoring.differentiable import differentiable
-    >>> from livegrad.authoring.function.source import run_source
-    >>> f = differentiable(run_source("def f(x: float, y: float): return x * y")["f"])
-    >>> value, pull = function_vjp(f, 3.0, 5.0)
-    >>> value, pull(1.0)
-    (15.0, (5.0, 3.0))
-    """
-    return function(*primals), lambda differential: bwd_diff(function)(*primals, differential)
-
-
-def function_hessian(function: CapturedFunction) -> Callable[..., Any]:
-    """The matrix of second derivatives of a function of floats with one float for a result.
-
-    >>> from livegrad.authoring.differentiable import differentiable
-    >>> from livegrad.authoring.function.source import run_source
-    >>> f = differentiable(run_source("def f(x: float, y: float): return x * x * y")["f"])
-    >>> function_hessian(f)(3.0, 2.0).tolist()
-    [[4.0, 6.0], [6.0, 0.0]]
-    """
+def _hessian(function: Target, lazily: Callable[..., Any], *, argnums: int | Sequence[int]) -> Callable[..., Any]:
+    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def run(*arguments: Any) -> Any:
-        rows = []
-        backward = fwd_diff(bwd_diff(function))
-        count = len(arguments)
-        for row in range(count):
-            pairs = [pair(float(x), 1.0 if k == row else 0.0) for k, x in enumerate(arguments)]
-            rows.append(backward(*pairs, pair(1.0, 0.0)).differential)
-        return np.array(rows)
+        """For each two of the chosen arguments, the second derivatives by their components."""
+        if any(map(holds_tensor, arguments)):
+            return lazily(*arguments)
+        active = _arguments_of(function, arguments)
+        chosen = [place % len(arguments) for place in places]
+        blocks = [[_block(function, arguments, active, row, column) for column in chosen] for row in chosen]
+        return blocks[0][0] if isinstance(argnums, int) else tuple(map(tuple, blocks))
 
     return run
+
+
+def _arguments_of(function: Target, arguments: Sequence[Any]) -> dict[int, Argument]:
+    """The arguments that have derivatives, by their places."""
+    expected = expected_types(function)
+    values = [
+        abstract_argument(value, expected[index] if index < len(expected) else None)
+        for index, value in enumerate(arguments)
+    ]
+    found, given = resolve(function, values, call_span())
+    pairs = zip(found.arguments, given, strict=True)
+    return {place: argument for argument, place in pairs if isinstance(place, int) and argument.active}
+
+
+def _block(
+    function: Target, arguments: Sequence[Any], active: dict[int, Argument], row: int, column: int
+) -> np.ndarray | float:
+    """The derivatives of the gradient by argument `row`, along each component of argument `column`."""
+    shape, own = _shape(active, column, arguments), _shape(active, row, arguments)
+    forward = fwd_diff(Gradient(function, row))
+    columns = []
+    for direction in range(int(np.prod(shape))):
+        given = [
+            pair(value, _direction(_shape(active, place, arguments), direction if place == column else None))
+            if place in active
+            else value
+            for place, value in enumerate(arguments)
+        ]
+        columns.append(np.asarray(forward(*given).differential))
+    made = np.stack(columns, axis=-1).reshape(own + shape)
+    return made if made.ndim else made.item()
+
+
+def _direction(shape: tuple[int, ...], component: int | None) -> Any:
+    made = np.zeros(shape)
+    if component is not None:
+        made.reshape(-1)[component] = 1.0
+    return made if shape else float(made)
+
+
+def _shape(active: dict[int, Argument], place: int, arguments: Sequence[Any]) -> tuple[int, ...]:
+    """The shape of an argument that is made of numbers alone."""
+    argument = active.get(place)
+    type = None if argument is None else argument.type
+    match type:
+        case ir.Scalar():
+            return ()
+        case ir.Vector(size=size):
+            return (size,)
+        case ir.Matrix(rows=rows, columns=columns):
+            return (rows, columns)
+        case TensorType(shape=shape):
+            return shape
+        case ArrayType(element=ir.Scalar(), size=size):
+            return (size,)
+    what = "has no derivative" if type is None else f"is a {describe(type)}"
+    raise FunctionError(
+        "LG306", f"argument {place} {what}", call_span(), expected="numbers, vectors, lists of numbers or tensors",
+        help="use fwd_diff(bwd_diff(f)) for second derivatives of structs",
+    )  # fmt: skip
+
+
+_TRANSFORMS: dict[str, Callable[..., Callable[..., Any]]] = {
+    "grad": _gradient(with_value=False),
+    "value_and_grad": _gradient(with_value=True),
+    "jvp": _jvp,
+    "vjp": _vjp,
+    "hessian": _hessian,
+}
+captured.TRANSFORM.append(transform)

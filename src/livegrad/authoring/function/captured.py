@@ -166,6 +166,10 @@ class CapturedFunction:
         function = self if len(self.overloads) == 1 else CHOOSE[0](self, arguments, keywords)
         return function.python_function(*own, **keywords)
 
+    def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
+        """What `lg.grad` and the other transforms of tensor code do to this function."""
+        return TRANSFORM[0](self, name, lazily, **options)
+
     # --- compiling ---
 
     def verify(self, context: Context) -> None:
@@ -222,6 +226,7 @@ _plain = _Plain()
 CHOOSE: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], CapturedFunction]] = []
 COMPILE: list[Callable[[CapturedFunction, tuple[Slot, ...]], Specialization]] = []
 RUN: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], Any]] = []
+TRANSFORM: list[Callable[..., Any]] = []  # (function, name of the transform, the same by tensor code, options)
 
 
 # --- choosing an overload and calling it from a captured function ----------------------------------------------------

@@ -37,18 +37,19 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.movement import broadcast_to
 
 
-def _holds_tensor(value: Any) -> bool:
+def holds_tensor(value: Any) -> bool:
+    """Whether a value is a lazy tensor, or a struct with one inside."""
     if isinstance(value, Tensor):
         return True
     own = getattr(value, "__livegrad_type__", None)
     if isinstance(own, RecordType) and not isinstance(value, type):
-        return any(_holds_tensor(getattr(value, field.name, None)) for field in own.fields)
+        return any(holds_tensor(getattr(value, field.name, None)) for field in own.fields)
     return False
 
 
 def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """The call as a tensor (or a struct or tuple of tensors); `MISSING` if no argument is one."""
-    if not any(map(_holds_tensor, (*positional, *keywords.values()))):
+    if not any(map(holds_tensor, (*positional, *keywords.values()))):
         return MISSING
     parameters = function.signature.parameters
     expected = {p.name: p.annotation.expected for p in parameters}
@@ -70,7 +71,7 @@ def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords
 
 
 def _abstract(value: Any, expected: FrontType | TensorPattern | None) -> Value:
-    if not _holds_tensor(value):
+    if not holds_tensor(value):
         return abstract_argument(value, expected)
     if isinstance(expected, TensorPattern) and isinstance(value, Tensor):
         return Value(TensorType(value.dtype, tuple(value.shape)))
@@ -99,7 +100,7 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
                 help="convert it with astype",
             )  # fmt: skip
         return cast(node, type=scalar)
-    if isinstance(type, RecordType) and _holds_tensor(value):
+    if isinstance(type, RecordType) and holds_tensor(value):
         return _struct_node(value, type, name)
     if isinstance(value, np.ndarray) and not isinstance(type, Composite):
         scalar, own = ir.scalar_of(type), 0 if isinstance(type, ir.Scalar) else len(ir.components(type))

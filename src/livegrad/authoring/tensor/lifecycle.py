@@ -16,9 +16,10 @@ from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.engine.devices import RUNNERS, assign_devices
 from livegrad.engine.values import (
     Leaf,
+    ends_gradients,
+    has_long_history,
     hold,
     holders_of,
-    is_detached,
     leaf_node,
     leaf_of,
     read_leaf,
@@ -82,10 +83,10 @@ class Lifecycle:
 
     def _leaf(self: Any, user: str) -> Leaf:
         leaf = leaf_of(self.node)
-        if leaf is None or leaf.external:
+        if leaf is None or leaf.external or leaf.settled:
             raise UsageError(
                 f"`{user}` gives other data to a leaf, and this tensor is "
-                + ("computed" if leaf is None else "somebody else's memory"),
+                + ("somebody else's memory" if leaf is not None and leaf.external else "computed"),
                 where=caller_origin(),
                 help="make it with lg.empty or lg.asarray; or update it with x[...] = value",
             )
@@ -139,7 +140,9 @@ class Lifecycle:
     # --- gradient ---
 
     def requires_grad_(self: Any, wanted: bool = True) -> Tensor:
-        """Makes the tensor a variable: `backward` leaves its gradient in `.grad`.
+        """Makes the tensor a variable: `backward` leaves its gradient in `.grad`, and goes no further than that.
+
+        A variable that was computed from other variables thus stands beside them: through it they get no gradient.
 
         >>> import livegrad as lg
         >>> first, second = lg.ones(1).requires_grad_(), lg.ones(1).requires_grad_()
@@ -154,6 +157,8 @@ class Lifecycle:
         if wanted:
             self._stand_alone()
         self._extra = {"grad": self.grad} if wanted else None
+        if wanted and has_long_history(self.node):
+            self._settle(settle(self.node, self._value()))
         return self
 
     def _stand_alone(self: Any) -> None:
@@ -161,14 +166,7 @@ class Lifecycle:
         node = self.node
         rivals = any(variable is not self for variable in _variables(node))
         if rivals or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
-            own = self._snapshot() if leaf_of(node) is not None else settle(node, self._value())
-            if own is None:
-                raise UsageError(
-                    "another variable is the same expression of variables already",
-                    where=caller_origin(),
-                    help="use that one, or detach this one first",
-                )
-            self._settle(own)
+            self._settle(self._snapshot() if leaf_of(node) is not None else settle(node, self._value()))
 
     def _snapshot(self: Any) -> Node:
         """A leaf with the same data, which later fills of this one do not reach; a computed tensor's own node."""
@@ -196,8 +194,6 @@ class Lifecycle:
     def backward(self: Any) -> None:
         """Adds the gradient of this number to `.grad` of every variable that it was computed from.
 
-        A variable that was itself computed from other variables passes its gradient on to them.
-
         >>> import livegrad as lg
         >>> w = lg.asarray([1.0, 2.0]).requires_grad_()
         >>> lg.sum(w * w).backward()
@@ -211,7 +207,7 @@ class Lifecycle:
                 found=f"{self.dtype} of shape {self.shape}",
                 help="call it on lg.sum(...) or lg.mean(...)",
             )
-        nodes = [node for node in toposort([self.node], stop=is_detached) if wants_gradient(node)]
+        nodes = [node for node in toposort([self.node], stop=ends_gradients) if wants_gradient(node)]
         if not nodes:
             raise DifferentiationError(
                 "nothing here wants a gradient", where=caller_origin(), help="call requires_grad_() on a tensor first"

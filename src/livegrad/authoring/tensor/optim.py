@@ -5,6 +5,7 @@ They work inside `jit` and are differentiable themselves; `minimize` runs one wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from livegrad.authoring.tensor import creation
 from livegrad.authoring.tensor.data_types import astype
 from livegrad.authoring.tensor.handle import Tensor
 from livegrad.authoring.tensor.jit import jit
-from livegrad.authoring.tensor.transcendental import sqrt
+from livegrad.authoring.tensor.transcendental import expm1, sqrt
 from livegrad.authoring.tensor.transforms import value_and_grad
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
@@ -104,11 +105,18 @@ class Adam:
         def move(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
             count = astype(step, p.dtype)
             # The two averages start at zero, which these undo.
-            m = m / (1.0 - self.decay**count)
-            s = s / (1.0 - self.square_decay**count)
+            m = m / _share_gathered(self.decay, count)
+            s = s / _share_gathered(self.square_decay, count)
             return p - self.rate * (m / (sqrt(s) + self.epsilon) + self.weight_decay * p)
 
         return tree_map(move, parameters, mean, square), {"step": step, "mean": mean, "square": square}
+
+
+def _share_gathered(decay: Any, count: Tensor) -> Tensor | float:
+    """1 - decay ** count, without the digits that a decay near one would lose in float32."""
+    if isinstance(decay, Tensor):
+        return 1.0 - decay**count
+    return 1.0 if decay == 0.0 else -expm1(count * math.log(decay))
 
 
 def _require_settings(**settings: Any) -> None:

@@ -7,7 +7,7 @@ the arguments: the results are lazy tensors like any others.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import Any, overload
 
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
@@ -18,7 +18,6 @@ from livegrad.ir.function import inline
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import is_differentiable
-from livegrad.ir.walk import toposort
 from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import detach
 from livegrad.ops.rules import filled, zero
@@ -44,7 +43,7 @@ def grad(function: Callable[..., Any], argnums: Arguments = 0, *, has_aux: bool 
         value, found = with_value(*args, **kwargs)
         return (found, value[1]) if has_aux else found
 
-    return gradient
+    return of_captured(function, "grad", gradient, argnums=argnums, has_aux=has_aux)
 
 
 def value_and_grad(
@@ -73,7 +72,15 @@ def value_and_grad(
             return (result, call.at_arguments(auxiliary)), call.like_arguments(gradients)
         return result, call.like_arguments(gradients)
 
-    return derived
+    return of_captured(function, "value_and_grad", derived, argnums=argnums, has_aux=has_aux)
+
+
+def of_captured(function: Any, name: str, lazily: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """A transform by a function's own `__livegrad_transform__`, if it has one: functions that are compiled from their
+    source take plain numbers and structs too, and go the way of tensors where tensors are among the arguments.
+    """
+    own = getattr(function, "__livegrad_transform__", None)
+    return lazily if own is None else own(name, lazily, **options)
 
 
 @overload
@@ -92,6 +99,10 @@ def vjp(function: Any, /, *primals: Any) -> Any:
     """
     if isinstance(function, Function):
         return reverse.vjp(function)
+    return of_captured(function, "vjp", partial(_vjp, function))(*primals)
+
+
+def _vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     call = _Call(function, primals, {}, tuple(range(len(primals))))
     traced = call.close(call.returned)
 
@@ -117,6 +128,10 @@ def jvp(function: Any, /, primals: Any = None, tangents: Any = None) -> Any:
     """
     if isinstance(function, Function):
         return forward.jvp(function)
+    return of_captured(function, "jvp", partial(_jvp, function))(primals, tangents)
+
+
+def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     call = _Call(function, tuple(primals), {}, tuple(range(len(primals))))
     traced = call.close(call.returned)
     leaves, structure = flatten(tuple(tangents))
@@ -286,21 +301,8 @@ def _require_types(nodes: Sequence[Node], types: Sequence[Any], role: str) -> No
 
 
 def gradient_by_nodes(loss: Tensor, variables: Sequence[Node]) -> list[Node]:
-    """The gradient of a computed graph with respect to nodes inside it, operands first: what `backward` uses."""
-    totals = _slopes(loss.node, filled(1.0, loss.type), variables)
-    place = {node: index for index, node in enumerate(variables)}
-    for index in reversed(range(len(variables))):
-        # So far all variables stand beside each other. One that was computed from others passes its gradient on.
-        variable = variables[index]
-        below = [node for node in toposort(variable.operands, stop=place.__contains__) if node in place]
-        for node, slope in zip(below, _slopes(variable, totals[index], below) if below else (), strict=True):
-            totals[place[node]] = totals[place[node]] + slope
-    return totals
-
-
-def _slopes(result: Node, cotangent: Node, variables: Sequence[Node]) -> list[Node]:
-    """The cotangents of nodes inside a graph, as if none of them were computed from another."""
-    traced = close("loss", variables, wrap(result))
+    """The gradient of a computed graph with respect to nodes inside it: what `backward` uses."""
+    traced = close("loss", variables, loss)
     active = (True,) * len(variables) + (False,) * len(traced.captures)
     derived = _pull_back(traced.function, active, False)
-    return list(inline(derived, [*variables, *traced.captures, cotangent]))
+    return list(inline(derived, [*variables, *traced.captures, filled(1.0, loss.type)]))

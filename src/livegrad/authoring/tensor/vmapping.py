@@ -10,7 +10,7 @@ from livegrad.authoring.tensor.creation import eye
 from livegrad.authoring.tensor.handle import ShapeError, Tensor, node_of, wrap
 from livegrad.authoring.tensor.manipulation import moveaxis, reshape
 from livegrad.authoring.tensor.tracing import name_of, trace_call
-from livegrad.authoring.tensor.transforms import Arguments, grad, jvp, vjp
+from livegrad.authoring.tensor.transforms import Arguments, grad, jvp, of_captured, vjp
 from livegrad.authoring.tensor.trees import Structure, flatten, tree_map, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.function import inline
@@ -183,7 +183,7 @@ def hessian(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any
     Tensor([[10.,  6.],
             [ 6.,  0.]], dtype=float32)
     """
-    return jacfwd(grad(function, argnums), argnums)
+    return of_captured(function, "hessian", jacfwd(grad(function, argnums), argnums), argnums=argnums)
 
 
 def _basis(tensor: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ _STRUCTURE = frozenset({"make", "get", "splat", "call", "cond", "for_loop", "whi
 def opencl_source(function: Function) -> str:
     """The function, and all that it calls, as OpenCL C.
 
+    >>> from livegrad import ops
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import Vector, f32
     >>> print(opencl_source(trace(lambda p: ops.length(p) - 1.0, Vector(f32, 3), name="ball")))

@@ -251,7 +251,7 @@ def _geometry(mesh: TriangleMesh) -> list[str]:
 def _lattice(lattice: BeamLattice) -> list[str]:
     lines = ["<vertices>"]
     lines += [f'<vertex x="{x!r}" y="{y!r}" z="{z!r}"/>' for x, y, z in lattice.vertices.tolist()]
-    lines += ["</vertices>", "<triangles/>", '<b:beamlattice radius="1.0" minlength="0.0">', "<b:beams>"]
+    lines += ["</vertices>", "<triangles/>", '<b:beamlattice radius="1.0" minlength="0.0001">', "<b:beams>"]
     for (a, b), (first, second) in zip(lattice.beams.tolist(), lattice.radii.tolist(), strict=True):
         lines.append(f'<b:beam v1="{a}" v2="{b}" r1="{first!r}" r2="{second!r}"/>')
     return [*lines, "</b:beams>", "</b:beamlattice>"]

@@ -6,7 +6,7 @@
 
 import math
 
-from tests.authoring import namespace as lg
+import livegrad as lg
 from tests.authoring.function.programs.registry import program
 
 
