@@ -3,17 +3,20 @@
 import contextlib
 import io
 import re
+import runpy
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
 
-def test_the_example_prints_what_the_readme_says() -> None:
+def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
     section = README.read_text(encoding="utf-8").split("example: begin")[1].split("example: end")[0]
     code, output = re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), {})
+        script = tmp_path / "example.py"
+        script.write_text(code, encoding="utf-8")
+        runpy.run_path(str(script))
     assert printed.getvalue() == output
 
 

@@ -40,7 +40,9 @@ from livegrad.authoring.differentiable import (
     interface,
     no_diff,
     pair,
+    prefer_checkpoint,
     prefer_recompute,
+    remember_at_most,
 )
 from livegrad.authoring.function.captured import function
 from livegrad.authoring.function.intrinsics import know_tensor_functions as _know_tensor_functions
@@ -88,6 +90,7 @@ from livegrad.authoring.function.types import (
 )
 from livegrad.authoring.tensor import namespace as _namespace
 from livegrad.authoring.tensor import optim
+from livegrad.authoring.tensor import trailing as _trailing
 from livegrad.authoring.tensor.checks import check_gradients, debug_nans
 from livegrad.authoring.tensor.control import cond, fori_loop, scan, switch, while_loop
 from livegrad.authoring.tensor.custom import custom_jvp, custom_vjp
@@ -271,11 +274,13 @@ __all__ = [
     "optim",
     "pair",
     "parse_function",
+    "prefer_checkpoint",
     "prefer_recompute",
     "print",
     "print_function",
     "reduce_sum",
     "register_feature",
+    "remember_at_most",
     "reset_stats",
     "run_source",
     "save",
@@ -309,4 +314,5 @@ __all__ = [
 ]
 __all__ += _namespace.__all__
 
-_know_tensor_functions(_namespace)
+_know_tensor_functions(_namespace, _namespace.__all__)
+_know_tensor_functions(_trailing, ["transpose"])

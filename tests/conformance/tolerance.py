@@ -1,6 +1,6 @@
 """How near a result must come to the reference's: exactly, or within so many ulp of what rounding is relative to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,7 +96,7 @@ def misfit(value: Any, type: Type) -> str | None:
             return f"{value!r} is no {type}"
         return next((text for m, t in zip(value, members, strict=True) if (text := misfit(m, t))), None)
     if isinstance(type, Trace):
-        return None if isinstance(value, dict) else f"{value!r} is no {type}"
+        return None if isinstance(value, Mapping) else f"{value!r} is no {type}"
     array = np.asarray(value)
     if array.dtype == element_of(type).dtype and array.shape == plain_shape(type):
         return None

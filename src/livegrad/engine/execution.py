@@ -48,6 +48,8 @@ from livegrad.ops.placement import transfer
 _MOST_NODES = 2_000
 # A part of a graph with less work than that many additions is not worth starting a thread for.
 _WORTH_A_THREAD = 1e6
+# A slice that does not lie in one piece is copied out of its source if it has no more bytes than this.
+_WORTH_A_COPY = 1 << 16
 # These only lay data out anew: NumPy does it by the same rule, without code to compile.
 _LAYOUT = frozenset({broadcast, reshape, permute, slice_, flip, concatenate})
 # What is not worth keeping even when somebody holds it: it is made again by reading what it is made of.
@@ -316,7 +318,7 @@ def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str) 
     else:
         results = _lay_out(order, work.known, wanted)
         if results is None:
-            results = RUNNERS[device](order, work.known, wanted)
+            results = RUNNERS[device](*_cut_out(order, work.known, wanted), wanted)
     costs = _costs(order, work)
     with values.lock:
         values.count(nodes_computed=sum(node not in work.known for node in order))
@@ -381,6 +383,26 @@ def _lay_out(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]
             assert node.op.evaluate is not None
             made[node] = node.op.evaluate(*[made[o] for o in node.operands], **dict(node.attributes))
     return [_dense(made[node], node) for node in wanted]
+
+
+def _cut_out(
+    order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]
+) -> tuple[list[Node], dict[Node, Array]]:
+    """The graph with slices of known data as data themselves: the next batch of a data set runs the same program."""
+    parts: dict[Node, Array] = {}
+    asked = set(wanted)
+    for node in order:
+        if node.op is slice_ and node not in known and node not in asked:
+            (source,) = node.operands
+            whole = parts.get(source) if source in parts else known.get(source)
+            if whole is not None:
+                part = slice_.evaluate(whole, **dict(node.attributes))  # type: ignore[misc]
+                if is_dense(part) or part.nbytes <= _WORTH_A_COPY:
+                    parts[node] = np.ascontiguousarray(part).reshape(part.shape)
+    if not parts:
+        return order, known
+    given = {**known, **parts}
+    return toposort(wanted, stop=given.__contains__), given
 
 
 def _dense(value: Any, node: Node) -> Array:

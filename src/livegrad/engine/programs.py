@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from livegrad.ops.conversion import cast
 
 _MOST_PROGRAMS = 512
 _programs: OrderedDict[tuple[Any, ...], Program] = OrderedDict()
+_seen: OrderedDict[tuple[Any, ...], None] = OrderedDict()  # graphs that were run, but for their whole numbers
 _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
@@ -52,30 +54,60 @@ def forget_programs() -> None:
     """Drops all programs from memory; what they were compiled to may still be on disk."""
     with _lock:
         _programs.clear()
+        _seen.clear()
 
 
 def find_program(
     order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]
 ) -> tuple[Program, list[Any], bool]:
-    """The program that computes `wanted`, its arguments, and whether it had to be made."""
-    key, inputs, arguments = _describe(order, known, wanted)
+    """The program that computes `wanted`, its arguments, and whether it had to be made.
+
+    Whole numbers are part of the code, where they are worth much: divisors, shifts, bounds. A graph that comes again
+    with other whole numbers is counting something: the program that is made then takes them as arguments.
+    """
+    graph = _describe(order, known, wanted, _may_change)
+    found = _look_up(graph.key)
+    if found is not None:
+        return found, graph.arguments, False
+    general = _describe(order, known, wanted, _is_number)
+    if general.key != graph.key:
+        with _lock:
+            counts = general.key in _seen
+            _seen[general.key] = None
+            while len(_seen) > _MOST_PROGRAMS:
+                _seen.popitem(last=False)
+        if counts:
+            graph, found = general, _look_up(general.key)
+            if found is not None:
+                return found, graph.arguments, False
+    made = Program(make_function("tensors", graph.inputs, wanted))
+    with _lock:
+        _programs[graph.key] = made
+        while len(_programs) > _MOST_PROGRAMS:
+            _programs.popitem(last=False)
+    return made, graph.arguments, True
+
+
+def _look_up(key: tuple[Any, ...]) -> Program | None:
     with _lock:
         found = _programs.get(key)
         if found is not None:
             _programs.move_to_end(key)
-            return found, arguments, False
-    made = Program(make_function("tensors", inputs, wanted))
-    with _lock:
-        _programs[key] = made
-        while len(_programs) > _MOST_PROGRAMS:
-            _programs.popitem(last=False)
-    return made, arguments, True
+        return found
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """A graph's structure as a key, and what it is a function of: data, and numbers that may well change."""
+
+    key: tuple[Any, ...]
+    inputs: list[Node]
+    arguments: list[Any]
 
 
 def _describe(
-    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]
-) -> tuple[tuple[Any, ...], list[Node], list[Any]]:
-    """The graph's structure as a key, and what it is a function of: data, and numbers that may well change."""
+    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node], is_argument: Callable[[Node], bool]
+) -> _Graph:
     numbers: dict[Node, int] = {}
     parts: list[Any] = []
     inputs: list[Node] = []
@@ -86,7 +118,7 @@ def _describe(
             inputs.append(node)
             arguments.append(known[node])
             parts.append(node.type)
-        elif node.op is constant_op and _may_change(node):
+        elif node.op is constant_op and is_argument(node):
             inputs.append(node)
             arguments.append(node.attribute("value"))
             parts.append(node.type)
@@ -95,7 +127,7 @@ def _describe(
             # An error inside running code names the line: the same check at another line is another program.
             places = node.origins if node.op.checked and not _never_fails(node) else ()
             parts.append((node.op, attributes, places, *[numbers[operand] for operand in node.operands]))
-    return (tuple(parts), tuple(numbers[node] for node in wanted)), inputs, arguments
+    return _Graph((tuple(parts), tuple(numbers[node] for node in wanted)), inputs, arguments)
 
 
 def _never_fails(node: Node) -> bool:
@@ -112,3 +144,8 @@ def _may_change(node: Node) -> bool:
         return False
     value: float = node.attribute("value")
     return not (abs(value) <= 16.0 and value * 2.0 == int(value * 2.0))
+
+
+def _is_number(node: Node) -> bool:
+    """Whether a constant can be an argument: a float that may change, or a whole number."""
+    return node.type.kind in ("signed", "unsigned") or _may_change(node)  # type: ignore[attr-defined]

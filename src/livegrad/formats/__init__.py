@@ -1,9 +1,9 @@
 """Files of parts and shapes, read and written: 3MF packages, `.vm` tapes, STL meshes, SVG contours, PNG images."""
 
 from livegrad.formats.errors import FormatError
-from livegrad.formats.mesh_files import load_stl, save_stl, save_svg
+from livegrad.formats.mesh_files import load_stl, save_mesh, save_stl, save_svg
 from livegrad.formats.package import Limits
-from livegrad.formats.png import read_png, write_png
+from livegrad.formats.png import read_png, save_png, write_png
 from livegrad.formats.threemf import load_3mf, save_3mf
 from livegrad.formats.vm import load_vm, parse_vm
 
@@ -16,6 +16,8 @@ __all__ = [
     "parse_vm",
     "read_png",
     "save_3mf",
+    "save_mesh",
+    "save_png",
     "save_stl",
     "save_svg",
     "write_png",

@@ -1,4 +1,4 @@
-"""Meshes and contours as files: binary STL read and written, SVG written; whole files or none."""
+"""Meshes and contours as files: binary STL read and written, 3MF and SVG written; whole files or none."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
+from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.resources import TriangleMesh
 from livegrad.authoring.assembly.slicing import Slice
 from livegrad.formats.atomic import write_atomically
 from livegrad.formats.errors import FormatError
+from livegrad.formats.threemf import save_3mf
 
 _TRIANGLE = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
 
@@ -25,6 +27,17 @@ def save_stl(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
     rows["normal"], rows["corners"] = normals / np.where(length > 0, length, 1.0), corners
     header = b"livegrad".ljust(80, b" ") + np.uint32(len(rows)).tobytes()
     write_atomically(path, header + rows.tobytes())
+
+
+def save_mesh(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
+    """Writes a mesh as the file's name asks: `.stl` or `.3mf`."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".stl":
+        save_stl(mesh, path)
+    elif suffix == ".3mf":
+        save_3mf(Assembly().add_resource(mesh, id=1).build(1), path)
+    else:
+        raise FormatError(f"no mesh is written as `{suffix}`", expected=".stl or .3mf", found=Path(path).name)
 
 
 def load_stl(path: str | os.PathLike[str]) -> TriangleMesh:

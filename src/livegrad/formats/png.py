@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from livegrad.formats.atomic import write_atomically
 from livegrad.formats.errors import FormatError
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -151,3 +153,9 @@ def write_png(pixels: Any, depth: int = 8) -> bytes:
     return _SIGNATURE + b"".join(
         struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
     )
+
+
+def save_png(picture: Any, path: str | os.PathLike[str]) -> None:
+    """Writes a picture, as `render` gives it, as an 8-bit PNG file: shape (rows, columns, 3), values from 0 to 1."""
+    values = np.asarray(picture, np.float64)
+    write_atomically(path, write_png(np.rint(np.clip(values, 0.0, 1.0) * 255.0).astype(np.uint8)))

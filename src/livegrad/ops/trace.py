@@ -6,11 +6,13 @@ addition into an empty trace.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.entries import Entries
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import (
@@ -44,7 +46,7 @@ def zero_value(type: Type) -> Any:
                 raise TypeRuleError(f"{type} has no zero before its sizes are known")
             return np.zeros(shape, element.dtype)  # type: ignore[arg-type]
         case Trace():
-            return {}
+            return Entries()
     return tuple(map(zero_value, components(type)))
 
 
@@ -52,8 +54,8 @@ def add_plain(first: Any, second: Any) -> Any:
     """The sum of two values as the reference holds them."""
     if isinstance(first, tuple):
         return tuple(map(add_plain, first, second))
-    if isinstance(first, dict):
-        return {key: _sum_entries(first.get(key), second.get(key)) for key in {**first, **second}}
+    if isinstance(first, Mapping):
+        return Entries({key: _sum_entries(first.get(key), second.get(key)) for key in {**first, **second}})
     return first + second
 
 
@@ -72,7 +74,7 @@ def _new_type(*, type: Type) -> Type:
     return type
 
 
-trace_new = Op("trace_new", type_of=_new_type, evaluate=lambda *, type: {}, jvp=zero_tangent)
+trace_new = Op("trace_new", type_of=_new_type, evaluate=lambda *, type: Entries(), jvp=zero_tangent)
 
 
 def _set_type(trace: Type, index: Type, value: Type) -> Type:
@@ -98,7 +100,7 @@ def _set_transpose(y: Node, ct: Node, trace: bool, index: bool, value: bool) -> 
 trace_set = Op(
     "trace_set",
     type_of=_set_type,
-    evaluate=lambda trace, index, value: {**trace, int(index): value},
+    evaluate=lambda trace, index, value: trace.with_entry(int(index), value),
     jvp=_set_jvp,
     transpose=_set_transpose,
     linear_in=(0, 2),
@@ -134,7 +136,7 @@ def _add_transpose(y: Node, ct: Node, trace: bool, index: bool, value: bool) -> 
 
 def _evaluate_add(trace: Any, index: Any, value: Any) -> Any:
     known = trace.get(int(index))
-    return {**trace, int(index): value if known is None else add_plain(known, value)}
+    return trace.with_entry(int(index), value if known is None else add_plain(known, value))
 
 
 def _add_jvp(y: Node, dtrace: Node | None, dindex: None, dvalue: Node | None) -> Node | None:
@@ -216,7 +218,7 @@ trace_stack = Op(
 trace_unstack = Op(
     "trace_unstack",
     type_of=_unstack_type,
-    evaluate=lambda stacked: dict(enumerate(stacked)),
+    evaluate=lambda stacked: Entries(dict(enumerate(stacked))),
     jvp=lambda y, dx: None if dx is None else trace_unstack(dx),
     transpose=_unstack_transpose,
     linear_in=(0,),

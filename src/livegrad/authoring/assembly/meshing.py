@@ -6,7 +6,6 @@ vertex, so the mesh is closed and every edge joins two triangles; sharp edges of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import permutations
 from typing import Any
@@ -18,7 +17,7 @@ from livegrad import ops
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.part import Part
-from livegrad.authoring.assembly.pruning import Lattice, bounded, find_blocks, fit_bounds
+from livegrad.authoring.assembly.pruning import Lattice, Progress, bounded, find_blocks, fit_bounds, silent
 from livegrad.authoring.assembly.resources import TriangleMesh
 from livegrad.authoring.assembly.sharpen import sharpen
 from livegrad.backends.cpu import compile_function
@@ -34,16 +33,15 @@ _BLOCK = 8
 _BLOCKS_AT_ONCE = 2048
 _HALVINGS = 8
 _CORNERS = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
-Progress = Callable[[str, float], None]  # what is being done, and how far from 0 to 1
 
 
 def mesh(
-    part: Part, *, feature_size: float | None = None, sharp: bool = True, progress: Progress | None = None
+    part: Part, *, feature_size: float | None = None, sharp: bool = True, progress: Progress = silent
 ) -> TriangleMesh:
     """The surface of a part as a closed mesh, with cells of `feature_size` (a hundredth of the part unless told).
 
     Time and memory grow with the surface, not with the volume. With `sharp`, vertices near edges and corners of the
-    part move onto them.
+    part move onto them. `progress` is told what is being done, and how far it is from 0 to 1.
 
     >>> from livegrad.authoring.assembly.assembly import Assembly
     >>> from livegrad.authoring.assembly.expression import add_expression
@@ -53,24 +51,24 @@ def mesh(
     >>> ball.is_closed()
     True
     """
+    progress("compiling", 0.0)
     part = fit_bounds(part)
-    say = progress or (lambda what, share: None)
     cell = _cell_size(part, feature_size)
     counts = np.ceil((part.high - part.low) / cell).astype(np.int64) + 2
     # Half a cell off the bounds: flat sides of the domain are then no lattice planes, where values are all zero.
     lattice = Lattice(part.low - 0.75 * cell, np.full(3, cell), tuple(int(c) for c in counts), _BLOCK)
-    say("looking for the surface", 0.0)
+    progress("looking for the surface", 0.0)
     found = find_blocks(bounded(part.function, part.arguments, part.element.dtype), lattice)
-    cells, values = _crossed_cells(part, lattice, found.crossed, say)
+    cells, values = _crossed_cells(part, lattice, found.crossed, progress)
     if not len(cells):
         return TriangleMesh(np.empty((0, 3)), np.empty((0, 3), np.int64), part.name)
     keys, triangles = _tetrahedra_triangles(cells, values, lattice)
-    say("finding vertices", 0.6)
+    progress("finding vertices", 0.6)
     vertices = _vertices_on_edges(part, lattice, keys)
     if sharp:
-        say("sharpening", 0.8)
+        progress("sharpening", 0.8)
         vertices = sharpen(part, vertices, triangles, cell)
-    say("done", 1.0)
+    progress("done", 1.0)
     return TriangleMesh(vertices, triangles, part.name)
 
 
@@ -82,7 +80,7 @@ def _cell_size(part: Part, feature_size: float | None) -> float:
 
 
 def _crossed_cells(
-    part: Part, lattice: Lattice, blocks: NDArray[np.int64], say: Progress
+    part: Part, lattice: Lattice, blocks: NDArray[np.int64], progress: Progress
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """The cells whose corners differ in sign, by index, with the values at their eight corners."""
     side = np.arange(_BLOCK + 1)
@@ -99,7 +97,7 @@ def _crossed_cells(
         block, *place = np.nonzero((count > 0) & (count < 8))
         kept_cells.append(first[block] + np.stack(place, -1))
         kept_values.append(np.stack([corner[block, place[0], place[1], place[2]] for corner in corners], -1))
-        say("looking for the surface", 0.1 + 0.5 * (at + len(first)) / max(len(blocks), 1))
+        progress("looking for the surface", 0.1 + 0.5 * (at + len(first)) / max(len(blocks), 1))
     return np.concatenate(kept_cells), np.concatenate(kept_values)
 
 

@@ -22,7 +22,12 @@ from livegrad.ops.control import map_over
 from livegrad.passes.bound_intervals import bound_intervals
 
 Bounded = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[Any], NDArray[Any]]]
+Progress = Callable[[str, float], None]  # what is being done, and how far from 0 to 1
 _MOST_AT_ONCE = 1 << 18
+
+
+def silent(what: str, share: float) -> None:
+    """Progress that nobody looks at."""
 
 
 @lru_cache(maxsize=64)

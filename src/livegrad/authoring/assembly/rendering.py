@@ -17,7 +17,7 @@ from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.meshing import _roots
 from livegrad.authoring.assembly.part import Part, over_points
-from livegrad.authoring.assembly.pruning import Lattice, bounded, find_blocks, fit_bounds
+from livegrad.authoring.assembly.pruning import Lattice, Progress, bounded, find_blocks, fit_bounds, silent
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
@@ -37,6 +37,7 @@ def render(
     direction: Any = (-0.6, 0.75, -0.5),
     color: Any = _PAINT,
     background: Any = _BACKGROUND,
+    progress: Progress = silent,
 ) -> NDArray[np.float64]:
     """A picture of a part as an array of shape (height, width, 3) with values from 0 to 1.
 
@@ -53,6 +54,7 @@ def render(
     width, height = size
     if not (0 < width <= 1 << 14 and 0 < height <= 1 << 14):
         raise AssemblyError("not a size of a picture", where=caller_origin(), found=str(size))
+    progress("compiling", 0.0)
     part = fit_bounds(part)
     frame = _view_axes(direction)
     centre = (part.low + part.high) / 2
@@ -64,8 +66,12 @@ def render(
     lattice = Lattice(origin, np.full(3, pixel), (width, height, depth), _BLOCK)
     view = _view_function(part.function)
     arguments = (*(np.asarray(a, part.element.dtype) for a in (*frame, centre)), *part.arguments)
-    hit = _first_inside(view, arguments, lattice, part)
-    return _shaded(part, view, arguments, lattice, hit, frame, np.asarray(color, float), np.asarray(background, float))
+    hit = _first_inside(view, arguments, lattice, part, progress)
+    progress("shading", 0.9)
+    colors = np.asarray(color, float), np.asarray(background, float)
+    picture = _shaded(part, view, arguments, lattice, hit, frame, *colors)
+    progress("done", 1.0)
+    return picture
 
 
 def _view_axes(direction: Any) -> NDArray[np.float64]:
@@ -99,7 +105,9 @@ def _view_function(function: Function) -> Function:
     return make_function(f"{function.name}.view", [place, right, up, forward, centre, *others], [value])
 
 
-def _first_inside(view: Function, arguments: tuple[Any, ...], lattice: Lattice, part: Part) -> NDArray[np.int64]:
+def _first_inside(
+    view: Function, arguments: tuple[Any, ...], lattice: Lattice, part: Part, progress: Progress
+) -> NDArray[np.int64]:
     """For each pixel the number of the first lattice point that is inside, or the depth where none is."""
     width, height, depth = lattice.shape
     first = np.full((width, height), depth, np.int64)
@@ -128,6 +136,7 @@ def _first_inside(view: Function, arguments: tuple[Any, ...], lattice: Lattice, 
         places = np.stack([column[seen], row[seen], layer], -1) * lattice.cell + lattice.origin
         inside = _evaluate(view, arguments, places, part) < 0
         np.minimum.at(flat, pixel[inside], layer[inside])
+        progress("looking for the surface", 0.1 + 0.8 * min(1.0, (at + len(blocks)) / len(crossed)))
     return first
 
 

@@ -15,7 +15,16 @@ from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.meshing import _cell_size, _roots
 from livegrad.authoring.assembly.part import Part
-from livegrad.authoring.assembly.pruning import Bounded, Found, Lattice, bounded, find_blocks, fit_bounds
+from livegrad.authoring.assembly.pruning import (
+    Bounded,
+    Found,
+    Lattice,
+    Progress,
+    bounded,
+    find_blocks,
+    fit_bounds,
+    silent,
+)
 from livegrad.diagnostics import caller_origin
 
 _BLOCK = 16
@@ -50,7 +59,7 @@ def in_plane(bounds: Bounded, height: float) -> Bounded:
     return over
 
 
-def slice_part(part: Part, height: float, *, feature_size: float | None = None) -> Slice:
+def slice_part(part: Part, height: float, *, feature_size: float | None = None, progress: Progress = silent) -> Slice:
     """The contours of a part at z = `height`.
 
     >>> from livegrad.authoring.assembly.assembly import Assembly
@@ -63,16 +72,20 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None) 
     """
     if not np.isfinite(height):
         raise AssemblyError("not a height", where=caller_origin(), found=repr(height))
+    progress("compiling", 0.0)
     part = fit_bounds(part)
     cell = _cell_size(part, feature_size)
     counts = np.ceil((part.high[:2] - part.low[:2]) / cell).astype(np.int64) + 2
     lattice = Lattice(part.low[:2] - 0.75 * cell, np.full(2, cell), tuple(int(c) for c in counts), _BLOCK)
     limits = in_plane(bounded(part.function, part.arguments, part.element.dtype), height)
     blocks = find_blocks(limits, lattice).crossed
+    progress("following the contour", 0.4)
     starts, ends = _segments(part, lattice, blocks, height)
     keys, joined = np.unique(np.concatenate([starts, ends]), return_inverse=True)
     points = _points(part, lattice, keys, height)
+    progress("joining", 0.9)
     loops = _loops(joined[: len(starts)], joined[len(starts) :], len(keys))
+    progress("done", 1.0)
     return Slice(float(height), tuple(points[loop] for loop in loops), part.low[:2].copy(), part.high[:2].copy())
 
 

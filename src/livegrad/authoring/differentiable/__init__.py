@@ -1,7 +1,13 @@
 """Differentiable functions and types: the protocol, structs, pairs, derivatives of functions, and their checks."""
 
 from livegrad.authoring.differentiable.dispatch import interface
-from livegrad.authoring.differentiable.function import DifferentiableFunction, differentiable, prefer_recompute
+from livegrad.authoring.differentiable.function import (
+    DifferentiableFunction,
+    differentiable,
+    prefer_checkpoint,
+    prefer_recompute,
+    remember_at_most,
+)
 from livegrad.authoring.differentiable.interface import NullDifferential
 from livegrad.authoring.differentiable.no_diff import no_diff
 from livegrad.authoring.differentiable.operators import Derivative, bwd_diff, fwd_diff
@@ -28,6 +34,8 @@ __all__ = [
     "interface",
     "no_diff",
     "pair",
+    "prefer_checkpoint",
     "prefer_recompute",
+    "remember_at_most",
     "transform",
 ]

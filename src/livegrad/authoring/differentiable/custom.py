@@ -6,7 +6,7 @@ other derivatives, takes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from livegrad.authoring.differentiable.pair import PairType, pair_type
@@ -23,7 +23,9 @@ from livegrad.ir.walk import rewrite
 from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.control import call
 from livegrad.ops.custom import custom_call, recompute_call
+from livegrad.ops.order import kept
 from livegrad.ops.rules import zero
+from livegrad.passes.differentiate.budget import within_budget
 
 if TYPE_CHECKING:
     from livegrad.authoring.differentiable.function import DifferentiableFunction
@@ -31,24 +33,42 @@ if TYPE_CHECKING:
 
 def with_rules(owner: DifferentiableFunction, made: Specialization) -> Specialization:
     """The specialisation with the owner's own derivatives, if it has any, attached to its function."""
-    plain = made.function
-    nodes = [input_node(Key(f"argument{k}"), type) for k, type in enumerate(plain.parameter_types)]
-    if owner.recompute:
-        node = recompute_call(*nodes, function=plain)
-    elif owner.forward_rule or owner.backward_rule or owner.substitute_rule:
-        node = custom_call(
-            *nodes,
-            function=plain,
-            forward=None if owner.forward_rule is None else _forward(owner, owner.forward_rule, made),
-            backward=None if owner.backward_rule is None else _backward(owner, owner.backward_rule, made),
-            save=None,
-            stand_in=None if owner.substitute_rule is None else _substitute(owner, owner.substitute_rule, made),
+    function = made.function
+    if owner.budget is not None:
+        function = within_budget(function, owner.budget)
+    if owner.forward_rule or owner.backward_rule or owner.substitute_rule:
+        function = _wrapped(
+            function,
+            lambda *nodes: custom_call(
+                *nodes,
+                function=made.function,
+                forward=None if owner.forward_rule is None else _forward(owner, owner.forward_rule, made),
+                backward=None if owner.backward_rule is None else _backward(owner, owner.backward_rule, made),
+                save=None,
+                stand_in=None if owner.substitute_rule is None else _substitute(owner, owner.substitute_rule, made),
+            ),
         )
-    else:
-        return made
-    made.function = make_function(plain.name, nodes, [node])
-    made.function.places.update(plain.places)
+    if owner.recompute:
+        inner = function
+        function = _wrapped(function, lambda *nodes: recompute_call(*nodes, function=inner))
+    made.function = function
     return made
+
+
+def _wrapped(function: Function, result: Callable[..., Node]) -> Function:
+    """A function of the same parameters, whose result is made from them in another way."""
+    nodes = [input_node(Key(f"argument{k}"), type) for k, type in enumerate(function.parameter_types)]
+    made = make_function(function.name, nodes, [result(*nodes)])
+    made.places.update(function.places)
+    return made
+
+
+def each_kept(value: Node) -> Node:
+    """`kept` for each number, vector and matrix of a value, so that none of them is hidden in an aggregate."""
+    if not isinstance(value.type, ir.Struct | ir.Tuple | ir.Array):
+        return kept(value)
+    parts = [each_kept(member(value, index)) for index in range(len(ir.components(value.type)))]
+    return make(*parts, type=value.type)
 
 
 def _span(rule: CapturedFunction) -> Span:

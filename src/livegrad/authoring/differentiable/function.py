@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 from livegrad.authoring.differentiable.check import check_derivative_flow
-from livegrad.authoring.differentiable.custom import with_rules
+from livegrad.authoring.differentiable.custom import each_kept, with_rules
 from livegrad.authoring.differentiable.generics import check_generic
 from livegrad.authoring.differentiable.struct import make_struct
 from livegrad.authoring.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.problems import FunctionError
+from livegrad.authoring.function.running import call_span
 from livegrad.authoring.function.types import FrontType
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.node import Node
 from livegrad.passes.differentiate.report import StorageReport, storage_report
 
 
@@ -27,7 +31,8 @@ class DifferentiableFunction(CapturedFunction):
         self.forward_rule: CapturedFunction | None = None
         self.backward_rule: CapturedFunction | None = None
         self.substitute_rule: CapturedFunction | None = None
-        self.recompute = False
+        self.recompute = self.checkpoint = False
+        self.budget: int | None = None
 
     def verify(self, context: Context) -> None:
         # What has a derivative of its own may use whatever it likes.
@@ -38,6 +43,9 @@ class DifferentiableFunction(CapturedFunction):
         found = self._own.get(slots)
         made = super().specialize(slots)
         return made if made is found else with_rules(self, made)
+
+    def called(self, result: Node) -> Node:
+        return each_kept(result) if self.checkpoint else result
 
     def differentiable_types(self, *types: Any) -> dict[FrontType, FrontType]:
         """The differentiable types that the function (and what it calls) uses, each with its Differential.
@@ -90,7 +98,7 @@ class DifferentiableFunction(CapturedFunction):
         return self.substitute_rule
 
     def _rule(self, rule: Any) -> CapturedFunction:
-        self._own.clear()
+        self.forget_specializations()
         return rule if isinstance(rule, CapturedFunction) else DifferentiableFunction(rule)
 
 
@@ -114,6 +122,9 @@ def differentiable(target: Any) -> Any:
     return made
 
 
+# --- what reverse mode remembers -------------------------------------------------------------------------------------
+
+
 def prefer_recompute(function: DifferentiableFunction) -> DifferentiableFunction:
     """Reverse mode remembers a call's arguments only, and computes the rest again on its way back.
 
@@ -123,5 +134,52 @@ def prefer_recompute(function: DifferentiableFunction) -> DifferentiableFunction
     >>> bwd_diff(f)(3.0, 1.0)
     (6.0,)
     """
+    _require_differentiable(function, "prefer_recompute")
     function.recompute = True
     return function
+
+
+def prefer_checkpoint(function: DifferentiableFunction) -> DifferentiableFunction:
+    """Reverse mode remembers the result of a call, even where it would compute it again.
+
+    >>> from livegrad.authoring.differentiable import bwd_diff
+    >>> from livegrad.authoring.function.source import run_source
+    >>> f = prefer_checkpoint(differentiable(run_source("def f(x: float): return x * x")["f"]))
+    >>> bwd_diff(f)(3.0, 1.0)
+    (6.0,)
+    """
+    _require_differentiable(function, "prefer_checkpoint")
+    function.checkpoint = True
+    return function
+
+
+def remember_at_most(bytes: int) -> Callable[[DifferentiableFunction], DifferentiableFunction]:
+    """Loops of which reverse mode would remember more bytes go in segments that are computed again on the way back.
+
+    >>> from livegrad.authoring.differentiable import bwd_diff
+    >>> from livegrad.authoring.function.source import run_source
+    >>> text = "def f(x: float, n: int):\\n  y = x\\n  for i in range(n):\\n    y = y * x\\n  return y"
+    >>> f = remember_at_most(1024)(differentiable(run_source(text)["f"]))
+    >>> bwd_diff(f)(2.0, 3, 1.0)
+    (32.0, None)
+    """
+    if bytes < 1:
+        raise UsageError("a byte budget must be positive", where=caller_origin(), found=str(bytes))
+
+    def decorate(function: DifferentiableFunction) -> DifferentiableFunction:
+        _require_differentiable(function, "remember_at_most")
+        function.budget = bytes
+        return function
+
+    return decorate
+
+
+def _require_differentiable(function: Any, name: str) -> None:
+    if not isinstance(function, DifferentiableFunction):
+        raise FunctionError(
+            "LG305",
+            f"`{name}` takes a differentiable function",
+            call_span(),
+            help=f"write @{name} above @differentiable",
+        )
+    function.forget_specializations()

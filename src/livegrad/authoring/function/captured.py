@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from livegrad.authoring.function.context import Context, Dependencies
+from livegrad.authoring.function.effects import add_effects_of_call
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.signature import Default, Parameter, Signature
 from livegrad.authoring.function.source import Source, capture
@@ -164,7 +165,7 @@ class CapturedFunction:
         # Arguments are values: what a function does to its own shows nowhere else.
         own = [value.copy() if isinstance(value, list | np.ndarray) else value for value in arguments]
         function = self if len(self.overloads) == 1 else CHOOSE[0](self, arguments, keywords)
-        return function.python_function(*own, **keywords)
+        return PLAINLY[0](function.python_function)(*own, **keywords)
 
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
         """What `lg.grad` and the other transforms of tensor code do to this function."""
@@ -175,6 +176,10 @@ class CapturedFunction:
     def verify(self, context: Context) -> None:
         """What a kind of function demands of its body, beyond that it compiles."""
 
+    def called(self, result: Node) -> Node:
+        """What a kind of function makes of the result where another function calls it."""
+        return result
+
     def specialize(self, slots: tuple[Slot, ...]) -> Specialization:
         """The function for these slots: compiled now, or kept from before if it is still current."""
         found = self._own.get(slots)
@@ -184,6 +189,10 @@ class CapturedFunction:
         made = COMPILE[0](self, slots)
         self._own[slots] = made
         return made
+
+    def forget_specializations(self) -> None:
+        """Compiles the function anew when it is next called."""
+        self._own.clear()
 
     def ir(self, *types: Any) -> str:
         """The text of the IR for these parameter types (those of the signature unless told)."""
@@ -223,6 +232,7 @@ class _Plain(threading.local):
 _plain = _Plain()
 
 # Put in by the modules that stand on this one.
+PLAINLY: list[Callable[[FunctionType], Callable[..., Any]]] = []
 CHOOSE: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], CapturedFunction]] = []
 COMPILE: list[Callable[[CapturedFunction, tuple[Slot, ...]], Specialization]] = []
 RUN: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], Any]] = []
@@ -389,9 +399,9 @@ def call_captured(
     context.dependencies.callees.append(made.is_current)
     context.dependencies.types.update(made.dependencies.types)
     values, nodes = argument_nodes(found, span)
-    node = call_op(*nodes, function=made.function)
+    node = found.function.called(call_op(*nodes, function=made.function))
     if made.context.has_effects:
-        keep_effects(context, made, node)
+        add_effects_of_call(context, node if made.result_type is NONE else None, made.context.prints)
     result = runtime(made.result_type, node)
     carrying = [value for value, slot in zip(values, made.runtime_slots, strict=True) if not slot.no_diff]
     if not found.function.differentiable:
@@ -401,16 +411,6 @@ def call_captured(
     if made.result_no_diff:
         return context.with_flow(result, "cut", values, at)
     return context.with_flow(result, "operation", carrying, at, function.__name__)
-
-
-def keep_effects(context: Context, made: Specialization, node: Node) -> None:
-    """The checks of a called function are those of its caller: a result carries them; without one, a token does."""
-    context.has_effects = True
-    if made.result_type is not NONE:
-        return
-    token = context.environment.get("$effects")
-    before = None if token is None else token.node
-    context.environment["$effects"] = runtime(ir.i32, node if before is None else before | node)
 
 
 def frames_around(function: FunctionType) -> list[FrameType]:

@@ -13,20 +13,17 @@ from livegrad.authoring.function import captured
 from livegrad.authoring.function.assignment import DefiniteAssignment
 from livegrad.authoring.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.authoring.function.context import Context, Dependencies
+from livegrad.authoring.function.effects import tied
 from livegrad.authoring.function.expressions import evaluate
 from livegrad.authoring.function.places import detached
 from livegrad.authoring.function.regions import FLAGS, flag, set_flag
 from livegrad.authoring.function.statements import checked_result, execute
 from livegrad.authoring.function.types import NONE, FrontType, differential_type, ir_of
 from livegrad.authoring.function.values import Value, from_python, node_of, runtime, static
-from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op
 from livegrad.ir.node import Key, Node, originating_from
 from livegrad.ir.walk import toposort
-from livegrad.ops.aggregate import make, member
-from livegrad.ops.control import check
-from livegrad.ops.elementwise import equal
 
 
 class _Stack(threading.local):
@@ -73,7 +70,7 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     with originating_from((source.span(source.definition).origin,)):
         context.execute(source.body)
         value = _result_value(context)
-        node = _tied(context, node_of(value, source.span(source.definition)))
+        node = tied(context, node_of(value, source.span(source.definition)))
         if value.type is NONE and context.has_effects:
             node = node_of(context.environment["$effects"], source.span(source.definition))
     if not context.result_no_diff:
@@ -154,20 +151,6 @@ def _result_value(context: Context) -> Value:
 
 def _last(body: list[ast.stmt]) -> ast.AST:
     return body[-1]
-
-
-def _tied(context: Context, node: Node) -> Node:
-    """The result with the function's checks in it, so that they stay as long as the result is read."""
-    token = context.environment.get("$effects")
-    if token is None or token.node is None:
-        return node
-    if isinstance(node.type, ir.Scalar | ir.Vector | ir.Matrix):
-        return check(node, equal(token.node, 0), message="assertion failed")
-    count = len(ir.components(node.type))
-    if not count:
-        return node
-    members = [member(node, index) for index in range(count)]
-    return make(_tied(context, members[0]), *members[1:], type=node.type)
 
 
 def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:

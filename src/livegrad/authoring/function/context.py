@@ -45,7 +45,8 @@ class Context:
         self.result_type: FrontType | None = None
         self.result_no_diff = False
         self.complete_signature = True  # every parameter has a type of its own
-        self.has_effects = False
+        self.has_effects = False  # checks or prints
+        self.prints = False
         self._evaluate: Callable[[Context, ast.expr], Value]
         self._execute: Callable[[Context, list[ast.stmt]], None]
         self._temporary = 0

@@ -124,13 +124,18 @@ _TENSOR_NAMES = {
 }  # fmt: skip
 
 
-def know_tensor_functions(namespace: Any) -> None:
+# The functions on tensors that captured code may call, with the name that each is known by.
+TENSOR_FUNCTIONS: dict[Any, str] = {}
+
+
+def know_tensor_functions(namespace: Any, names: Sequence[str]) -> None:
     """Lets captured code call functions on tensors, such as `lg.sin`, by what they mean for scalars and vectors."""
-    for name in namespace.__all__:
+    for name in names:
         known = _TENSOR_NAMES.get(name, name)
         function = getattr(namespace, name)
         if known in INTRINSICS and callable(function) and intrinsic_of(function) is None:
             function.__livegrad_intrinsic__ = known
+            TENSOR_FUNCTIONS[function] = known
 
 
 def intrinsic(*names: str) -> Callable[[Handler], Handler]:

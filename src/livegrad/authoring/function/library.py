@@ -1,17 +1,24 @@
 """The functions of livegrad that people call in captured functions, and what they do under plain Python.
 
-Inside a captured function the compiler knows each by its name; outside they work on NumPy values.
+Inside a captured function the compiler knows each by its name; outside they work on NumPy values, and on lazy tensors,
+whose last axis (or two, for matrices) is the vector: the result is a lazy tensor with gradients.
 """
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
 
 from livegrad.authoring.function.types import VectorValue
+from livegrad.authoring.tensor import elementwise, linalg, linear_algebra, norms, transforms
+from livegrad.authoring.tensor.comparison import less
+from livegrad.authoring.tensor.creation import ones_like, zeros_like
+from livegrad.authoring.tensor.handle import Tensor
+from livegrad.authoring.tensor.indexing import where
 
 Item = TypeVar("Item")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -25,6 +32,25 @@ def known_as(name: str) -> Callable[[_Function], _Function]:
         return function
 
     return mark
+
+
+def on_tensors(lazily: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Says what a function does where a lazy tensor is among its arguments."""
+
+    def choose(function: _Function) -> _Function:
+        @wraps(function)
+        def either(*values: Any) -> Any:
+            lazy = builtins.any(isinstance(value, Tensor) for value in values)
+            return lazily(*values) if lazy else function(*values)
+
+        return either  # type: ignore[return-value]
+
+    return choose
+
+
+def _step_of_tensors(edge: Any, x: Any) -> Tensor:
+    like = x if isinstance(x, Tensor) else edge
+    return where(less(x, edge), zeros_like(like), ones_like(like))
 
 
 def _vector(value: Any) -> Any:
@@ -63,6 +89,7 @@ def min(*values: Any) -> Any:
 
 
 @known_as("clamp")
+@on_tensors(lambda x, low, high: elementwise.minimum(elementwise.maximum(x, low), high))
 def clamp(x: Any, low: Any, high: Any) -> Any:
     """The value, kept between two others.
 
@@ -83,6 +110,7 @@ def mix(a: Any, b: Any, t: Any) -> Any:
 
 
 @known_as("step")
+@on_tensors(_step_of_tensors)
 def step(edge: Any, x: Any) -> Any:
     """0 below the edge, 1 from there on.
 
@@ -104,6 +132,7 @@ def smoothstep(low: Any, high: Any, x: Any) -> Any:
 
 
 @known_as("select")
+@on_tensors(where)
 def select(condition: Any, then: Any, otherwise: Any) -> Any:
     """One of two values, both of which are computed.
 
@@ -114,6 +143,7 @@ def select(condition: Any, then: Any, otherwise: Any) -> Any:
 
 
 @known_as("dot")
+@on_tensors(linear_algebra.vecdot)
 def dot(a: Any, b: Any) -> Any:
     """The inner product of two vectors.
 
@@ -124,6 +154,7 @@ def dot(a: Any, b: Any) -> Any:
 
 
 @known_as("cross")
+@on_tensors(linalg.cross)
 def cross(a: Any, b: Any) -> Any:
     """The vector product.
 
@@ -134,6 +165,7 @@ def cross(a: Any, b: Any) -> Any:
 
 
 @known_as("length")
+@on_tensors(lambda v: norms.vector_norm(v, axis=-1))
 def length(v: Any) -> Any:
     """The length of a vector.
 
@@ -144,6 +176,7 @@ def length(v: Any) -> Any:
 
 
 @known_as("normalize")
+@on_tensors(lambda v: v / norms.vector_norm(v, axis=-1, keepdims=True))
 def normalize(v: Any) -> Any:
     """The vector with length one.
 
@@ -154,24 +187,28 @@ def normalize(v: Any) -> Any:
 
 
 @known_as("determinant")
+@on_tensors(linalg.det)
 def determinant(m: Any) -> Any:
     """The determinant of a small matrix."""
     return np.linalg.det(np.asarray(m))
 
 
 @known_as("inverse")
+@on_tensors(linalg.inv)
 def inverse(m: Any) -> Any:
     """The inverse of a small matrix."""
     return _vector(np.linalg.inv(np.asarray(m)))
 
 
 @known_as("transpose")
+@on_tensors(linear_algebra.matrix_transpose)
 def transpose(m: Any) -> Any:
     """The transpose of a small matrix."""
     return _vector(np.transpose(np.asarray(m)))
 
 
 @known_as("fract")
+@on_tensors(lambda x: x - elementwise.floor(x))
 def fract(x: Any) -> Any:
     """The part after the point: x - floor(x).
 
@@ -188,6 +225,7 @@ def sign(x: Any) -> Any:
 
 
 @known_as("detach")
+@on_tensors(transforms.stop_gradient)
 def detach(x: Item) -> Item:
     """The value, with its derivative dropped.
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.authoring.function import library
+from livegrad.authoring.function import captured, library
+from livegrad.authoring.function.intrinsics import TENSOR_FUNCTIONS
 from livegrad.authoring.function.types import VectorValue
 
 
@@ -32,10 +33,11 @@ def _number(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-_SAME_NAME = (
-    "sqrt cbrt exp exp2 expm1 log2 log10 log1p log sin cos tan sinh cosh tanh floor ceil trunc abs hypot "
-    "copysign fmod mod where minimum maximum sum prod sign square any all"
-).split()
+_SAME_NAME = [
+    "sqrt", "cbrt", "exp", "exp2", "expm1", "log2", "log10", "log1p", "log", "sin", "cos", "tan", "sinh", "cosh",
+    "tanh", "floor", "ceil", "trunc", "abs", "hypot", "copysign", "fmod", "mod", "where", "minimum", "maximum",
+    "sum", "prod", "sign", "square", "any", "all",
+]  # fmt: skip
 _OTHER_NAME = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "atan2": np.arctan2, "pow": np.power, "round": np.rint, "is_nan": np.isnan,
@@ -48,68 +50,60 @@ PLAIN: dict[str, Callable[..., Any]] = {name: _number(getattr(np, name)) for nam
 PLAIN |= {name: _number(function) for name, function in _OTHER_NAME.items()}
 PLAIN |= {"max": library.max, "min": library.min, "clamp": library.clamp, "transpose": library.transpose}
 
-# Functions of tensor code that are to be exchanged, with the name that the compiler knows each by.
-TENSOR_FUNCTIONS: dict[Callable[..., Any], str] = {}
+
+Exchanged = dict[FunctionType, FunctionType]
+_PACKAGE = __name__.partition(".")[0]
 
 
 class _PlainModule:
-    """A module seen from plain Python: its functions on tensors are functions on numbers."""
+    """livegrad seen from plain Python: its functions on tensors are functions on numbers."""
 
-    def __init__(self, module: ModuleType) -> None:
-        self._module = module
+    def __init__(self, module: ModuleType, known: Exchanged) -> None:
+        self._module, self._known = module, known
 
     def __getattr__(self, name: str) -> Any:
-        return _exchanged(getattr(self._module, name))
+        return _exchange(getattr(self._module, name), self._known)
 
 
-def _exchanged(value: Any) -> Any:
+def _exchange(value: Any, known: Exchanged) -> Any:
     if isinstance(value, ModuleType):
-        return _PlainModule(value) if value.__name__.partition(".")[0] == _PACKAGE else value
-    if isinstance(value, FunctionType):
-        name = TENSOR_FUNCTIONS.get(value)
-        if name is not None:
-            return PLAIN.get(name, value)
-        return value if value.__module__.partition(".")[0] == _PACKAGE else plainly(value)
-    return value
+        return _PlainModule(value, known) if value.__name__.partition(".")[0] == _PACKAGE else value
+    if not isinstance(value, FunctionType):
+        return value
+    name = TENSOR_FUNCTIONS.get(value)
+    if name is not None:
+        return PLAIN.get(name, value)
+    return value if value.__module__.partition(".")[0] == _PACKAGE else plainly(value, known)
 
 
-_PACKAGE = __name__.partition(".")[0]
-_made: dict[FunctionType, FunctionType] = {}
+def plainly(function: FunctionType, known: Exchanged | None = None) -> FunctionType:
+    """The function, and the plain functions that it calls, without tensors for plain numbers.
 
-
-def plainly(function: FunctionType) -> FunctionType:
-    """The function, and the plain functions that it calls, without tensors for plain numbers."""
-    names = _names(function.__code__)
+    `known` has those that were made already, for functions that call each other.
+    """
+    known = {} if known is None else known
+    if function in known:
+        return known[function]
     own = function.__globals__
-    # What the names stand for is looked at in each call: they may have changed since.
-    made = _made.get(function)
-    if made is None:
-        closure = function.__closure__
-        cells = None if closure is None else tuple(CellType() for _ in closure)
-        made = FunctionType(function.__code__, {}, function.__name__, function.__defaults__, cells)
-        made.__kwdefaults__ = function.__kwdefaults__
-        made.__qualname__ = function.__qualname__
-        _made[function] = made
-        first = True
-    else:
-        first = False
-    if first or not _busy.get(made):
-        _busy[made] = True
-        made.__globals__.update({key: value for key, value in own.items() if key.startswith("__")})
-        made.__globals__.update({name: _exchanged(own[name]) for name in names if name in own})
-        for mine, theirs in zip(made.__closure__ or (), function.__closure__ or (), strict=True):
-            mine.cell_contents = _exchanged(theirs.cell_contents)
-        _busy[made] = False
+    names = {key: value for key, value in own.items() if key.startswith("__")}
+    cells = None if function.__closure__ is None else tuple(CellType() for _ in function.__closure__)
+    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
+    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
+    known[function] = made
+    names.update({name: _exchange(own[name], known) for name in _outer_names(function.__code__) if name in own})
+    for mine, theirs in zip(cells or (), function.__closure__ or (), strict=True):
+        if theirs != CellType():  # one that has no value yet
+            mine.cell_contents = _exchange(theirs.cell_contents, known)
     return made
 
 
-_busy: dict[FunctionType, bool] = {}  # those whose names are being looked at: functions may call each other
-
-
-def _names(code: CodeType) -> set[str]:
+def _outer_names(code: CodeType) -> set[str]:
     """The names that a function, and those inside it, look up outside."""
     found = set(code.co_names)
     for part in code.co_consts:
         if isinstance(part, CodeType):
-            found |= _names(part)
+            found |= _outer_names(part)
     return found
+
+
+captured.PLAINLY.append(plainly)

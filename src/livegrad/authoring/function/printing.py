@@ -1,6 +1,6 @@
 """`print` inside captured functions: shows its arguments when the program comes to it, in the program's order.
 
-Functions that print run on the reference backend, which goes through the program as it is written.
+It is a step of the host between the kernels of a compiled function.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from typing import Any
 
 from livegrad.authoring.function.calls import arguments_of
 from livegrad.authoring.function.context import Context
+from livegrad.authoring.function.effects import add_print
 from livegrad.authoring.function.intrinsics import SPECIAL
 from livegrad.authoring.function.library import known_as
-from livegrad.authoring.function.values import Value, node_of, runtime, static
-from livegrad.ir import types as ir
-from livegrad.ir.leaves import constant
-from livegrad.ops.host import make_print
-from livegrad.ops.order import after
+from livegrad.authoring.function.values import Value, node_of, static
 
 
 @known_as("print")
@@ -40,11 +37,7 @@ def _print(context: Context, node: ast.Call) -> Value:
         else:
             parts.append("{}")
             nodes.append(node_of(value, context.span(node)))
-    token = context.environment.get("$effects", static(0))
-    before = constant(0, ir.i32) if token.node is None else token.node
-    shown = make_print(" ".join(parts), *nodes, follows=(before,))
-    context.has_effects = True
-    context.environment["$effects"] = runtime(ir.i32, after(before, shown))
+    add_print(context, " ".join(parts), nodes)
     return static(None)
 
 

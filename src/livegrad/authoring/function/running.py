@@ -32,11 +32,9 @@ from livegrad.authoring.function.types import (
 )
 from livegrad.authoring.function.values import Value, static
 from livegrad.backends.cpu import compile_function
-from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import Origin, UsageError, caller_origin
 from livegrad.ir import types as ir
 from livegrad.ir.node import Function, Node
-from livegrad.ir.walk import reachable_functions, toposort
 from livegrad.ops.control import make_map, map_over
 from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast_to
@@ -104,10 +102,7 @@ def run_prepared(
 
 @lru_cache(maxsize=1024)
 def execute_function(function: Function) -> Any:
-    """How to run a function: natively, or on the reference where something is printed."""
-    names = {node.op.name for inner in reachable_functions([function]) for node in toposort(inner.results)}
-    if "host_call" in names:
-        return lambda *arguments: evaluate(function, *arguments)
+    """A function as native code."""
     return compile_function(function)
 
 

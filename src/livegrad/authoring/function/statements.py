@@ -13,6 +13,7 @@ from typing import Any
 
 from livegrad.authoring.function.assignment import always_exits, contains, stored_names
 from livegrad.authoring.function.context import Context
+from livegrad.authoring.function.effects import add_check
 from livegrad.authoring.function.iteration import iteration_of
 from livegrad.authoring.function.narrowing import narrow, narrowings
 from livegrad.authoring.function.operators import binary, truth
@@ -25,15 +26,12 @@ from livegrad.authoring.function.values import (
     convert,
     name_of,
     node_of,
-    runtime,
     static,
 )
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node, originating_from
 from livegrad.ops.aggregate import member
-from livegrad.ops.control import check
-from livegrad.ops.elementwise import equal
 
 
 def execute(context: Context, statements: list[ast.stmt]) -> None:
@@ -148,22 +146,6 @@ def _assert(context: Context, statement: ast.Assert) -> None:
     elif statement.msg is not None:
         message += f": {ast.unparse(statement.msg)}"
     add_check(context, node_of(condition, context.span(statement.test)), message)
-
-
-def add_check(context: Context, condition: Node, message: str) -> None:
-    """A check that stays even if nobody reads a value it belongs to: it is part of a value that is returned."""
-    context.has_effects = True
-    token = context.environment.get("$effects", static(0))
-    node = constant(0, ir.i32) if token.node is None else token.node
-    context.environment["$effects"] = runtime(ir.i32, check(node, condition, message=message))
-
-
-def tie_effects(context: Context, node: Node) -> Node:
-    """A result that carries the checks of the function with it."""
-    token = context.environment.get("$effects")
-    if token is None or token.node is None:
-        return node
-    return check(node, equal(token.node, 0), message="assertion failed")
 
 
 # --- assignment ------------------------------------------------------------------------------------------------------

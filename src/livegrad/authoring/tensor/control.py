@@ -10,19 +10,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from livegrad.authoring.tensor.handle import ShapeError, node_of, wrap
-from livegrad.authoring.tensor.tracing import name_of, result_node
+from livegrad.authoring.tensor.tracing import name_of, placeholders, result_node
 from livegrad.authoring.tensor.trees import Structure, flatten, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import Trace, Type, bool_, i64, scalar_of, shape_of
+from livegrad.ir.walk import substitute
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import make_cond, make_for_loop, make_switch, make_while_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, iota
-from livegrad.ops.trace import trace_new, trace_set, trace_stack
+from livegrad.ops.trace import trace_get, trace_new, trace_set, trace_stack, trace_unstack
 
 
 def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
@@ -107,17 +108,22 @@ def scan(
     given, structure = _flat_nodes(state, "scan")
     rows, row_structure = _flat_nodes(inputs, "scan")
     size = _scan_length(rows, length)
-    output_types, output_structure = _output_types(body, given, structure, rows, row_structure)
-    traces = [trace_new(type=Trace(type)) for type in output_types]
+    # The body is called once, not by the loop again: loops inside loops would double the calls at each level.
+    # Rows lie in a trace like the outputs: a derivative by them is gathered row by row, not in a whole tensor each time.
+    row_traces = [trace_unstack(row) for row in rows]
+    own = placeholders([*[node.type for node in given], *[trace.type.element for trace in row_traces]])
+    after, output = _step_once(body, own[: len(given)], structure, own[len(given) :], row_structure)
+    output_leaves, output_structure = flatten(output)
+    outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]
+    results = (*_carried(after, structure, given, name_of(body)), *outputs)
+    traces = [trace_new(type=Trace(node.type)) for node in outputs]
 
     def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
         current, kept = nodes[: len(given)], nodes[len(given) :]
-        after, output = _step_once(body, current, structure, [_row(row, index) for row in rows], row_structure)
-        fresh = [result_node(leaf, name_of(body)) for leaf in flatten(output)[0]]
-        return (
-            *_carried(after, structure, given, name_of(body)),
-            *[trace_set(trace, index, value) for trace, value in zip(kept, fresh, strict=True)],
-        )
+        values = (*current, *[trace_get(trace, index) for trace in row_traces])
+        made = substitute(results, dict(zip(own, values, strict=True)))
+        fresh = zip(kept, made[len(given) :], strict=True)
+        return (*made[: len(given)], *[trace_set(trace, index, value) for trace, value in fresh])
 
     found = make_for_loop(constant(size, i64), step, *given, *traces, reverse=reverse)
     last = unflatten(structure, map(wrap, found[: len(given)]))
@@ -193,15 +199,6 @@ def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str
     return nodes
 
 
-def _row(tensor: Node, index: Node) -> Node:
-    """The part of a tensor at an index along its first axis."""
-    rest = shape_of(tensor.type)[1:]
-    if not rest:
-        return broadcast(lookup(tensor, index), shape=(), axes=())
-    others = [iota(shape=rest, axis=axis, type=i64) for axis in range(len(rest))]
-    return lookup(tensor, broadcast(index, shape=rest, axes=()), *others)
-
-
 def _step_once(
     body: Callable[..., Any],
     state: Sequence[Node],
@@ -213,19 +210,6 @@ def _step_once(
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise UsageError(f"`{name_of(body)}` must return (state, output)", where=caller_origin())
     return returned
-
-
-def _output_types(
-    body: Callable[..., Any],
-    state: Sequence[Node],
-    structure: Structure,
-    rows: Sequence[Node],
-    row_structure: Structure,
-) -> tuple[list[Type], Structure]:
-    """What the body puts out at each step, from one step at the first row."""
-    first = [_row(row, constant(0, i64)) for row in rows]
-    leaves, found = flatten(_step_once(body, state, structure, first, row_structure)[1])
-    return [result_node(leaf, name_of(body)).type for leaf in leaves], found
 
 
 def _scan_length(rows: Sequence[Node], length: int | None) -> Any:

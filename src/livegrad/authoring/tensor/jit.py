@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import update_wrapper
+from types import MethodType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -18,10 +21,11 @@ from livegrad.backends.arguments import is_dense
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.engine.values import leaf_of, read_leaf
-from livegrad.ir.node import Function
+from livegrad.engine.values import holders_of, leaf_of, may_be_differentiated, read_leaf
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import Type, c128, f64, i64, scalar_of_dtype
+from livegrad.ir.walk import toposort
 
 _MOST_SIGNATURES = 256
 # Python numbers are arguments like tensors, but weak: inside, they take the type of the tensor beside them.
@@ -34,12 +38,32 @@ _NUMBERS: dict[type, Type] = {
 
 @dataclass(frozen=True)
 class _Entry:
-    """What one signature was compiled to; `captures` are the tensors that the function took from around it."""
+    """What one signature was compiled to; `captures` are the tensors that the function took from around it.
+
+    `read` are the handles behind the captures, each with the node that it stood for when the function was traced.
+    """
 
     function: Function
     captures: tuple[Tensor, ...]
+    read: tuple[tuple[ref[Tensor], Node], ...]
     structure: Structure
     plan: CompiledPlan
+
+    def is_current(self) -> bool:
+        """Whether none of the tensors that the function read has been updated in place since."""
+        for reference, node in self.read:
+            handle = reference()
+            if handle is not None and handle._node is not node:
+                return False
+        return True
+
+    def reads_variables(self) -> bool:
+        """Whether the function read a tensor that wants a gradient, which can only go through a graph."""
+        for reference, _ in self.read:
+            handle = reference()
+            if handle is not None and handle._extra is not None:
+                return True
+        return False
 
 
 class Jitted:
@@ -48,13 +72,19 @@ class Jitted:
     Made by `jit`.
     """
 
-    def __init__(self, function: Callable[..., Any], static_argnums: Iterable[int], static_argnames: Iterable[str]):
+    def __init__(
+        self, function: Callable[..., Any], static_argnums: int | Iterable[int], static_argnames: str | Iterable[str]
+    ) -> None:
         self.function = function
-        self._static_places, self._static_names = frozenset(static_argnums), frozenset(static_argnames)
+        self._static_places, self._static_names = _static_parameters(function, static_argnums, static_argnames)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._lock = threading.RLock()
         self.traces = 0  # how often the function itself was called
         update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method: the object that it is called on is the first argument."""
+        return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
@@ -65,22 +95,24 @@ class Jitted:
             if kind is Tensor:
                 node = leaf.node
                 leaf_data = leaf_of(node)
-                if leaf_data is None and is_traced(node):
-                    return self._inline(args, kwargs)
+                if _belongs_to_a_graph(leaf, node) if leaf_data is None else leaf._extra is not None:
+                    return self.function(*args, **kwargs)
                 parts.append(node.type)
                 arrays.append(leaf._value() if leaf_data is None else read_leaf(leaf_data))
             elif kind in _NUMBERS:
                 parts.append(kind)
                 arrays.append(leaf)
-            elif kind is np.ndarray:
-                parts.append((leaf.dtype, leaf.shape))
-                arrays.append(leaf if is_dense(leaf) else np.ascontiguousarray(leaf))
-            else:
+            elif _is_static(leaf):
                 parts.append(_Static(leaf))
+            else:
+                parts.append((leaf.dtype, leaf.shape))
+                arrays.append(leaf if kind is np.ndarray and is_dense(leaf) else np.array(leaf, order="C"))
         key = (structure, tuple(parts))
         entry = self._entries.get(key)
-        if entry is None:
+        if entry is None or not entry.is_current():
             entry = self._compile(key, args, kwargs)
+        if entry is None or entry.reads_variables():
+            return self.function(*args, **kwargs)
         results = entry.plan.run([*arrays, *[tensor._value() for tensor in entry.captures]])
         return unflatten(entry.structure, map(_result, results, entry.function.result_types))
 
@@ -89,14 +121,18 @@ class Jitted:
         named = {name: _Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
         return flatten((given, named))
 
-    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry:
+    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+        """The entry for a signature; None if the function uses values that an enclosing function is traced with."""
         with self._lock:
             found = self._entries.get(key)
-            if found is not None:
+            if found is not None and found.is_current():
                 return found
             function, captures, structure = self._trace(args, kwargs)
+            if any(map(is_traced, captures)):
+                return None
+            read = tuple((ref(holder), node) for node in toposort(captures) for holder in holders_of(node))
             tensors = tuple(map(wrap, captures))
-            entry = _Entry(function, tensors, structure, compile_function(function).plan())
+            entry = _Entry(function, tensors, read, structure, compile_function(function).plan())
             self._entries[key] = entry
             while len(self._entries) > _MOST_SIGNATURES:
                 self._entries.popitem(last=False)
@@ -120,10 +156,6 @@ class Jitted:
                 raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))
         return traced.function, traced.captures, traced.structure
 
-    def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Inside another trace the function's graph becomes part of that one."""
-        return self.function(*args, **kwargs)
-
     def forget(self) -> None:
         """Drops all compiled signatures."""
         with self._lock:
@@ -133,19 +165,18 @@ class Jitted:
 class _Static:
     """An argument that is part of the signature by its value."""
 
-    __slots__ = ("value",)
+    __slots__ = ("key", "value")
 
     def __init__(self, value: Any) -> None:
         self.value = value.value if isinstance(value, _Static) else value
+        self.key = _exact_key(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Static) and self.value.__class__ is other.value.__class__ and self.value == other.value
-        )
+        return isinstance(other, _Static) and self.key == other.key
 
     def __hash__(self) -> int:
         try:
-            return hash(self.value)
+            return hash(self.key)
         except TypeError:
             raise UsageError(
                 "an argument that is neither a tensor nor hashable",
@@ -155,12 +186,46 @@ class _Static:
             ) from None
 
 
+def _exact_key(value: Any) -> Any:
+    """Equal only for values that a trace cannot tell apart: 1 is not True, nor 1.0, and 0.0 is not -0.0."""
+    if isinstance(value, tuple):
+        return value.__class__, tuple(map(_exact_key, value))
+    if isinstance(value, frozenset):
+        return value.__class__, frozenset(map(_exact_key, value))
+    if isinstance(value, float | complex):
+        return value.__class__, repr(value)
+    return value.__class__, value
+
+
+def _static_parameters(
+    function: Callable[..., Any], numbers: int | Iterable[int], names: str | Iterable[str]
+) -> tuple[frozenset[int], frozenset[str]]:
+    """Places and names of static parameters: one that is named by either is static however it is passed."""
+    places = {numbers} if isinstance(numbers, int) else set(numbers)
+    named = {names} if isinstance(names, str) else set(names)
+    if not places and not named:
+        return frozenset(), frozenset()
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a function of C without a signature
+        return frozenset(places), frozenset(named)
+    places = {place + len(parameters) if place < 0 else place for place in places}
+    named |= {parameters[place] for place in places if place < len(parameters)}
+    return frozenset(places | {place for place, name in enumerate(parameters) if name in named}), frozenset(named)
+
+
+def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
+    """Whether a tensor that is no data stands for an argument of an enclosing trace, or is on the way to a variable."""
+    return tensor._extra is not None or is_traced(node) or may_be_differentiated(node)
+
+
 def _is_static(leaf: Any) -> bool:
-    return not (leaf.__class__ is Tensor or leaf.__class__ in _NUMBERS or leaf.__class__ is np.ndarray)
+    kind = leaf.__class__
+    return not (kind is Tensor or kind in _NUMBERS or kind is np.ndarray or isinstance(leaf, np.number))
 
 
 def _type_of(leaf: Any) -> Type:
-    if isinstance(leaf, np.ndarray):
+    if isinstance(leaf, np.ndarray | np.number):
         return TensorType(scalar_of_dtype(leaf.dtype), leaf.shape)
     return _NUMBERS.get(leaf.__class__) or node_of(leaf, "jit").type
 
@@ -173,13 +238,14 @@ def _result(array: Any, type: Type) -> Tensor:
 def jit(
     function: Callable[..., Any] | None = None,
     *,
-    static_argnums: Iterable[int] = (),
-    static_argnames: Iterable[str] = (),
+    static_argnums: int | Iterable[int] = (),
+    static_argnames: str | Iterable[str] = (),
 ) -> Any:
     """The function, compiled: traced once for each signature, then run as native code without building a graph.
 
     Python numbers may change from call to call without tracing again; truth values, strings and other hashable objects
-    are part of the signature. Tensors from around the function are read anew at each call.
+    are part of the signature. Tensors from around the function are read anew at each call; if one of them was updated
+    in place, the function is traced again. With tensors that want a gradient it runs as it is, and adds to their graph.
 
     >>> import livegrad as lg
     >>> @lg.jit

@@ -14,10 +14,11 @@ import numpy as np
 from livegrad.authoring.tensor.arguments import one_axis, shape_from
 from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, DEFAULT_INTEGER, dtype_from, uint64
 from livegrad.authoring.tensor.errors import DtypeError, ShapeError
-from livegrad.authoring.tensor.handle import Tensor, converted, node_of, wrap, wrap_array
+from livegrad.authoring.tensor.handle import Tensor, converted, is_traced, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.linear_algebra import shape_of_node
 from livegrad.authoring.tensor.operands import as_type, element_of, is_number, require_kinds, whole_number
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
+from livegrad.engine.execution import execute
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Size, f64, size_product
@@ -84,7 +85,7 @@ def split(key: Tensor, /, number: int = 2) -> Tensor:
     ()
     """
     (count,) = shape_from(number, "split")
-    return wrap(random_bits(_spread_key(key, (count,), "split"), _counters((count,)) + _SPLIT))
+    return _as_data(random_bits(_spread_key(key, (count,), "split"), _counters((count,)) + _SPLIT))
 
 
 def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
@@ -98,7 +99,14 @@ def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
     require_kinds(node, "fold_in", "signed", "unsigned")
     folded = _spread_key(key, (), "fold_in")
     inner = random_bits(folded, filled(_FOLD, folded.type))
-    return wrap(random_bits(broadcast_to(inner, shape_of_node(node)), as_type(node, uint64)))
+    return _as_data(random_bits(broadcast_to(inner, shape_of_node(node)), as_type(node, uint64)))
+
+
+def _as_data(keys: Node) -> Tensor:
+    """New keys, computed at once unless they are traced: a loop that splits its key at each step would otherwise go
+    through all the keys before, of which nobody holds any.
+    """
+    return wrap(keys) if is_traced(keys) else wrap_array(execute([wrap(keys).node])[0])
 
 
 def _spread_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:

@@ -190,7 +190,7 @@ class _Call:
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, argnums: Arguments) -> None:
         self.name = name_of(function)
         self.single = isinstance(argnums, int)
-        places = _places(argnums, len(args), self.name)
+        places = argument_places(argnums, len(args), self.name)
         leaves, self.structure = flatten(tuple(args[place] for place in places))
         self.nodes = [_differentiable(leaf, self.name) for leaf in leaves]
         self.inputs = placeholders([node.type for node in self.nodes])
@@ -244,7 +244,8 @@ def forget_derivatives() -> None:
     _push_forward.cache_clear()
 
 
-def _places(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
+def argument_places(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
+    """The positions of arguments, counted from the front; one that there is not is refused."""
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for place in places:
         if not -number <= place < number:

@@ -6,6 +6,7 @@ Transforms, control flow and optimizers take any nest of tensors as one value.
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -16,11 +17,27 @@ Structure = tuple[Any, ...] | None
 _LEAF: Structure = None
 
 
+class _Keys(tuple[Any, ...]):
+    """The keys of a dict in order, by which nests are equal, and as they were `given`, for the dict that is made."""
+
+    given: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _DefaultDict:
+    """Makes a `defaultdict` as it was."""
+
+    factory: Any
+
+    def __call__(self, items: Iterable[tuple[Any, Any]]) -> defaultdict[Any, Any]:
+        return defaultdict(self.factory, items)
+
+
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    """The leaves of a nest in order, and its structure. None has no leaves.
+    """The leaves of a nest in order, and its structure. None has no leaves; a dict's are in the order of its keys.
 
     >>> flatten({"w": [1, 2], "b": (3, None)})[0]
-    [1, 2, 3]
+    [3, 1, 2]
     """
     leaves: list[Any] = []
     return leaves, _take_apart(tree, leaves)
@@ -39,8 +56,10 @@ def _take_apart(tree: Any, leaves: list[Any]) -> Structure:
         return (kind, None, *[_take_apart(item, leaves) for item in tree])
     if tree is None:
         return (None,)
-    if kind is dict:
-        return (dict, tuple(tree), *[_take_apart(item, leaves) for item in tree.values()])
+    if isinstance(tree, dict) and kind in (dict, OrderedDict, defaultdict):
+        keys = dict_keys(tree)
+        made = _DefaultDict(tree.default_factory) if isinstance(tree, defaultdict) else kind
+        return (made, keys, *[_take_apart(tree[key], leaves) for key in keys])
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return (kind, None, *[_take_apart(item, leaves) for item in tree])
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
@@ -48,6 +67,21 @@ def _take_apart(tree: Any, leaves: list[Any]) -> Structure:
         return (kind, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
     leaves.append(tree)
     return _LEAF
+
+
+def dict_keys(tree: dict[Any, Any]) -> _Keys:
+    """The keys of a dict in the order of its leaves: sorted, so that dicts with the same keys have the same structure.
+
+    >>> list(dict_keys({"w": 1, "b": 2}))
+    ['b', 'w']
+    """
+    given = tuple(tree)
+    try:
+        keys = _Keys(given if isinstance(tree, OrderedDict) else sorted(given))
+    except TypeError:  # keys of different kinds
+        keys = _Keys(given)
+    keys.given = given
+    return keys
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
@@ -67,11 +101,21 @@ def _put_together(structure: Structure, leaves: Iterator[Any]) -> Any:
         return None
     kind, names, *children = structure
     parts = [_put_together(child, leaves) for child in children]
-    if kind is dict:
-        return dict(zip(names, parts, strict=True))
+    if isinstance(names, _Keys):
+        made = dict(zip(names, parts, strict=True))
+        return kind((key, made[key]) for key in names.given)
     if names is not None:
-        return kind(**dict(zip(names, parts, strict=True)))
+        return _data_class(kind, dict(zip(names, parts, strict=True)))
     return kind(parts) if kind in (list, tuple) else kind(*parts)
+
+
+def _data_class(kind: Any, parts: dict[str, Any]) -> Any:
+    """An object of a data class; fields that its constructor does not take are set behind its back, as it does it."""
+    taken = {field.name for field in dataclasses.fields(kind) if field.init}
+    made = kind(**{name: part for name, part in parts.items() if name in taken})
+    for name in parts.keys() - taken:
+        object.__setattr__(made, name, parts[name])
+    return made
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:

@@ -10,22 +10,24 @@ from livegrad.authoring.tensor.creation import eye
 from livegrad.authoring.tensor.handle import ShapeError, Tensor, node_of, wrap
 from livegrad.authoring.tensor.manipulation import moveaxis, reshape
 from livegrad.authoring.tensor.tracing import name_of, trace_call
-from livegrad.authoring.tensor.transforms import Arguments, grad, jvp, of_captured, vjp
-from livegrad.authoring.tensor.trees import Structure, flatten, tree_map, unflatten
+from livegrad.authoring.tensor.transforms import Arguments, argument_places, grad, jvp, of_captured, vjp
+from livegrad.authoring.tensor.trees import Structure, dict_keys, flatten, tree_map, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.function import inline
 from livegrad.ir.node import Function
 from livegrad.ir.types import Size, shape_of
 from livegrad.ir.types import Tensor as TensorType
+from livegrad.ops.rules import zero
 from livegrad.passes.batch import batch
 
 Axes = int | None | Sequence[Any] | dict[str, Any]
 
 
-def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> Callable[..., Any]:
+def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
     """The function applied to each member of a batch, as one computation.
 
     `in_axes` gives the batch axis of each argument, None for one that all members share; one number stands for all.
+    Named arguments have the batch first. `out_axes` says where the batch goes in each result.
 
     >>> import livegrad as lg
     >>> rows = lg.asarray([[1.0, 2.0], [3.0, 4.0]])
@@ -34,22 +36,25 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
     """
 
     @wraps(function)
-    def mapped(*args: Any) -> Any:
-        leaves, structure = flatten(args)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = flatten((args, kwargs))
         nodes = [node_of(leaf, name_of(function)) for leaf in leaves]
-        axes = _leaf_axes(in_axes, args, structure, name_of(function))
+        axes = _leaf_axes(in_axes, args, name_of(function)) + [0] * len(flatten(kwargs)[0])
         places = [
             None if axis is None else _place(axis, node.type, function) for axis, node in zip(axes, nodes, strict=True)
         ]
         size = _batch_size([(node.type, place) for node, place in zip(nodes, places, strict=True)], function)
         types = [_without_axis(node.type, place) for node, place in zip(nodes, places, strict=True)]
-        traced = trace_call(lambda *tensors: function(*unflatten(structure, tensors)), types, name_of(function))
+
+        def call(*tensors: Tensor) -> Any:
+            positional, named = unflatten(structure, tensors)
+            return function(*positional, **named)
+
+        traced = trace_call(call, types, name_of(function))
         shared = (None,) * len(traced.captures)
         batched = _batch(traced.function, (*places, *shared), size)
-        results = [wrap(node) for node in inline(batched, [*nodes, *traced.captures])]
-        if out_axes:
-            results = [moveaxis(result, 0, out_axes) for result in results]
-        return unflatten(traced.structure, results)
+        results = unflatten(traced.structure, map(wrap, inline(batched, [*nodes, *traced.captures])))
+        return _with_batch_at(out_axes, results, name_of(function)) if out_axes != 0 else results
 
     return mapped
 
@@ -59,7 +64,17 @@ def _batch(function: Function, axes: tuple[int | None, ...], size: Size) -> Func
     return batch(function, axes, size=size)
 
 
-def _leaf_axes(in_axes: Axes, args: tuple[Any, ...], structure: Structure, name: str) -> list[int | None]:
+def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
+    """Results that have the batch first, with the batch where it is wanted."""
+    leaves, structure = flatten(results)
+    axes: list[int | None] = []
+    _spread_axes(out_axes, results, axes, "out_axes", name)
+    if None in axes:
+        raise UsageError(f"each result of `{name}` has the batch", where=caller_origin(), help="give it an axis")
+    return unflatten(structure, [moveaxis(leaf, 0, axis) for leaf, axis in zip(leaves, axes, strict=True)])
+
+
+def _leaf_axes(in_axes: Axes, args: tuple[Any, ...], name: str) -> list[int | None]:
     """An axis for each leaf; an axis that stands for a nest holds for all of its leaves."""
     given = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
     if len(given) != len(args):
@@ -68,21 +83,21 @@ def _leaf_axes(in_axes: Axes, args: tuple[Any, ...], structure: Structure, name:
         )
     found: list[int | None] = []
     for axes, argument in zip(given, args, strict=True):
-        _spread_axes(axes, argument, found, name)
+        _spread_axes(axes, argument, found, "in_axes", name)
     return found
 
 
-def _spread_axes(axes: Any, tree: Any, found: list[int | None], name: str) -> None:
+def _spread_axes(axes: Any, tree: Any, found: list[int | None], role: str, name: str) -> None:
     if axes is None or isinstance(axes, int):
         found += [axes] * len(flatten(tree)[0])
     elif isinstance(axes, dict) and isinstance(tree, dict) and set(axes) == set(tree):
-        for key, part in tree.items():
-            _spread_axes(axes[key], part, found, name)
+        for key in dict_keys(tree):
+            _spread_axes(axes[key], tree[key], found, role, name)
     elif isinstance(axes, list | tuple) and isinstance(tree, list | tuple) and len(axes) == len(tree):
         for inner, part in zip(axes, tree, strict=True):
-            _spread_axes(inner, part, found, name)
+            _spread_axes(inner, part, found, role, name)
     else:
-        raise UsageError(f"in_axes does not fit the arguments of `{name}`", where=caller_origin(), found=repr(axes))
+        raise UsageError(f"{role} does not nest like the values of `{name}`", where=caller_origin(), found=repr(axes))
 
 
 def _place(axis: int, type: Any, function: Callable[..., Any]) -> int:
@@ -110,7 +125,7 @@ def _without_axis(type: Any, place: int | None) -> Any:
 # --- matrices of derivatives -----------------------------------------------------------------------------------------
 
 
-def jacfwd(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
+def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
     """The Jacobian, column by column in forward mode: results' shapes followed by the argument's.
 
     >>> import livegrad as lg
@@ -120,8 +135,8 @@ def jacfwd(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]
     """
 
     @wraps(function)
-    def jacobian(*args: Any) -> Any:
-        point = args[argnums]
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        point, of_point = _by_arguments(function, args, kwargs, argnums)
         leaves, structure = flatten(point)
         tensors = [wrap(node_of(leaf, name_of(function))) for leaf in leaves]
 
@@ -131,8 +146,7 @@ def jacfwd(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]
 
             def along(direction: Tensor) -> Any:
                 def moved(x: Tensor) -> Any:
-                    changed = unflatten(structure, [*tensors[:position], x, *tensors[position + 1 :]])
-                    return function(*args[:argnums], changed, *args[argnums + 1 :])
+                    return of_point(unflatten(structure, [*tensors[:position], x, *tensors[position + 1 :]]))
 
                 return jvp(moved, [own], [direction])[1]
 
@@ -144,7 +158,7 @@ def jacfwd(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]
     return jacobian
 
 
-def jacrev(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
+def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
     """The Jacobian, row by row in reverse mode: results' shapes followed by the argument's.
 
     >>> import livegrad as lg
@@ -153,19 +167,17 @@ def jacrev(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]
     """
 
     @wraps(function)
-    def jacobian(*args: Any) -> Any:
-        def of_argument(x: Any) -> Any:
-            return function(*args[:argnums], x, *args[argnums + 1 :])
-
-        value, pullback = vjp(of_argument, args[argnums])
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        point, of_point = _by_arguments(function, args, kwargs, argnums)
+        value, pullback = vjp(of_point, point)
         leaves, structure = flatten(value)
+        silent = [wrap(zero(leaf.type)) for leaf in leaves]
 
         def of_result(position: int) -> Any:
             own = leaves[position]
 
             def pulled(direction: Tensor) -> Any:
-                cotangents = [zeros if place != position else direction for place, zeros in enumerate(_zeros(leaves))]
-                return pullback(unflatten(structure, cotangents))[0]
+                return pullback(unflatten(structure, [*silent[:position], direction, *silent[position + 1 :]]))[0]
 
             rows = vmap(pulled)(_basis(own))
             return tree_map(lambda r: reshape(r, (*own.shape, *r.shape[1:])), rows)
@@ -175,7 +187,7 @@ def jacrev(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]
     return jacobian
 
 
-def hessian(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
+def hessian(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
     """The matrix of second derivatives of a function that returns one real number.
 
     >>> import livegrad as lg
@@ -186,13 +198,23 @@ def hessian(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any
     return of_captured(function, "hessian", jacfwd(grad(function, argnums), argnums), argnums=argnums)
 
 
+def _by_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
+) -> tuple[Any, Callable[[Any], Any]]:
+    """The arguments at `argnums` as one nest, and the function of that nest."""
+    places = argument_places(argnums, len(args), name_of(function))
+    single = isinstance(argnums, int)
+
+    def of_point(point: Any) -> Any:
+        given = dict(zip(places, [point] if single else point, strict=True))
+        return function(*[given.get(place, arg) for place, arg in enumerate(args)], **kwargs)
+
+    return args[places[0]] if single else tuple(args[place] for place in places), of_point
+
+
 def _basis(tensor: Tensor) -> Tensor:
     """One direction for each element of a tensor."""
     return reshape(eye(tensor.size, dtype=tensor.dtype), (tensor.size, *tensor.shape))
-
-
-def _zeros(leaves: Sequence[Tensor]) -> list[Tensor]:
-    return [leaf * 0.0 for leaf in leaves]
 
 
 def _transposed(parts: list[Any], structure: Structure) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument
 from livegrad.diagnostics import KernelCheckError, LivegradError, UsageError
 from livegrad.ir.bfloat16 import BFLOAT16, narrow, widen
+from livegrad.ir.entries import Entries
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Function, Key, Module, Node
 from livegrad.ir.types import (
@@ -81,7 +82,7 @@ def _as_leaf(argument: Any, type: Type, place: str) -> Any:
     if isinstance(type, Tensor | Vector | Matrix):
         return array_argument(argument, type, place)
     assert isinstance(type, Trace)
-    return {int(key): _as_leaf(value, type.element, place) for key, value in argument.items()}
+    return Entries({int(key): _as_leaf(value, type.element, place) for key, value in argument.items()})
 
 
 def _run(function: Function, inputs: Mapping[Key, Any], sizes: Mapping[str, int], *arguments: Any) -> Any:

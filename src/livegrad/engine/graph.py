@@ -1,0 +1,433 @@
+"""The description of a live graph: blocks with pins, what feeds each pin, and graphs inside blocks.
+
+Nothing here runs. Users describe through `Engine`, which holds one `Graph`; `engine.compile` turns it into a plan.
+Every change is written to the graph's journal, from which a frame learns what it has to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin
+from livegrad.engine.journal import Journal
+from livegrad.ir.node import Function
+from livegrad.ir.types import Scalar, Tensor, Type, scalar_of_dtype
+from livegrad.ops.context import FeatureLevel
+
+Numbers = np.ndarray[Any, Any]
+_NUMBER_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a body says of one input: its name, its type (None: any), and the value it has when nothing feeds it."""
+
+    name: str
+    type: Type | None = None
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """What reaches an input at compile time: a tensor of known shape, or a Python number, which is weakly typed."""
+
+    type: Tensor
+    weak: bool = False
+
+
+@dataclass(frozen=True)
+class Specialized:
+    """A body for known input types.
+
+    The function takes the inputs, then `features`, then `constants`. `sizes` are the values of its symbolic sizes.
+    """
+
+    function: Function
+    features: tuple[FeatureLevel, ...] = ()
+    constants: tuple[Numbers, ...] = ()
+    sizes: tuple[tuple[str, int], ...] = ()
+
+
+class Body(Protocol):
+    """What a block computes. Equal inputs must give an equal (best: the same) result; errors are `LivegradError`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]: ...
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+    def specialize(self, given: tuple[Given, ...]) -> Specialized: ...
+
+
+@dataclass(eq=False)
+class Pin:
+    """One input or output of a block; `block["name"]` finds it."""
+
+    block: Block
+    name: str
+    direction: Literal["input", "output"]
+
+    def __repr__(self) -> str:
+        return f"{self.block.name}.{self.name}"
+
+
+@dataclass
+class Debug:
+    """What the engine last had to say of a block: its state, and what went wrong."""
+
+    state: Literal["new", "running", "failed", "removed"] = "new"
+    errors: list[LivegradError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    runs: int = 0  # how often its step ran
+    seconds: float = 0.0  # of its last run, when profiling is on
+
+
+class Block:
+    """A live node: a body, and pins for its inputs and outputs. It describes work and never does any.
+
+    >>> from livegrad.authoring.block import block
+    >>> double = block(lambda x: x * 2.0, name="double")
+    >>> double["x"], double["result"]
+    (double.x, double.result)
+    """
+
+    def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
+        self.name = name or body.name
+        self.body = body
+        self.shapes = dict(shapes or {})
+        self.debug = Debug()
+        self._make_pins([spec.name for spec in body.inputs], body.outputs)
+
+    def _make_pins(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        names = [*inputs, *outputs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UsageError(
+                f"pins of `{self.name}` need names of their own", where=caller_origin(), found=", ".join(twice)
+            )
+        self.inputs = {name: Pin(self, name, "input") for name in inputs}
+        self.outputs = {name: Pin(self, name, "output") for name in outputs}
+
+    def __getitem__(self, name: str) -> Pin:
+        found = self.inputs.get(name) or self.outputs.get(name)
+        if found is None:
+            raise UsageError(
+                f"block `{self.name}` has no pin `{name}`",
+                where=caller_origin(),
+                expected="one of " + ", ".join([*self.inputs, *self.outputs]),
+            )
+        return found
+
+    def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
+        """The graphs inside, with what to put into the names of their blocks."""
+        return iter(())
+
+    def default_of(self, name: str) -> Any:
+        """What an input is when nothing feeds it; None: it must be fed."""
+        return next((spec.default for spec in self.body.inputs if spec.name == name), None)
+
+    def __repr__(self) -> str:
+        return f"<block {self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs)}>"
+
+
+class State(Block):
+    """A value that lasts from frame to frame: readers of `value` see the last frame's, `next` becomes the new one.
+
+    The only way to close a cycle. It advances once a frame, after all steps have run.
+
+    >>> State("position", np.zeros(3, np.float32))["next"]
+    position.next
+    """
+
+    def __init__(self, name: str, initial: Any) -> None:
+        self.name = name
+        self.debug = Debug()
+        self.shapes = {}
+        self.initial: Numbers = np.array(initial, order="C")
+        scalar_of_dtype(self.initial.dtype)
+        self._make_pins(("next",), ("value",))
+
+    def default_of(self, name: str) -> Any:
+        return None
+
+
+class Composite(Block):
+    """A graph of blocks as one block. `expose` names what of the inside can be reached from outside."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.debug = Debug()
+        self.shapes = {}
+        self.graph = Graph()
+        self.inner_inputs: dict[str, list[Pin]] = {}
+        self.inner_outputs: dict[str, Pin] = {}
+        self._make_pins((), ())
+
+    def expose(self, pin: Pin, name: str | None = None) -> Pin:
+        """Makes an inner pin one of this block; several inner inputs may share a name, and are then fed alike."""
+        own = name or pin.name
+        if pin.direction == "input":
+            self.inner_inputs.setdefault(own, []).append(pin)
+        elif own in self.inner_outputs:
+            raise UsageError(f"`{self.name}` has an output `{own}`", where=caller_origin())
+        else:
+            self.inner_outputs[own] = pin
+        pins = {**self.inputs, **self.outputs}
+        self._make_pins(tuple(self.inner_inputs), tuple(self.inner_outputs))
+        for known in (self.inputs, self.outputs):  # pins that people hold stay what they are
+            known.update({key: pins[key] for key in known if key in pins})
+        self.graph.journal.write("structure", self.name, f"`{own}` exposed")
+        return self[own]
+
+    def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
+        yield "", self.graph
+
+    def default_of(self, name: str) -> Any:
+        return None
+
+
+class ExternalBuffer:
+    """Memory that belongs to someone else. With a version, its readers run only after `touch`; else every frame.
+
+    >>> shared = ExternalBuffer(np.zeros(3, np.float32), version=0)
+    >>> shared.touch()
+    >>> shared.version
+    1
+    """
+
+    def __init__(self, array: Numbers, version: int | None = None) -> None:
+        if not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.aligned:
+            raise UsageError(
+                "an external buffer is a dense array", where=caller_origin(), help="copy it with numpy.ascontiguousarray"
+            )
+        scalar_of_dtype(array.dtype)
+        self.array = array
+        self.version = version
+
+    def touch(self) -> None:
+        """Says that the contents have changed."""
+        self.version = 0 if self.version is None else self.version + 1
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An input that is fed by an output."""
+
+    source: Pin
+
+
+@dataclass(eq=False)
+class Setting:
+    """An input that was given a value: a number (a live parameter) or an array, of which this is a copy."""
+
+    value: Any
+    given: Given
+
+    @property
+    def is_number(self) -> bool:
+        return not isinstance(self.value, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """An input that reads external memory."""
+
+    external: ExternalBuffer
+
+
+Source = Edge | Setting | Binding
+
+
+def setting_of(value: Any, like: Setting | None = None) -> Setting:
+    """A value given to a pin: Python numbers stay numbers, anything else becomes an array.
+
+    An integer for a pin that holds a float is a float: moving a slider to a whole number changes no types.
+    """
+    if value.__class__ in _NUMBER_TYPES:
+        if value.__class__ is int and like is not None and like.value.__class__ is float:
+            value = float(value)
+        return Setting(value, Given(Tensor(scalar_of_name(value), ()), weak=True))
+    array = np.array(value, order="C")
+    given = Given(Tensor(scalar_of_dtype(array.dtype), array.shape))
+    return Setting(array[()] if array.ndim == 0 else array, given)
+
+
+def scalar_of_name(value: Any) -> Scalar:
+    """The type that stands for a Python number.
+
+    >>> scalar_of_name(1.5)
+    f64
+    """
+    return scalar_of_dtype({"bool": "bool", "i64": "int64", "f64": "float64", "c128": "complex128"}[
+        _NUMBER_TYPES[value.__class__]
+    ])  # fmt: skip
+
+
+class Graph:
+    """Blocks by name, and what feeds their inputs."""
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        self.blocks: dict[str, Block] = {}
+        self.sources: dict[Pin, Source] = {}
+        self._journal = journal or Journal()
+
+    @property
+    def journal(self) -> Journal:
+        return self._journal
+
+    @journal.setter
+    def journal(self, journal: Journal) -> None:
+        self._journal = journal
+        for block in self.blocks.values():
+            for _, inner in block.inner_graphs():
+                inner.journal = journal
+
+    def add(self, block: Block) -> Block:
+        """Adds a block; names are unique in a graph."""
+        known = self.blocks.get(block.name)
+        if known is not None:
+            raise UsageError(
+                f"there is a block `{block.name}` already", where=caller_origin(), help="give it another name"
+            )
+        self.blocks[block.name] = block
+        for _, inner in block.inner_graphs():
+            inner.journal = self.journal
+        self.journal.write("structure", block.name, "added")
+        return block
+
+    def remove(self, block: Block) -> None:
+        """Removes a block and its connections."""
+        self._require(block)
+        del self.blocks[block.name]
+        block.debug.state = "removed"
+        gone = [
+            pin
+            for pin, source in self.sources.items()
+            if pin.block is block or (isinstance(source, Edge) and source.source.block is block)
+        ]
+        for pin in gone:
+            del self.sources[pin]
+        self.journal.write("structure", block.name, "removed")
+
+    def connect(self, source: Pin | Block, target: Pin) -> None:
+        """Feeds an input with an output; a block stands for its only output."""
+        output = only_output(source)
+        self._require(output.block)
+        self._require_input(target)
+        if output.direction != "output":
+            raise UsageError(f"`{output}` is no output", where=caller_origin())
+        self.sources[target] = Edge(output)
+        self.journal.write("structure", target.block.name, f"`{target.name}` connected to `{output}`")
+
+    def disconnect(self, target: Pin) -> None:
+        """Takes away what feeds an input."""
+        self._require_input(target)
+        if self.sources.pop(target, None) is None:
+            raise UsageError(f"nothing feeds `{target}`", where=caller_origin())
+        self.journal.write("structure", target.block.name, f"`{target.name}` disconnected")
+
+    def set(self, target: Pin, value: Any) -> None:
+        """Gives an input a value: a number is a live parameter, an array is copied."""
+        self._require_input(target)
+        before = self.sources.get(target)
+        old = before if isinstance(before, Setting) else None
+        default = target.block.default_of(target.name)
+        like = old if old is not None else None if default is None else setting_of(default)
+        fresh = setting_of(value, like)
+        if old is None or (old.is_number != fresh.is_number):
+            self.sources[target] = fresh
+            implied = before is None and like is not None and like.is_number and fresh.is_number
+            self.journal.write("rebind" if implied else "structure", target, "set")
+        elif old.given != fresh.given:
+            self.sources[target] = fresh
+            self.journal.write("rebind", target, f"now {_shown(fresh)}")
+        elif not same_value(old.value, fresh.value):
+            self.sources[target] = fresh
+            self.journal.write("value", target, f"{_shown(old)} → {_shown(fresh)}")
+
+    def bind(self, target: Pin, external: ExternalBuffer | Numbers) -> ExternalBuffer:
+        """Lets an input read memory that belongs to someone else."""
+        self._require_input(target)
+        own = external if isinstance(external, ExternalBuffer) else ExternalBuffer(external)
+        before = self.sources.get(target)
+        self.sources[target] = Binding(own)
+        kind = "rebind" if isinstance(before, Binding) else "structure"
+        self.journal.write(kind, target, f"bound to {own.array.dtype} {own.array.shape}")
+        return own
+
+    def edit(self, block: Block, body: Body) -> None:
+        """Gives a block another body. With the same pins this is a change of code, else of structure."""
+        self._require(block)
+        names = tuple(spec.name for spec in body.inputs), tuple(body.outputs)
+        if names == (tuple(block.inputs), tuple(block.outputs)):
+            block.body = body
+            self.journal.write("code", block.name, "new body")
+            return
+        kept = {**block.inputs, **block.outputs}
+        block.body = body
+        block._make_pins(*names)
+        for pins in (block.inputs, block.outputs):
+            pins.update({name: kept[name] for name in pins if name in kept and kept[name].direction == pins[name].direction})
+        self._drop_lost_pins(block)
+        self.journal.write("structure", block.name, "new body with other pins")
+
+    def _drop_lost_pins(self, block: Block) -> None:
+        own = {*block.inputs.values(), *block.outputs.values()}
+        for pin, source in list(self.sources.items()):
+            fed_by_lost = isinstance(source, Edge) and source.source.block is block and source.source not in own
+            if (pin.block is block and pin not in own) or fed_by_lost:
+                del self.sources[pin]
+
+    def source_of(self, pin: Pin) -> Source | None:
+        """What feeds an input: an edge, a value, external memory, or the value it has by default."""
+        found = self.sources.get(pin)
+        if found is not None:
+            return found
+        default = pin.block.default_of(pin.name)
+        return None if default is None else setting_of(default)
+
+    def _require(self, block: Block) -> None:
+        if self.blocks.get(block.name) is not block:
+            raise UsageError(
+                f"block `{block.name}` is not in this graph", where=caller_origin(), help="add it with `add`"
+            )
+
+    def _require_input(self, pin: Pin) -> None:
+        self._require(pin.block)
+        if pin.direction != "input" or pin.block.inputs.get(pin.name) is not pin:
+            raise UsageError(f"`{pin}` is no input", where=caller_origin())
+
+
+def only_output(source: Pin | Block) -> Pin:
+    """A pin, or a block's only output."""
+    if isinstance(source, Pin):
+        return source
+    if len(source.outputs) != 1:
+        raise UsageError(
+            f"`{source.name}` has {len(source.outputs)} outputs",
+            where=caller_origin(),
+            help='say which: block["name"]',
+        )
+    return next(iter(source.outputs.values()))
+
+
+def same_value(old: Any, new: Any) -> bool:
+    """Whether two values of one type are the same, bit by bit: 0.0 is not -0.0, and NaN is itself.
+
+    >>> same_value(0.0, -0.0), same_value(float("nan"), float("nan"))
+    (False, True)
+    """
+    if isinstance(old, int) and isinstance(new, int):
+        return old == new
+    return np.asarray(old).tobytes() == np.asarray(new).tobytes()
+
+
+def _shown(setting: Setting) -> str:
+    if setting.is_number:
+        return repr(setting.value)
+    return f"array of {setting.given.type}"

@@ -1,0 +1,214 @@
+"""The plan of a live graph: steps in order over named buffers. `engine.compile` makes it, executors run it.
+
+A step is one block's function (`BlockStep`) or control flow around further steps (`RegionStep`). Names are stable: the
+same block has the same step and the same buffers in every plan, which is what plans are compared by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+from livegrad.engine.graph import ExternalBuffer, Numbers
+from livegrad.ir.node import Function
+from livegrad.ir.types import Scalar, Tensor, Type
+from livegrad.ops.context import FeatureLevel
+
+BufferLifetime = Literal["external", "graph", "region"]
+
+
+@dataclass(frozen=True)
+class BufferSpec:
+    """A buffer: its name, what it holds, and whose it is."""
+
+    key: str
+    element: Scalar
+    shape: tuple[int, ...]
+    lifetime: BufferLifetime
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * self.element.dtype.itemsize
+
+    @property
+    def type(self) -> Tensor:
+        return Tensor(self.element, self.shape)
+
+
+@dataclass(frozen=True)
+class ParameterOperand:
+    """A live number, passed by value. Setting it is a hot update."""
+
+    key: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class FeatureOperand:
+    """A feature of the engine's context, passed by value."""
+
+    feature: FeatureLevel
+    type: Type
+
+
+@dataclass(frozen=True)
+class BufferOperand:
+    """A buffer that the step reads; `type` is what the function sees there."""
+
+    key: str
+    type: Type
+
+
+Operand = ParameterOperand | FeatureOperand | BufferOperand
+
+
+@dataclass(frozen=True)
+class BlockStep:
+    """One call of a function: operands in the order of its parameters, a buffer for each result."""
+
+    key: str
+    function: Function
+    sizes: tuple[tuple[str, int], ...]
+    operands: tuple[Operand, ...]
+    results: tuple[str, ...]
+    level: int
+
+    def all_operands(self) -> Iterator[Operand]:
+        """Everything that it reads."""
+        return iter(self.operands)
+
+    def block_steps(self) -> Iterator[BlockStep]:
+        """Itself; a region gives the steps inside."""
+        yield self
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A loop's variable: `carry := initial` before the loop, `carry := result` after each iteration."""
+
+    initial: Operand
+    carry: str
+    result: str
+
+
+RegionKind = Literal["if", "if_else", "switch", "while", "for"]
+
+
+@dataclass(frozen=True)
+class RegionStep:
+    """Control flow around steps.
+
+    `control` is the condition (if, if_else, while: not zero), the number of the body (switch) or the number of
+    iterations (for). Before anything runs, `results` are filled with zeros, or with the initial values of what is
+    carried. A while loop goes on while `condition`, one of the results, is not zero. `index` holds the iteration.
+    """
+
+    key: str
+    kind: RegionKind
+    control: Operand
+    bodies: tuple[tuple[Step, ...], ...]
+    results: tuple[str, ...]
+    carried: tuple[Carried, ...]
+    condition: str | None
+    index: str | None
+    level: int
+
+    def all_operands(self) -> Iterator[Operand]:
+        """Everything that it reads from outside."""
+        inside = {key for step in self.inner_steps() for key in step.results}
+        inside |= {carried.carry for carried in self.carried} | {self.index or ""}
+        yield self.control
+        yield from (carried.initial for carried in self.carried)
+        for step in self.inner_steps():
+            for operand in step.all_operands():
+                if not (isinstance(operand, BufferOperand) and operand.key in inside):
+                    yield operand
+
+    def inner_steps(self) -> Iterator[Step]:
+        """The steps of its bodies."""
+        return (step for body in self.bodies for step in body)
+
+    def block_steps(self) -> Iterator[BlockStep]:
+        """The calls inside, of regions inside too."""
+        for step in self.inner_steps():
+            yield from step.block_steps()
+
+
+Step = BlockStep | RegionStep
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """What lasts: after a frame `value := next`. `initial` is its content in the first."""
+
+    key: str
+    value: str
+    next: str
+    initial: Numbers = field(compare=False)
+
+
+@dataclass(frozen=True)
+class LivePlan:
+    """Steps in an order that can be run, the buffers they use, and what is in those from the start.
+
+    `slots` and `places` say which buffers share memory: a place is the number of a slot, a slot a number of bytes.
+    Buffers without a place have memory of their own.
+    """
+
+    steps: Mapping[str, Step]
+    buffers: Mapping[str, BufferSpec]
+    states: tuple[StateSpec, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    contents: Mapping[str, Numbers] = field(default_factory=dict)  # of arrays that were set, and of constants
+    bindings: Mapping[str, ExternalBuffer] = field(default_factory=dict)
+    places: Mapping[str, int] = field(default_factory=dict)
+    slots: tuple[int, ...] = ()
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """The steps' places in the order."""
+        return {key: index for index, key in enumerate(self.steps)}
+
+    @cached_property
+    def producer(self) -> dict[str, str]:
+        """The step that writes each buffer."""
+        return {buffer: key for key, step in self.steps.items() for buffer in step.results}
+
+    @cached_property
+    def readers(self) -> dict[str | FeatureLevel, tuple[str, ...]]:
+        """The steps that read each parameter, feature or buffer, by its key: a step's needs, turned round."""
+        found: dict[str | FeatureLevel, dict[str, None]] = {}
+        for key, step in self.steps.items():
+            for operand in step.all_operands():
+                found.setdefault(operand_key(operand), {})[key] = None
+        return {root: tuple(keys) for root, keys in found.items()}
+
+    @cached_property
+    def consumers(self) -> dict[str, tuple[str, ...]]:
+        """The steps that read what a step writes."""
+        return {
+            key: tuple(dict.fromkeys(reader for buffer in step.results for reader in self.readers.get(buffer, ())))
+            for key, step in self.steps.items()
+        }
+
+    def __str__(self) -> str:
+        lines = [f"plan: {len(self.steps)} steps, {len(self.buffers)} buffers"]
+        lines += [f"  {self.describe(key)}" for key in self.steps]
+        lines += [f"  state {state.key}: {state.value} := {state.next}" for state in self.states]
+        return "\n".join(lines)
+
+    def describe(self, key: str) -> str:
+        """One step on one line."""
+        step = self.steps[key]
+        reads = ", ".join(dict.fromkeys(str(operand_key(operand)) for operand in step.all_operands()))
+        kind = "" if isinstance(step, BlockStep) else f"{step.kind} "
+        writes = ", ".join(f"{buffer}: {self.buffers[buffer].type}" for buffer in step.results)
+        return f"{step.level}: {kind}{key}({reads}) -> {writes}"
+
+
+def operand_key(operand: Operand) -> str | FeatureLevel:
+    """What an operand is called among the needs of a step."""
+    return operand.feature if isinstance(operand, FeatureOperand) else operand.key

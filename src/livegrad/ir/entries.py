@@ -1,0 +1,80 @@
+"""An immutable table from numbers to values, of which the newest version is changed in constant time.
+
+Loops that run on the host remember their values in one: each trip makes a new version, and only the newest is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_ABSENT = object()
+
+
+class Entries(Mapping[int, Any]):
+    """Values by number. `with_entry` gives a changed table; this one stays what it was.
+
+    All versions share one dict, which belongs to the newest; an older one knows how it differs from its successor, and
+    takes the dict back when it is read after all.
+
+    >>> first = Entries().with_entry(0, "a")
+    >>> second = first.with_entry(0, "b")
+    >>> first[0], second[0], dict(first)
+    ('a', 'b', {0: 'a'})
+    """
+
+    __slots__ = ("_difference", "_successor", "_table")
+
+    def __init__(self, table: dict[int, Any] | None = None) -> None:
+        self._table: dict[int, Any] | None = {} if table is None else table
+        self._difference: tuple[int, Any] | None = None  # what this version has where the successor has another value
+        self._successor: Entries | None = None
+
+    def with_entry(self, index: int, value: Any) -> Entries:
+        """The table with another value at one number."""
+        table = self._own_table()
+        made = Entries(table)
+        self._table, self._difference, self._successor = None, (index, table.get(index, _ABSENT)), made
+        table[index] = value
+        return made
+
+    def _own_table(self) -> dict[int, Any]:
+        """The dict, brought into this version's state."""
+        if self._table is None:
+            chain: list[Entries] = []
+            version: Entries = self
+            while version._table is None:
+                chain.append(version)
+                assert version._successor is not None
+                version = version._successor
+            for older in reversed(chain):
+                _move_table(version, older)
+                version = older
+        assert self._table is not None
+        return self._table
+
+    def __getitem__(self, index: int) -> Any:
+        return self._own_table()[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._own_table()))
+
+    def __len__(self) -> int:
+        return len(self._own_table())
+
+    def __repr__(self) -> str:
+        return f"Entries({self._own_table()!r})"
+
+
+def _move_table(newer: Entries, older: Entries) -> None:
+    """Turns the link between two versions round: the older one gets the dict."""
+    table, difference = newer._table, older._difference
+    assert table is not None
+    assert difference is not None
+    index, value = difference
+    newer._table, newer._difference, newer._successor = None, (index, table.get(index, _ABSENT)), older
+    if value is _ABSENT:
+        table.pop(index, None)
+    else:
+        table[index] = value
+    older._table, older._difference, older._successor = table, None, None

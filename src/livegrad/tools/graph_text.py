@@ -1,0 +1,156 @@
+"""Functions of an assembly as text to read and as DOT to draw: `livegrad graph` prints what these give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.checks import called_function, input_types, node_order, output_types
+from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode, ImageFunction
+from livegrad.authoring.assembly.node_types import CALLING_TYPES
+from livegrad.authoring.assembly.ports import INPUTS, OUTPUTS, PortType, Reference, Source
+
+
+def graph_text(assembly: Assembly, functions: Iterable[AnyFunction]) -> str:
+    """One line a node, after the nodes that it needs.
+
+    >>> from livegrad.authoring.assembly.expression import add_expression
+    >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 2", {"pos": "vector"})
+    >>> print(graph_text(shapes, shapes.functions.values()))
+    function 1 `ball` (pos: vector) → (shape: scalar)
+      Length_1 = Length(A = inputs.pos)
+      Constant_2 = Constant 2.0
+      Subtraction_3 = Subtraction(A = Length_1.result, B = Constant_2.value)
+      outputs.shape = Subtraction_3.result
+    """
+    return "\n\n".join("\n".join(_described(assembly, function)) for function in functions)
+
+
+def _described(assembly: Assembly, function: AnyFunction) -> list[str]:
+    inputs, outputs = _listed(function.inputs), _listed(function.outputs)
+    lines = [f"function {function.id} `{function.name}` ({inputs}) → ({outputs})"]
+    if isinstance(function, ImageFunction):
+        styles = ", ".join(function.tile_styles)
+        return [*lines, f"  samples image {function.image}: {function.filter}, {styles}"]
+    lines += [f"  {_line(assembly, function, node)}" for node in _in_order(function)]
+    return lines + [f"  outputs.{name} = {_source(function.results.get(name))}" for name in function.outputs]
+
+
+def _listed(ports: Mapping[str, PortType]) -> str:
+    return ", ".join(f"{name}: {type.value}" for name, type in ports.items())
+
+
+def _in_order(function: GraphFunction) -> list[GraphNode]:
+    """Nodes of a graph with a circle have no order: they come as they are kept."""
+    return node_order(function) or list(function.nodes.values())
+
+
+def _line(assembly: Assembly, function: GraphFunction, node: GraphNode) -> str:
+    what = node.type.name
+    if node.value is not None:
+        what += f" {_literal(node.value)}"
+    if node.type.name in CALLING_TYPES:
+        called = called_function(assembly, function, node)
+        what += " of " + ("nothing" if called is None else f"`{called.name}`")
+    if node.scalar_output is not None or node.vector_input is not None:
+        what += f" ∂{node.scalar_output}/∂{node.vector_input}"
+    ports = [f"{port} = {_source(node.inputs.get(port))}" for port in input_types(assembly, function, node)]
+    shown = f"  # {node.display_name}" if node.display_name not in ("", node.identifier) else ""
+    return f"{node.identifier} = {what}{'(' + ', '.join(ports) + ')' if ports else ''}{shown}"
+
+
+def _source(source: Source | None) -> str:
+    if source is None:
+        return "nothing"
+    return str(source) if isinstance(source, Reference) else _literal(source)
+
+
+def _literal(value: object) -> str:
+    return "(" + ", ".join(f"{number:g}" for number in value) + ")" if isinstance(value, tuple) else str(value)
+
+
+# --- DOT --------------------------------------------------------------------------------------------------------------
+
+
+def graph_dot(assembly: Assembly, functions: Iterable[AnyFunction]) -> str:
+    """The functions as a DOT graph, one cluster each; `dot -Tsvg` draws it.
+
+    >>> from livegrad.authoring.assembly.expression import add_expression
+    >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 2", {"pos": "vector"})
+    >>> graph_dot(shapes, shapes.functions.values()).splitlines()[0]
+    'digraph assembly {'
+    """
+    shown = list(functions)
+    lines = ["digraph assembly {", "  rankdir=LR;", '  node [shape=record, fontname="Helvetica", fontsize=10];']
+    for function in shown:
+        lines += [f"  subgraph cluster_{function.id} {{", f"    label={_quoted(f'{function.name} ({function.id})')};"]
+        lines += [f"    {line}" for line in _cluster(assembly, function)]
+        lines.append("  }")
+    return "\n".join([*lines, "}"])
+
+
+def _cluster(assembly: Assembly, function: AnyFunction) -> list[str]:
+    lines = [_record(function.id, INPUTS, "inputs", (), function.inputs)]
+    if isinstance(function, ImageFunction):
+        lines.append(_record(function.id, OUTPUTS, f"samples image {function.image}", function.outputs, ()))
+        return [*lines, f"{_node_name(function.id, INPUTS)} -> {_node_name(function.id, OUTPUTS)};"]
+    lines.append(_record(function.id, OUTPUTS, "outputs", function.outputs, ()))
+    links: list[tuple[Source | None, str]] = []
+    for node in _in_order(function):
+        inputs = input_types(assembly, function, node)
+        lines.append(
+            _record(
+                function.id,
+                node.identifier,
+                _title(assembly, function, node),
+                inputs,
+                _outputs(assembly, function, node),
+            )
+        )
+        links += [(node.inputs.get(port), _port_name(function.id, node.identifier, "in", port)) for port in inputs]
+    links += [(function.results.get(p), _port_name(function.id, OUTPUTS, "in", p)) for p in function.outputs]
+    for source, target in links:
+        if isinstance(source, Reference):
+            lines.append(f"{_port_name(function.id, source.node, 'out', source.port)} -> {target};")
+    return lines
+
+
+def _outputs(assembly: Assembly, function: GraphFunction, node: GraphNode) -> Iterable[str]:
+    return output_types(assembly, function, node)
+
+
+def _title(assembly: Assembly, function: GraphFunction, node: GraphNode) -> str:
+    title = node.type.name if node.value is None else f"{node.type.name} {_literal(node.value)}"
+    if node.type.name in CALLING_TYPES and (called := called_function(assembly, function, node)) is not None:
+        title += f" {called.name}"
+    return f"{title}\n{node.display_name or node.identifier}"
+
+
+def _record(function: int, node: str, title: str, inputs: Iterable[str], outputs: Iterable[str]) -> str:
+    columns = ["|".join(f"<{_port_tag('in', port)}> {_record_text(port)}" for port in inputs)]
+    columns += [_record_text(title), "|".join(f"<{_port_tag('out', p)}> {_record_text(p)}" for p in outputs)]
+    label = "|".join("{" + column + "}" if "<" in column else column for column in columns if column)
+    return f'{_node_name(function, node)} [label="{{{label}}}"];'
+
+
+def _record_text(text: str) -> str:
+    """Text inside a record: its own marks are escaped, and so is what ends the string around it."""
+    escaped = "".join(f"\\{character}" if character in '\\{}|<>"' else character for character in text)
+    return escaped.replace("\n", "\\n")
+
+
+def _port_tag(side: str, port: str) -> str:
+    # Port names of DOT are words; others are told apart by their characters' numbers.
+    return f"{side}_" + "".join(c if c.isascii() and c.isalnum() else f"_{ord(c)}_" for c in port)
+
+
+def _node_name(function: int, node: str) -> str:
+    return _quoted(f"{function}.{node}")
+
+
+def _port_name(function: int, node: str, side: str, port: str) -> str:
+    return f"{_node_name(function, node)}:{_port_tag(side, port)}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

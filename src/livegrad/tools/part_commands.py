@@ -1,0 +1,269 @@
+"""What the subcommands of `livegrad` do: parsed arguments come in, a file is written, a report goes out.
+
+`cli` parses and prints. A report is a dictionary that can be written as JSON, and lines for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction
+from livegrad.authoring.assembly.level_sets import parts
+from livegrad.authoring.assembly.meshing import mesh
+from livegrad.authoring.assembly.part import Part
+from livegrad.authoring.assembly.pruning import fit_bounds
+from livegrad.authoring.assembly.rendering import render
+from livegrad.authoring.assembly.slicing import slice_part
+from livegrad.diagnostics import UsageError
+from livegrad.formats.atomic import write_atomically
+from livegrad.formats.mesh_files import save_mesh, save_svg
+from livegrad.formats.png import save_png
+from livegrad.formats.vm import load_vm
+from livegrad.ir.walk import nodes_of
+from livegrad.tools.graph_text import graph_dot, graph_text
+from livegrad.tools.part_files import PartChoice, function_name, open_assembly, open_part
+from livegrad.tools.progress import ProgressLine
+
+_MOST_POINTS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a command found or wrote: `facts` for programs, `lines` for people."""
+
+    facts: dict[str, Any]
+    lines: list[str] = field(default_factory=list)
+    failed: bool = False
+
+
+def choice_of(arguments: argparse.Namespace) -> PartChoice:
+    """The options that choose a part, as the readers of files take them."""
+    return PartChoice(
+        arguments.part, arguments.function, arguments.bounds, arguments.exact, arguments.precision, arguments.set
+    )
+
+
+def _rounded(numbers: Any) -> list[float]:
+    return [float(f"{number:.7g}") for number in numbers]
+
+
+def _require_folder(output: Path) -> None:
+    """Said before the work, not after it."""
+    if not output.absolute().parent.is_dir():
+        raise UsageError(
+            f"there is no folder `{output.parent}` to write to", help="make it, or choose another --output"
+        )
+
+
+def _require_suffix(output: Path, *allowed: str) -> None:
+    if output.suffix.lower() not in allowed:
+        raise UsageError(
+            f"cannot tell what kind of file `{output.name}` is to be",
+            expected="a name that ends in " + " or ".join(allowed),
+        )
+    _require_folder(output)
+
+
+# --- info -------------------------------------------------------------------------------------------------------------
+
+
+def show_info(arguments: argparse.Namespace) -> Report:
+    """What a file holds."""
+    path: Path = arguments.file
+    if path.suffix.lower() == ".vm":
+        part = load_vm(path)
+        count = len(nodes_of(part.function))
+        return Report(
+            {"file": path.name, "kind": "vm", "operations": count}, [f"{path.name}: a tape", f"{count} nodes"]
+        )
+    assembly = open_assembly(path)
+    problems = [str(problem) for problem in assembly.problems()]
+    found = [] if problems else parts(assembly)
+    facts = {
+        "file": path.name,
+        "kind": "3mf",
+        "unit": assembly.document.unit,
+        "metadata": dict(assembly.document.metadata),
+        "functions": [_function_facts(function) for function in assembly.functions.values()],
+        "resources": [{"id": number, "kind": type(r).__name__} for number, r in assembly.resources.items()],
+        "parts": [_part_facts(part) for part in found],
+        "problems": problems,
+    }
+    return Report(facts, _info_lines(facts), failed=bool(problems) and arguments.check)
+
+
+def _function_facts(function: AnyFunction) -> dict[str, Any]:
+    return {
+        "id": function.id,
+        "name": function.name,
+        "inputs": {name: type.value for name, type in function.inputs.items()},
+        "outputs": {name: type.value for name, type in function.outputs.items()},
+        "nodes": len(function.nodes) if isinstance(function, GraphFunction) else 0,
+    }
+
+
+def _part_facts(part: Part) -> dict[str, Any]:
+    close = fit_bounds(part)
+    return {
+        "name": part.name,
+        "low": _rounded(close.low),
+        "high": _rounded(close.high),
+        "min_feature_size": part.min_feature_size,
+        "colored": part.color is not None,
+    }
+
+
+def _info_lines(facts: dict[str, Any]) -> list[str]:
+    nodes = sum(function["nodes"] for function in facts["functions"])
+    lines = [f"{facts['file']}: {len(facts['functions'])} functions of {nodes} nodes, in {facts['unit']}s"]
+    for function in facts["functions"]:
+        inputs = ", ".join(f"{name}: {type}" for name, type in function["inputs"].items())
+        outputs = ", ".join(f"{name}: {type}" for name, type in function["outputs"].items())
+        lines.append(f"  function {function['id']} {function['name'] or '(unnamed)'}: ({inputs}) → ({outputs})")
+    lines += [f"  resource {resource['id']}: {resource['kind']}" for resource in facts["resources"]]
+    for number, part in enumerate(facts["parts"], 1):
+        colored = ", coloured" if part["colored"] else ""
+        lines.append(f"part {number} {part['name']}: {part['low']} to {part['high']}{colored}")
+    return lines + [f"problem: {problem}" for problem in facts["problems"]]
+
+
+# --- pictures, contours, meshes ---------------------------------------------------------------------------------------
+
+
+def render_part(arguments: argparse.Namespace) -> Report:
+    """A picture of a part, as a PNG file."""
+    output: Path = arguments.output or Path(arguments.file.stem + ".png")
+    _require_suffix(output, ".png")
+    part = open_part(arguments.file, choice_of(arguments))
+    with ProgressLine(shown=arguments.progress) as progress:
+        options = {} if arguments.color is None else {"color": arguments.color}
+        picture = render(part, size=arguments.size, direction=arguments.direction, progress=progress, **options)
+    save_png(picture, output)
+    width, height = arguments.size
+    return Report({"output": str(output), "width": width, "height": height}, [f"{output}: {width} × {height} pixels"])
+
+
+def slice_of_part(arguments: argparse.Namespace) -> Report:
+    """The contours of a part at a height, as an SVG file."""
+    output: Path = arguments.output or Path(f"{arguments.file.stem}.svg")
+    _require_suffix(output, ".svg")
+    part = open_part(arguments.file, choice_of(arguments))
+    height = arguments.height
+    if height is None:
+        close = fit_bounds(part)
+        height = float(close.low[2] + close.high[2]) / 2
+    with ProgressLine(shown=arguments.progress) as progress:
+        cut = slice_part(part, height, feature_size=_feature_size(arguments, part), progress=progress)
+    save_svg(cut, output)
+    area = cut.area()
+    facts = {"output": str(output), "height": height, "contours": len(cut.contours), "area": area}
+    return Report(facts, [f"{output}: {len(cut.contours)} contours at z = {height:g}, area {area:.6g}"])
+
+
+def mesh_part(arguments: argparse.Namespace) -> Report:
+    """The surface of a part, as an STL or 3MF file."""
+    output: Path = arguments.output or Path(arguments.file.stem + ".stl")
+    _require_suffix(output, ".stl", ".3mf")
+    if output.exists() and output.samefile(arguments.file):
+        raise UsageError(f"`{output}` is the file that is read", help="choose another --output")
+    part = open_part(arguments.file, choice_of(arguments))
+    with ProgressLine(shown=arguments.progress) as progress:
+        found = mesh(part, feature_size=_feature_size(arguments, part), sharp=arguments.sharp, progress=progress)
+    if not len(found.triangles):
+        raise UsageError("the part has no surface within its bounds", help="try smaller cells: --feature-size")
+    save_mesh(found, output)
+    a, b, c = found.vertices[found.triangles].transpose(1, 0, 2)
+    volume = float(np.einsum("ij,ij->", a, np.cross(b, c)) / 6)
+    facts = {
+        "output": str(output),
+        "vertices": len(found.vertices),
+        "triangles": len(found.triangles),
+        "closed": found.is_closed(),
+        "volume": volume,
+    }
+    closed = "closed" if facts["closed"] else "NOT CLOSED"
+    return Report(facts, [f"{output}: {len(found.triangles):,} triangles, {closed}, volume {volume:.6g}"])
+
+
+def _feature_size(arguments: argparse.Namespace, part: Part) -> float | None:
+    return arguments.feature_size or part.min_feature_size or None
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def evaluate_points(arguments: argparse.Namespace) -> Report:
+    """Values, and gradients if asked for, at points given as arguments or read from a file."""
+    points = _points(arguments)
+    part = open_part(arguments.file, choice_of(arguments))
+    values = part(points)
+    facts: dict[str, Any] = {"points": points.tolist(), "values": values.tolist()}
+    columns = [values[:, None]]
+    if arguments.gradient:
+        gradients = part.gradient(points)
+        facts["gradients"] = gradients.tolist()
+        columns.append(gradients)
+    rows = np.concatenate(columns, axis=1)
+    return Report(facts, [" ".join(f"{number:.9g}" for number in row) for row in rows.tolist()])
+
+
+def _points(arguments: argparse.Namespace) -> NDArray[np.float64]:
+    if arguments.points and arguments.points_file is not None:
+        raise UsageError("points are given twice", help="give them as arguments or with --points-file, not both")
+    if arguments.points:
+        return np.array(arguments.points, np.float64)
+    if arguments.points_file is None:
+        raise UsageError(
+            "no points are given", help="write them as 1,2,3 or read them with --points-file (- for input)"
+        )
+    if str(arguments.points_file) == "-":
+        return _parsed(sys.stdin.read().splitlines(), "input")
+    return _parsed(arguments.points_file.read_text(encoding="utf-8").splitlines(), arguments.points_file.name)
+
+
+def _parsed(lines: Sequence[str], name: str) -> NDArray[np.float64]:
+    rows = []
+    for number, line in enumerate(lines, 1):
+        words = line.split("#", 1)[0].replace(",", " ").split()
+        if not words:
+            continue
+        try:
+            x, y, z = map(float, words)
+        except ValueError:
+            raise UsageError(
+                f"line {number} of {name} is no point", expected="three numbers", found=repr(line[:60])
+            ) from None
+        rows.append((x, y, z))
+        if len(rows) > _MOST_POINTS:
+            raise UsageError(f"{name} has too many points", expected=f"at most {_MOST_POINTS}")
+    return np.array(rows, np.float64).reshape(-1, 3)
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------------
+
+
+def show_graph(arguments: argparse.Namespace) -> Report:
+    """The functions of a file as text or DOT."""
+    assembly = open_assembly(arguments.file)
+    functions = _chosen_functions(assembly, arguments.function)
+    text = graph_dot(assembly, functions) if arguments.format == "dot" else graph_text(assembly, functions)
+    if arguments.output is None:
+        return Report({}, text.splitlines())
+    _require_folder(arguments.output)
+    write_atomically(arguments.output, (text + "\n").encode())
+    return Report({"output": str(arguments.output)}, [f"{arguments.output}: {len(functions)} functions"])
+
+
+def _chosen_functions(assembly: Assembly, wanted: str | None) -> list[AnyFunction]:
+    if wanted is None:
+        return list(assembly.functions.values())
+    return [assembly.function(function_name(assembly, wanted))]

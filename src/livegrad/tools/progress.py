@@ -1,0 +1,49 @@
+"""Progress of long work as one line on a terminal; nothing where nobody watches. The command line makes it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+_WIDTH = 24
+
+
+class ProgressLine:
+    """Shows what is being done and how far it is; a callable that `mesh`, `render` and `slice_part` take.
+
+    `shown` None means: where the stream is a terminal.
+
+    >>> import io
+    >>> stream = io.StringIO()
+    >>> with ProgressLine(stream, shown=True) as progress:
+    ...     progress("meshing", 0.5)
+    >>> stream.getvalue().split(chr(13))[1].rstrip()
+    '[############            ]  50 % meshing'
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, shown: bool | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._shown = self._stream.isatty() if shown is None else shown
+        self._last = ""
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._last:
+            self._write("")
+            self._stream.write("\r")
+            self._stream.flush()
+
+    def __call__(self, what: str, share: float) -> None:
+        """Shows the line again, if it reads otherwise than before."""
+        share = min(max(share, 0.0), 1.0)
+        bar = ("#" * int(share * _WIDTH)).ljust(_WIDTH)
+        line = f"[{bar}] {share * 100:3.0f} % {what}"
+        if self._shown and line != self._last:
+            self._write(line)
+
+    def _write(self, line: str) -> None:
+        self._stream.write("\r" + line.ljust(len(self._last)))
+        self._stream.flush()
+        self._last = line

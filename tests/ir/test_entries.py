@@ -1,0 +1,29 @@
+"""Tables of versions: every version keeps its values, whichever is read when."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livegrad.ir.entries import Entries
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5), st.integers()), max_size=40), st.data())
+def test_every_version_stays_what_it_was(changes, data):
+    versions, models = [Entries()], [{}]
+    for base, index, value in changes:
+        chosen = base % len(versions)
+        versions.append(versions[chosen].with_entry(index, value))
+        models.append({**models[chosen], index: value})
+        read = data.draw(st.integers(0, len(versions) - 1))
+        assert dict(versions[read]) == models[read]
+    for version, model in zip(versions, models, strict=True):
+        assert dict(version) == model
+        assert len(version) == len(model)
+        assert version.get(3) == model.get(3)
+
+
+def test_the_newest_version_is_changed_without_copying():
+    table = Entries()
+    shared = table._own_table()
+    for index in range(1000):
+        table = table.with_entry(index, index)
+    assert table._own_table() is shared
