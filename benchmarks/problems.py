@@ -119,6 +119,8 @@ def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
     """The probed elements, computed in float64."""
     if problem.kind in context_document.KINDS:
         return probe(context_document.expected(problem.kind, problem.size))
+    if problem.kind == "prospero_drawn":
+        return parts_expected.drawn_at(problem.size, probe_indices(problem.size**2))
     if problem.kind in parts_expected.KINDS:
         return probe(parts_expected.expected(problem.kind, problem.size))
     if problem.kind in workloads.KINDS:

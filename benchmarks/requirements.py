@@ -65,7 +65,16 @@ class RatioAtMost:
 
 Requirement = AtLeast | AtMost | RatioAtMost
 
+TENSOR_ROWS = (
+    "chain", "reductions", "softmax_tensors", "layer_norm", "attention", "attention_gradient", "training_step_32",
+    "training_step",
+)  # fmt: skip
+
 REQUIREMENTS: tuple[Requirement, ...] = (
+    *[AtLeast(name, 1.0, (*DIFFERENTIATORS, "torch_eager")) for name in TENSOR_ROWS],
+    *[AtLeast(f"first_{name}", 10.0, DIFFERENTIATORS) for name in ("chain", "attention_gradient", "training_step")],
+    AtMost("build", 0.1),  # ten thousand additions
+    AtMost("small_call", 20e-6),
     AtLeast("sdf_algebraic", 1.6, COMPILERS),
     AtLeast("sdf_algebraic", 0.9, ("handwritten",)),
     AtLeast("sdf_transcendental", 2.5, COMPILERS),

@@ -49,7 +49,43 @@ def build_first(problem: Problem) -> Run:
     return run
 
 
+def build_graph(problem: Problem) -> Run:
+    """Each run builds a chain of that many additions and drops it; nothing is computed."""
+    first, second = (lg.asarray(array) for array in inputs(problem))
+
+    def run() -> Any:
+        chain = first
+        for _ in range(problem.size):
+            chain = chain + second
+        return first
+
+    return run
+
+
+def build_long_chain(problem: Problem) -> Run:
+    """Each run builds a chain of that many additions and subtractions in turns, computes it and drops it."""
+    first, second = (lg.asarray(array) for array in inputs(problem))
+
+    def run() -> Any:
+        chain = first
+        for _ in range(problem.size // 2):
+            chain = chain + second - second
+        return chain.execute()
+
+    return run
+
+
+def build_small_call(problem: Problem) -> Run:
+    """One call of a compiled function of two short tensors."""
+    first, second = (lg.asarray(array) for array in inputs(problem))
+    function = lg.jit(lambda a, b: a * b + a)
+    return lambda: function(first, second)
+
+
 BUILDERS: dict[str, Callable[[Problem], Run]] = {
     **dict.fromkeys(workloads.PROGRAMS, build),
     **dict.fromkeys(workloads.FIRST, build_first),
+    "build": build_graph,
+    "long_chain": build_long_chain,
+    "small_call": build_small_call,
 }

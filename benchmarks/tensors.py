@@ -28,4 +28,16 @@ def rows(quick: bool) -> list[Benchmark]:
         Benchmark(name, f"first call of the {title}", Problem(name, size), ("livegrad", *COMPILERS))
         for name, title, size in firsts
     ]
+    length, additions = (1_000, 10_000) if quick else (10_000, 1_000_000)
+    made += [
+        Benchmark("build", f"building a chain of {length:,} additions", Problem("build", length), ("livegrad",)),
+        Benchmark(
+            "long_chain", f"a chain of {additions:,} additions, built, computed and freed",
+            Problem("long_chain", additions), ("livegrad",),
+        ),
+        Benchmark(
+            "small_call", "one call of a compiled function of 64 elements", Problem("small_call", 64),
+            ("livegrad", *COMPILERS), calls=500,
+        ),
+    ]  # fmt: skip
     return made

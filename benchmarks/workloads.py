@@ -88,7 +88,8 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "training_step": training_step,
 }
 FIRST = tuple(f"first_{name}" for name in PROGRAMS)
-KINDS = (*PROGRAMS, *FIRST)
+GRAPHS = ("build", "long_chain", "small_call")  # what a graph costs besides the arithmetic
+KINDS = (*PROGRAMS, *FIRST, *GRAPHS)
 
 
 def program_of(kind: str) -> Callable[..., Any]:
@@ -102,6 +103,8 @@ def inputs(kind: str, size: int) -> tuple[Array, ...]:
     def normal(*shape: int) -> Array:
         return generator.standard_normal(shape, np.float32)
 
+    if kind in GRAPHS:
+        return normal(64), normal(64)
     if kind in ("attention", "attention_gradient"):
         return tuple(normal(1, 8, size, 64) for _ in range(3))
     if kind == "training_step":
@@ -133,6 +136,10 @@ def expected(kind: str, arrays: tuple[Array, ...]) -> Any:
     """The result in float64."""
     given = [array.astype(np.float64) for array in arrays]
     kind = kind.removeprefix("first_")
+    if kind in ("build", "small_call"):
+        return given[0] * given[1] + given[0] if kind == "small_call" else given[0]
+    if kind == "long_chain":
+        return given[0]  # the second array is added and taken away in turns
     if kind == "attention_gradient":
         return _attention_gradient(*given)
     if kind == "training_step":

@@ -45,4 +45,14 @@ def build_first(problem: Problem) -> Run:
     return run
 
 
-BUILDERS = {**dict.fromkeys(workloads.PROGRAMS, build), **dict.fromkeys(workloads.FIRST, build_first)}
+def build_small_call(problem: Problem) -> Run:
+    first, second = (jnp.asarray(array) for array in inputs(problem))
+    function = jax.jit(lambda a, b: a * b + a)
+    return lambda: function(first, second).block_until_ready()
+
+
+BUILDERS = {
+    "small_call": build_small_call,
+    **dict.fromkeys(workloads.PROGRAMS, build),
+    **dict.fromkeys(workloads.FIRST, build_first),
+}

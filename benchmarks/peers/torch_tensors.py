@@ -74,5 +74,15 @@ def build_first(problem: Problem) -> Run:
     return run
 
 
-BUILDERS = {**dict.fromkeys(workloads.PROGRAMS, build_with(compiled)), **dict.fromkeys(workloads.FIRST, build_first)}
+def build_small_call(problem: Problem) -> Run:
+    first, second = (torch.from_numpy(array) for array in inputs(problem))
+    function = torch.compile(lambda a, b: a * b + a)
+    return lambda: function(first, second)
+
+
+BUILDERS = {
+    "small_call": build_small_call,
+    **dict.fromkeys(workloads.PROGRAMS, build_with(compiled)),
+    **dict.fromkeys(workloads.FIRST, build_first),
+}
 EAGER = dict.fromkeys(workloads.PROGRAMS, build_with(eager))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from livegrad.backends.cuda import reason_for_no_cuda
 from livegrad.backends.reference import evaluate
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, inner_types
@@ -54,4 +55,5 @@ def _found(name: str, module: str, attribute: str, **options: Any) -> list[Backe
 BACKENDS: list[Backend] = [
     REFERENCE,
     *_found("cpu", "livegrad.backends.cpu", "run_function"),
+    *(_found("cuda", "livegrad.backends.cuda", "run_function") if reason_for_no_cuda() is None else []),
 ]

@@ -1,8 +1,5 @@
 """Seed 003, the types of automatic differentiation: one test a requirement, under the heading that it comes from."""
 
-# Types as livegrad has them, which a checker of Python takes for values.
-# pyright: reportInvalidTypeForm=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
-# pyright: reportOperatorIssue=false
 
 import math
 from typing import Annotated, Any, TypeVar

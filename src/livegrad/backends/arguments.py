@@ -157,7 +157,8 @@ def array_argument(argument: Any, type: Tensor | Vector | Matrix, place: str) ->
             _refuse(place, str(type), f"an array of {array.dtype}", help)
     else:
         shape = (type.size,) if isinstance(type, Vector) else (type.rows, type.columns)
-        array = _converted(array, type.element, place, _shown(argument))
+        if array.dtype != type.element.dtype:
+            array = _converted(array, type.element, place, _shown(argument))
         if array.shape != shape:
             _refuse(place, str(type), f"shape {array.shape}")
     return array if is_dense(array) else array.copy(order="C")

@@ -83,11 +83,34 @@ class Network:
 Outer = Callable[[Pin], Ref | None]
 
 
+def find_block(graph: Graph, block: Block, prefix: str = "") -> tuple[Graph, str] | None:
+    """The graph that a block is in, among this one and those inside it, and the block's key in the network."""
+    if graph.blocks.get(block.name) is block:
+        return graph, prefix + block.name
+    for own in graph.blocks.values():
+        for label, inner in own.inner_graphs():
+            found = find_block(inner, block, _inner_prefix(prefix, own, label))
+            if found is not None:
+                return found
+    return None
+
+
+def _inner_prefix(prefix: str, block: Block, label: str) -> str:
+    several = isinstance(block, Region) and len(block.bodies) > 1
+    return f"{prefix}{block.name}/{label}/" if several else f"{prefix}{block.name}/"
+
+
 def flatten_graph(graph: Graph) -> Network:
     """The network of a whole graph."""
     network = Network()
     _Flattening(graph, "", lambda pin: None).fill(network)
     return network
+
+
+def feeds_of(graph: Graph, block: Block) -> dict[str, Ref | None]:
+    """What feeds the inputs of a block of the outermost graph."""
+    flattening = _Flattening(graph, "", lambda pin: None)
+    return {name: flattening.feed(pin) for name, pin in block.inputs.items()}
 
 
 class _Flattening:
@@ -150,7 +173,7 @@ class _Flattening:
                 return self.feed(region.inputs[name])
 
             network = Network()
-            inside = _Flattening(body.graph, f"{key}/{label}/" if len(region.bodies) > 1 else f"{key}/", outer)
+            inside = _Flattening(body.graph, _inner_prefix(self.prefix, region, label), outer)
             inside.fill(network)
             network.outputs = {name: inside.output(pin) for name, pin in body.inner_outputs.items()}
             bodies.append(network)

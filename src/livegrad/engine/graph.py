@@ -203,7 +203,9 @@ class ExternalBuffer:
     def __init__(self, array: Numbers, version: int | None = None) -> None:
         if not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.aligned:
             raise UsageError(
-                "an external buffer is a dense array", where=caller_origin(), help="copy it with numpy.ascontiguousarray"
+                "an external buffer is a dense array",
+                where=caller_origin(),
+                help="copy it with numpy.ascontiguousarray",
             )
         scalar_of_dtype(array.dtype)
         self.array = array
@@ -342,7 +344,8 @@ class Graph:
         if old is None or (old.is_number != fresh.is_number):
             self.sources[target] = fresh
             implied = before is None and like is not None and like.is_number and fresh.is_number
-            self.journal.write("rebind" if implied else "structure", target, "set")
+            detail = f"{_shown(like)} → {_shown(fresh)}" if implied and like is not None else "set"
+            self.journal.write("rebind" if implied else "structure", target, detail)
         elif old.given != fresh.given:
             self.sources[target] = fresh
             self.journal.write("rebind", target, f"now {_shown(fresh)}")
@@ -366,13 +369,14 @@ class Graph:
         names = tuple(spec.name for spec in body.inputs), tuple(body.outputs)
         if names == (tuple(block.inputs), tuple(block.outputs)):
             block.body = body
-            self.journal.write("code", block.name, "new body")
+            self.journal.write("code", block, "new body")
             return
         kept = {**block.inputs, **block.outputs}
         block.body = body
         block._make_pins(*names)
         for pins in (block.inputs, block.outputs):
-            pins.update({name: kept[name] for name in pins if name in kept and kept[name].direction == pins[name].direction})
+            same = [name for name in pins if name in kept and kept[name].direction == pins[name].direction]
+            pins.update({name: kept[name] for name in same})
         self._drop_lost_pins(block)
         self.journal.write("structure", block.name, "new body with other pins")
 

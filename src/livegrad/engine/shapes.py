@@ -1,9 +1,9 @@
 """Shape rules as text, and what they say of the shapes of a block's inputs. The compiler holds outputs to them.
 
-    "same"            the shape of the only (or first) input
-    "same(1)"         the shape of input 1
-    "broadcast(0,1)"  what the shapes of inputs 0 and 1 spread to
-    "[N, 16]"         N, M, … are the sizes of input 0, in order
+"same"            the shape of the only (or first) input
+"same(1)"         the shape of input 1
+"broadcast(0,1)"  what the shapes of inputs 0 and 1 spread to
+"[N, 16]"         N, M, … are the sizes of input 0, in order
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ def apply_shape_rule(rule: str, shapes: Sequence[Shape]) -> Shape:
         try:
             return tuple(np.broadcast_shapes(*chosen))
         except ValueError:
-            raise UsageError(
-                f"shapes do not spread to one under `{rule}`", found=", ".join(map(str, chosen))
-            ) from None
+            raise UsageError(f"shapes do not spread to one under `{rule}`", found=", ".join(map(str, chosen))) from None
     if text.startswith("[") and text.endswith("]"):
         return _explicit(text, shapes, rule)
     raise UsageError(f"`{rule}` is no shape rule", expected="same, same(0), broadcast(0,1) or [N, 16]")

@@ -176,7 +176,7 @@ def _add_feature_size(parser: argparse.ArgumentParser) -> None:
         "--feature-size",
         type=_positive,
         metavar="SIZE",
-        help="cells are this large (default: what the file says, or a hundredth of the part)",
+        help="what is this large is kept (default: what the file says, or a fiftieth of the part)",
     )
 
 
@@ -193,7 +193,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FUNCTION.NODE=VALUE",
-        help="another value for a constant; can be repeated",
+        help="another value for a constant, with commas for a vector or matrix; can be repeated",
     )
     group.add_argument("--exact", action="store_true", help="gradient nodes mean analytic derivatives, not differences")
     group.add_argument(
@@ -257,12 +257,13 @@ def _size(text: str) -> tuple[int, int]:
     return int(words[0]), int(words[1])
 
 
-def _change(text: str) -> tuple[str, str, float]:
+def _change(text: str) -> tuple[str, str, float | tuple[float, ...]]:
     place, _, value = text.rpartition("=")
     function, _, node = place.rpartition(".")
     if not function or not node:
         raise argparse.ArgumentTypeError(f"`{text}` is not FUNCTION.NODE=VALUE")
-    return function, node, _number(value)
+    numbers = _numbers(value.count(",") + 1)(value)
+    return function, node, numbers[0] if len(numbers) == 1 else numbers
 
 
 def _precision(text: str) -> Scalar:

@@ -82,9 +82,7 @@ def show_info(arguments: argparse.Namespace) -> Report:
     if path.suffix.lower() == ".vm":
         part = load_vm(path)
         count = len(nodes_of(part.function))
-        return Report(
-            {"file": path.name, "kind": "vm", "operations": count}, [f"{path.name}: a tape", f"{count} nodes"]
-        )
+        return Report({"file": path.name, "kind": "vm", "nodes": count}, [f"{path.name}: a tape of {count} nodes"])
     assembly = open_assembly(path)
     problems = [str(problem) for problem in assembly.problems()]
     found = [] if problems else parts(assembly)
@@ -222,9 +220,7 @@ def _points(arguments: argparse.Namespace) -> NDArray[np.float64]:
     if arguments.points:
         return np.array(arguments.points, np.float64)
     if arguments.points_file is None:
-        raise UsageError(
-            "no points are given", help="write them as 1,2,3 or read them with --points-file (- for input)"
-        )
+        raise UsageError("no points are given", help="write them as 1,2,3, or use --points-file (- for input)")
     if str(arguments.points_file) == "-":
         return _parsed(sys.stdin.read().splitlines(), "input")
     return _parsed(arguments.points_file.read_text(encoding="utf-8").splitlines(), arguments.points_file.name)

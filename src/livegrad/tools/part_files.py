@@ -30,17 +30,17 @@ class PartChoice:
     bounds: Box | None = None
     exact: bool = False
     element: Scalar = f32
-    changes: Sequence[tuple[str, str, float]] = ()  # function, constant node, value
+    changes: Sequence[tuple[str, str, float | tuple[float, ...]]] = ()  # function, constant node, value
 
 
 def open_assembly(path: Path) -> Assembly:
-    """The assembly in a 3MF file."""
+    """The assembly in a 3MF file, with whatever problems it has."""
     if path.suffix.lower() == ".vm":
         raise UsageError(
             f"`{path.name}` is a tape, which has no functions of nodes",
             help="this command takes 3MF files; `livegrad info` tells what a tape holds",
         )
-    return load_3mf(path)
+    return load_3mf(path, check=False)
 
 
 def open_part(path: Path, choice: PartChoice) -> Part:
@@ -53,6 +53,11 @@ def open_part(path: Path, choice: PartChoice) -> Part:
         default: Box = ((-1.0, -1.0, -1.0), (1.0, 1.0, 1.0))
         return load_vm(path, choice.bounds or default, element=choice.element)
     assembly = open_assembly(path)
+    if problems := assembly.problems():
+        raise UsageError(
+            f"`{path.name}` has functions that cannot run: {problems[0]}",
+            help=f"`livegrad info {path}` lists all problems",
+        )
     for function, node, value in choice.changes:
         assembly = assembly.set_value(function_name(assembly, function), node, value)
     if choice.function is not None:

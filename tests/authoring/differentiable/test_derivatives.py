@@ -1,8 +1,5 @@
 """Derivatives as functions: custom ones, methods, optionals, transforms, recomputation, `detach` and `no_diff`."""
 
-# Types as livegrad has them, which a checker of Python takes for values.
-# pyright: reportInvalidTypeForm=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
-# pyright: reportOperatorIssue=false
 
 import math
 

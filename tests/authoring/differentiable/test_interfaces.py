@@ -1,8 +1,5 @@
 """Interfaces: dispatch, inheritance, conversion, derivatives of any order; generics bound to them."""
 
-# Types as livegrad has them, which a checker of Python takes for values.
-# pyright: reportInvalidTypeForm=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
-# pyright: reportOperatorIssue=false
 
 import math
 from typing import Any, TypeVar

@@ -1,8 +1,5 @@
 """The vector-space laws of every differentiable type, and the same operations inside functions."""
 
-# Types as livegrad has them, which a checker of Python takes for values.
-# pyright: reportInvalidTypeForm=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
-# pyright: reportOperatorIssue=false
 
 from typing import Any
 

@@ -1,8 +1,5 @@
 """What the language means beyond the corpus: types, mapping over arrays, aliasing, overloads, printing, checks."""
 
-# Types as livegrad has them, which a checker of Python takes for values.
-# pyright: reportInvalidTypeForm=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
-# pyright: reportOperatorIssue=false
 
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Captured functions on lazy tensors: results are lazy, and take part in the gradients of tensor code."""
 
-# Types as livegrad has them, which a checker of Python takes for values.
-# pyright: reportInvalidTypeForm=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
 
 import numpy as np
 

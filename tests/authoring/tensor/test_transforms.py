@@ -189,7 +189,7 @@ def test_errors_say_what_to_do():
         lg.grad(lambda x: x * 2.0)(lg.asarray([1.0, 2.0]))
     with pytest.raises(lg.UsageError, match="argnums 3"):
         lg.grad(lambda x: lg.sum(x), 3)(lg.asarray([1.0]))
-    with pytest.raises(lg.UsageError, match="not known while a function is traced"):
+    with pytest.raises(lg.UsageError, match="derivative would be lost"):
         lg.grad(lambda x: x if float(x) > 0 else -x)(lg.asarray(1.0))
 
 

@@ -1,5 +1,6 @@
 """Assemblies: functions made of nodes, as 3MF parts have them; edited safely, lowered, compiled, and seen as parts."""
 
+from livegrad.authoring.assembly import shapes
 from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.builder import FunctionBuilder, Wire
 from livegrad.authoring.assembly.errors import AssemblyError, Problem
@@ -63,6 +64,7 @@ __all__ = [
     "part_of_function",
     "parts",
     "render",
+    "shapes",
     "slice_part",
     "to_function",
     "to_opencl",

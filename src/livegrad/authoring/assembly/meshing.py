@@ -38,10 +38,11 @@ _CORNERS = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
 def mesh(
     part: Part, *, feature_size: float | None = None, sharp: bool = True, progress: Progress = silent
 ) -> TriangleMesh:
-    """The surface of a part as a closed mesh, with cells of `feature_size` (a hundredth of the part unless told).
+    """The surface of a part as a closed mesh that keeps what is as large as `feature_size` (a fiftieth unless told).
 
-    Time and memory grow with the surface, not with the volume. With `sharp`, vertices near edges and corners of the
-    part move onto them. `progress` is told what is being done, and how far it is from 0 to 1.
+    Cells are half that size, and no triangle is further from the surface than that. Time and memory grow with the
+    surface, not with the volume. With `sharp`, vertices near edges and corners of the part move onto them. `progress`
+    is told what is being done, and how far it is from 0 to 1.
 
     >>> from livegrad.authoring.assembly.assembly import Assembly
     >>> from livegrad.authoring.assembly.expression import add_expression
@@ -73,10 +74,21 @@ def mesh(
 
 
 def _cell_size(part: Part, feature_size: float | None) -> float:
-    size = feature_size if feature_size is not None else float((part.high - part.low).max()) / 100.0
-    if not np.isfinite(size) or size <= 0 or ((part.high - part.low) / size).max() > 1 << 16:
-        raise AssemblyError("not a feature size", where=caller_origin(), found=repr(feature_size))
-    return float(size)
+    """Half a feature: what is as large as a feature then holds a lattice point, whatever its place.
+
+    The vertices of a triangle lie on the surface and in one cell, √3 of its sides apart at most. So no point of the
+    triangle is further from the nearest of them than a cell's side, which is half a feature.
+    """
+    extent = float((part.high - part.low).max())
+    cell = (feature_size if feature_size is not None else extent / 50.0) / 2
+    if not np.isfinite(cell) or cell <= 0 or extent / cell > 1 << 16:
+        raise AssemblyError(
+            "not a feature size",
+            where=caller_origin(),
+            expected=f"between {extent / (1 << 15):.3g} and the size of the part",
+            found=repr(feature_size),
+        )
+    return float(cell)
 
 
 def _crossed_cells(

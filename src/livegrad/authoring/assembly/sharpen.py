@@ -1,6 +1,7 @@
 """Sharp edges for meshes of parts: vertices move to where the tangent planes around them meet.
 
-`meshing` calls this last. Only the places of vertices change, never what they join, so a closed mesh stays closed.
+`meshing` calls this last. Only the places of vertices change, never what they join, so a closed mesh stays closed; a
+vertex moves only where the surface is shown to be within a quarter of a cell.
 """
 
 from __future__ import annotations
@@ -30,9 +31,19 @@ def sharpen(
     movable = chosen[own]
     for _ in range(_STEPS):
         feet, normals = _onto_surface(part, moved[around].mean(1), cell)
-        places = _meeting_points(moved[own], local, feet, normals, cell)
-        moved[own[movable]] = places[movable]
+        places, outward = _meeting_points(moved[own], local, feet, normals, cell)
+        accepted = movable & _is_at_surface(part, places, outward, cell / 4)
+        moved[own[accepted]] = places[accepted]
     return moved
+
+
+def _is_at_surface(
+    part: Part, places: NDArray[np.float64], outward: NDArray[np.float64], reach: float
+) -> NDArray[np.bool_]:
+    """Whether the sign changes on the way through a place, so that the surface is no further away than the reach."""
+    inside = part(places) < 0
+    beside = [part(places + side * outward) < 0 for side in (reach, -reach)]
+    return (beside[0] != inside) | (beside[1] != inside)
 
 
 def _near_edges(part: Part, vertices: NDArray[np.float64], triangles: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -65,8 +76,8 @@ def _meeting_points(
     feet: NDArray[np.float64],
     normals: NDArray[np.float64],
     cell: float,
-) -> NDArray[np.float64]:
-    """For each vertex the point nearest to the tangent planes of its triangles, in the sense of least squares."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """For each vertex the point nearest to the tangent planes of its triangles, by least squares, and their normal."""
     number, at = len(vertices), triangles.reshape(-1)
     own_normals, own_feet = np.repeat(normals, 3, axis=0), np.repeat(feet, 3, axis=0)
 
@@ -93,4 +104,4 @@ def _meeting_points(
     offset = (axes * along[:, None, :]).sum(-1)
     length = np.linalg.norm(offset, axis=-1, keepdims=True)
     moved[sharp] = centre[sharp] + offset * np.minimum(1.0, cell / np.maximum(length, 1e-300))
-    return moved
+    return moved, mean

@@ -18,9 +18,10 @@ from livegrad.authoring.function import captured
 from livegrad.authoring.function.captured import CapturedFunction, Match, choose
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.intrinsics import intrinsic
+from livegrad.authoring.function.known_calls import KnownCall, key_of
 from livegrad.authoring.function.library import known_as
 from livegrad.authoring.function.problems import FunctionError, Span
-from livegrad.authoring.function.running import abstract_argument, call_span, is_lifted, run_prepared
+from livegrad.authoring.function.running import abstract_argument, call_span, execute_function, is_lifted, run_prepared
 from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.types import (
     NONE,
@@ -84,6 +85,7 @@ class Derivative:
         self.__name__ = f"{mode}({target.__name__})"
         self.__doc__ = target.__doc__
         self._made: dict[Any, Resolved] = {}
+        self._known_calls: dict[tuple[Any, ...], KnownCall] = {}
 
     def __repr__(self) -> str:
         return f"<{self.__name__}>"
@@ -96,6 +98,10 @@ class Derivative:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if keywords:
             raise FunctionError("LG310", f"`{self.__name__}` takes its arguments by position", call_span())
+        key = key_of(self._overloads(), arguments, {})
+        known = None if key is None else self._known_calls.get(key)
+        if known is not None and known.is_current():
+            return known(arguments)
         expected = expected_types(self)
         values = [
             abstract_argument(value, expected[index] if index < len(expected) else None)
@@ -105,7 +111,16 @@ class Derivative:
         kept = [_supplied(arguments, place) for place in given]
         types = [argument.type for argument in found.arguments]
         lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
+        if key is not None and not any(lifted):
+            run = execute_function(found.function)
+            self._known_calls[key] = KnownCall(run, given, types, found.result, found.is_current)
         return run_prepared(found.function, kept, lifted, types, found.result)
+
+    def _overloads(self) -> int:
+        target = self.target
+        while isinstance(target, Derivative):
+            target = target.target
+        return len(target.overloads)
 
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
         return captured.TRANSFORM[0](self, name, lazily, **options)

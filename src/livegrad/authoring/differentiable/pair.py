@@ -12,6 +12,7 @@ from typing import Any
 from livegrad.authoring.differentiable.protocol import require_differential
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.intrinsics import intrinsic
+from livegrad.authoring.function.known_calls import KINDS, kind_of
 from livegrad.authoring.function.library import known_as
 from livegrad.authoring.function.problems import Span
 from livegrad.authoring.function.types import (
@@ -138,3 +139,11 @@ def _convert_pair(value: Value, target: FrontType, span: Span | None) -> Any:
 
 CONVERSIONS.append(_convert_pair)
 PLAIN_ANNOTATIONS.append(lambda annotation: annotation if isinstance(annotation, PairType) else None)
+
+
+def _kind(both: Pair) -> Any:
+    kinds = (kind_of(both.primal), kind_of(both.differential))
+    return None if None in kinds else (Pair, *kinds)
+
+
+KINDS[Pair] = KINDS[_LazyPair] = _kind

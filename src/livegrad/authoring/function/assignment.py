@@ -30,7 +30,10 @@ def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
     pending = list(nodes)
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.Lambda | ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+            continue
+        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.Lambda):
             continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
@@ -39,6 +42,21 @@ def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
             if root is not None:
                 found.add(root.id)
         pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that statements make their own: those they assign to, not those whose value they change in place."""
+    found: set[str] = set()
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif not isinstance(node, ast.ListComp | ast.GeneratorExp | ast.Lambda):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            pending.extend(ast.iter_child_nodes(node))
     return found
 
 
@@ -100,6 +118,10 @@ class DefiniteAssignment:
                 if root is not None:
                     self._read(root, known)
                 return known
+            case ast.FunctionDef(name=name, args=arguments):
+                for default in (*arguments.defaults, *arguments.kw_defaults):
+                    state = state if default is None else self._reads(default, state)
+                return state | {name}
             case ast.AnnAssign(target=target, value=value):
                 return state if value is None else self._store(target, self._reads(value, state))
         return self._reads(statement, state)

@@ -93,6 +93,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
     if isinstance(callee, BoundMethod):
         return callee.run(context, callee.target, positional, keywords, at)
     if isinstance(callee, CapturedFunction):
+        positional, keywords = _handed_on(context, positional, keywords, at)
         return call_captured(context, callee, positional, keywords, at)
     custom = getattr(callee, "__livegrad_call__", None)
     if custom is not None and not isinstance(callee, type):
@@ -110,6 +111,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
     if isinstance(callee, RecordType):
         return construct(context, callee, positional, keywords, at)
     if isinstance(callee, FunctionType):
+        positional, keywords = _handed_on(context, positional, keywords, at)
         return call_captured(context, captured_plain(callee), positional, keywords, at)
     if isinstance(callee, MethodType) and isinstance(callee.__func__, FunctionType):
         own = from_python(callee.__self__, context.span(at))
@@ -120,6 +122,18 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
         at,
         help="use a Python function, a function of math or numpy, or a type",
     )
+
+
+def _handed_on(
+    context: Context, positional: list[Value], keywords: Keywords, at: ast.AST
+) -> tuple[list[Value], Keywords]:
+    """Arguments for another function: local functions among them must stand alone."""
+
+    def own(value: Value) -> Value:
+        alone = getattr(value.static, "__livegrad_argument__", None)
+        return value if alone is None else static(alone(context, at))
+
+    return [own(value) for value in positional], {name: own(value) for name, value in keywords.items()}
 
 
 def _intrinsic(

@@ -61,6 +61,7 @@ class Specialization:
     result_no_diff: bool
     dependencies: Dependencies
     context: Context
+    edition: int = 0
 
     @property
     def runtime_slots(self) -> list[Slot]:
@@ -70,7 +71,8 @@ class Specialization:
         """Whether everything that it was made from is as it was."""
         source, dependencies = self.owner.source, self.dependencies
         return (
-            all(unchanged(source.lookup(name), value) for name, value in dependencies.names.items())
+            self.edition == self.owner.edition
+            and all(unchanged(source.lookup(name), value) for name, value in dependencies.names.items())
             and all(unchanged(getattr(owner, name, None), value) for owner, name, value in dependencies.attributes)
             and all(current() for current in dependencies.callees)
         )
@@ -108,7 +110,8 @@ class CapturedFunction:
         self._own: dict[tuple[Slot, ...], Specialization] = {}
         self.overloads: list[CapturedFunction] = [self]
         self._frames = frames_around(function)  # until the annotations are read
-        self.known_calls: dict[tuple[Any, ...], Match] = {}  # with nothing but numbers, by their kinds
+        self.known_calls: dict[tuple[Any, ...], Any] = {}  # by the kinds of their arguments
+        self.edition = 0  # how often what it was made from has been changed by decorators
         self.compile_count = 0  # how often a body was compiled: for tests of what an edit costs
         update_wrapper(self, function)
 
@@ -187,12 +190,14 @@ class CapturedFunction:
             return found
         self.compile_count += 1
         made = COMPILE[0](self, slots)
+        made.edition = self.edition
         self._own[slots] = made
         return made
 
     def forget_specializations(self) -> None:
-        """Compiles the function anew when it is next called."""
+        """Compiles the function anew when it is next called, and what was made from it."""
         self._own.clear()
+        self.edition += 1
 
     def ir(self, *types: Any) -> str:
         """The text of the IR for these parameter types (those of the signature unless told)."""

@@ -59,6 +59,7 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     source, signature = function.source, function.signature
     context = Context(source, Dependencies(), function.differentiable)
     context.connect(evaluate, execute)
+    context.kind = type(function)
     context.complete_signature = signature.is_complete
     context.result_type = result_annotation(function, slots)
     context.result_no_diff = signature.result.no_diff

@@ -45,6 +45,9 @@ class Context:
         self.result_type: FrontType | None = None
         self.result_no_diff = False
         self.complete_signature = True  # every parameter has a type of its own
+        self.kind: Any = None  # the class of captured functions that is being compiled
+        self.inlining: list[ast.AST] = []  # local functions that are being written out
+        self.standing_alone: dict[ast.AST, Any] = {}  # local functions that were handed on
         self.has_effects = False  # checks or prints
         self.prints = False
         self._evaluate: Callable[[Context, ast.expr], Value]

@@ -12,15 +12,16 @@ from types import ModuleType
 from typing import Any
 
 from livegrad.authoring.function.assignment import stored_names
+from livegrad.authoring.function.binding import assign
 from livegrad.authoring.function.calls import arguments_of, call, method_of
 from livegrad.authoring.function.context import Context, remembered
 from livegrad.authoring.function.intrinsics import INTRINSICS, SPECIAL
 from livegrad.authoring.function.iteration import listed
+from livegrad.authoring.function.local_functions import define
 from livegrad.authoring.function.narrowing import narrow, narrowings
 from livegrad.authoring.function.operators import binary, both, compare, joined_values, truth, unary
 from livegrad.authoring.function.places import read_field, read_index, read_swizzle, share
 from livegrad.authoring.function.regions import Conflict, branch
-from livegrad.authoring.function.statements import assign
 from livegrad.authoring.function.types import RecordType, TensorType
 from livegrad.authoring.function.values import (
     Value,
@@ -41,7 +42,6 @@ def evaluate(context: Context, expression: ast.expr) -> Value:
     handler = _EXPRESSIONS.get(type(expression))
     if handler is None:
         what = {
-            "Lambda": "functions inside functions",
             "Dict": "dictionaries",
             "Set": "sets",
             "DictComp": "dictionaries",
@@ -337,7 +337,12 @@ def _text(context: Context, node: ast.JoinedStr) -> Value:
         value = context.evaluate(part.value if isinstance(part, ast.FormattedValue) else part)
         if not value.is_static:
             raise context.error("LG102", "text can hold only values that are known now", part, help="use print(...)")
-        parts.append(str(value.static))
+        form = ""
+        if isinstance(part, ast.FormattedValue):
+            conversion = "" if part.conversion == -1 else f"!{chr(part.conversion)}"
+            spec = "" if part.format_spec is None else f":{context.evaluate(part.format_spec).static}"
+            form = conversion + spec
+        parts.append(f"{{{form}}}".format(value.static))
     return static("".join(parts))
 
 
@@ -358,4 +363,5 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[[Context, Any], Value]] = {
     ast.NamedExpr: _named,
     ast.JoinedStr: _text,
     ast.Call: call,
+    ast.Lambda: define,
 }

@@ -9,9 +9,10 @@ import ast
 from collections.abc import Sequence
 
 from livegrad.authoring.function.context import Context
-from livegrad.authoring.function.intrinsics import INTRINSICS, array_of, intrinsic, require_count, shaped_result
+from livegrad.authoring.function.intrinsics import INTRINSICS, intrinsic, require_count, shaped_result
 from livegrad.authoring.function.operators import Shaped, binary, joined_values, unify
 from livegrad.authoring.function.places import detached
+from livegrad.authoring.function.sequences import array_of
 from livegrad.authoring.function.types import ArrayType, describe
 from livegrad.authoring.function.values import (
     Value,

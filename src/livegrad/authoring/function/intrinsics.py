@@ -17,18 +17,14 @@ from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.operators import (
     Shaped,
     binary,
-    elements,
     truth,
     unify,
 )
-from livegrad.authoring.function.types import ArrayType, TensorType
 from livegrad.authoring.function.values import (
     Value,
-    array_value,
     as_scalar_type,
     name_of,
     node_of,
-    runtime,
     static,
     tuple_value,
 )
@@ -36,7 +32,6 @@ from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ops import elementwise, transcendental
-from livegrad.ops.aggregate import make, members_of
 
 Handler = Callable[[Context, Sequence[Value], ast.AST], Value]
 Special = Callable[[Context, ast.Call], Value]
@@ -104,9 +99,12 @@ for _numpy_name, _name in _NUMPY_NAMES.items():
     _NAMES[getattr(np, _numpy_name)] = _name
 
 
+_MARK = "__livegrad_intrinsic__"
+
+
 def intrinsic_of(target: Any) -> str | None:
     """The name that the compiler knows a Python object by."""
-    named = getattr(target, "__livegrad_intrinsic__", None)
+    named = getattr(target, _MARK, None)
     if isinstance(named, str):
         return named
     if isinstance(target, Op):
@@ -132,9 +130,9 @@ def know_tensor_functions(namespace: Any, names: Sequence[str]) -> None:
     """Lets captured code call functions on tensors, such as `lg.sin`, by what they mean for scalars and vectors."""
     for name in names:
         known = _TENSOR_NAMES.get(name, name)
-        function = getattr(namespace, name)
+        function: Any = getattr(namespace, name)
         if known in INTRINSICS and callable(function) and intrinsic_of(function) is None:
-            function.__livegrad_intrinsic__ = known
+            setattr(function, _MARK, known)
             TENSOR_FUNCTIONS[function] = known
 
 
@@ -330,124 +328,3 @@ def _degrees(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 def _divmod(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 2, "divmod", at)
     return tuple_value([binary(context, op, values[0], values[1], at) for op in (ast.FloorDiv(), ast.Mod())])
-
-
-# --- sequences -------------------------------------------------------------------------------------------------------
-
-
-def sequence(context: Context, value: Value, at: ast.AST) -> list[Value] | None:
-    """The members of a list, tuple or vector."""
-    if value.items is not None:
-        return list(value.items)
-    if isinstance(value.type, ArrayType):
-        return elements(value, context, at)
-    if isinstance(value.type, ir.Vector):
-        own = value.type.element
-        return [context.result(own, node, [value], at) for node in members_of(node_of(value, context.span(at)))]
-    return None
-
-
-@intrinsic("len")
-def _len(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    require_count(context, values, 1, "len", at)
-    (value,) = values
-    if value.items is not None:
-        return static(len(value.items))
-    if isinstance(value.type, ArrayType | ir.Vector):
-        return static(value.type.size)
-    if isinstance(value.type, ir.Matrix):
-        return static(value.type.rows)
-    if isinstance(value.type, TensorType):
-        return static(value.type.shape[0])
-    raise context.error("LG201", f"{name_of(value)} has no length", at)
-
-
-def _extremum(name: str, op: Op) -> None:
-    @intrinsic(name)
-    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        items = list(values)
-        if len(items) == 1:
-            inner = sequence(context, items[0], at)
-            if not inner:
-                raise context.error("LG201", f"`{name}` cannot take {name_of(items[0])}", at)
-            items = inner
-        total = items[0]
-        for item in items[1:]:
-            type, a, b = unify(context, total, item, at, name)
-            if ir.scalar_of(type) is ir.bool_:
-                a, b = (as_scalar_type(Value(type, node), ir.i64, context.span(at)) for node in (a, b))
-            total = shaped_result(context, op(a, b), [total, item], at, total.weak and item.weak)
-        return total
-
-
-_extremum("min", elementwise.min)
-_extremum("max", elementwise.max)
-
-
-def _fold(name: str, op: ast.operator, start: int) -> None:
-    @intrinsic(name)
-    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        items = sequence(context, values[0], at)
-        if items is None or len(values) > 2:
-            raise context.error("LG201", f"`{name}` cannot take {name_of(values[0])}", at)
-        total = values[1] if len(values) > 1 else static(start)
-        for item in items:
-            total = binary(context, op, total, item, at)
-        return total
-
-
-_fold("sum", ast.Add(), 0)
-_fold("prod", ast.Mult(), 1)
-
-
-def _quantifier(name: str, every: bool) -> None:
-    @intrinsic(name)
-    def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        items = sequence(context, values[0], at)
-        if items is None:
-            raise context.error("LG201", f"`{name}` cannot take {name_of(values[0])}", at)
-        total: Node | None = None
-        for item in items:
-            test = truth(context, item, at)
-            if test.is_static:
-                if bool(test.static) is not every:
-                    return static(not every)
-                continue
-            node = node_of(test, context.span(at))
-            total = node if total is None else (total & node if every else total | node)
-        return static(every) if total is None else runtime(ir.bool_, total)
-
-
-_quantifier("any", False)
-_quantifier("all", True)
-
-
-@intrinsic("list", "copy")
-def _copy(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    require_count(context, values, 1, "list", at)
-    (value,) = values
-    if value.items is not None:
-        return array_value(value.items, context.span(at))
-    return Value(value.type, value.node, value.static, value.weak, value.items, value.flow)
-
-
-@intrinsic("tuple")
-def _tuple(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    items = sequence(context, values[0], at) if len(values) == 1 else None
-    if items is None:
-        raise context.error("LG201", "`tuple` takes a list, vector or tuple", at)
-    return tuple_value(items)
-
-
-@intrinsic("array_of")
-def array_of(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """np.array([a, b, c]): a vector, whose arithmetic works on each component."""
-    items = sequence(context, values[0], at)
-    if not items or any(not isinstance(item.type, ir.Scalar) for item in items):
-        raise context.error("LG201", "only a list of numbers can become a vector", at, found=name_of(values[0]))
-    listed = array_value(items, context.span(at))
-    assert isinstance(listed.type, ArrayType)
-    element = listed.type.element
-    assert isinstance(element, ir.Scalar)
-    type = ir.Vector(element, len(items))
-    return context.result(type, make(*members_of(node_of(listed, context.span(at))), type=type), items, at)

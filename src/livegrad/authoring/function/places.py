@@ -12,6 +12,7 @@ from dataclasses import replace
 from livegrad.authoring.function.assignment import root_name
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.operators import expect_int
+from livegrad.authoring.function.sequences import sequence
 from livegrad.authoring.function.types import (
     ArrayType,
     RecordType,
@@ -157,19 +158,24 @@ def _tensor_element(context: Context, value: Value, index: ast.expr, at: ast.AST
     return context.result(value.type.element, lookup(node_of(value, context.span(at)), *nodes), [value], at)
 
 
-def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Value:
+def _bounds(context: Context, part: ast.Slice) -> slice:
     bounds: list[int | None] = []
     for bound in (part.lower, part.upper, part.step):
         known = None if bound is None else context.evaluate(bound).static
         if bound is not None and not isinstance(known, int):
             raise context.error("LG208", "the bounds of a slice must be known now", bound)
         bounds.append(known)
+    return slice(*bounds)
+
+
+def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Value:
+    bounds = _bounds(context, part)
     if value.items is not None:
-        return tuple_value(value.items[slice(*bounds)])
+        return tuple_value(value.items[bounds])
     if not isinstance(value.type, ArrayType | ir.Vector):
         raise context.error("LG208", f"{name_of(value)} has no elements", at)
     node = node_of(value, context.span(at))
-    places = range(value.type.size)[slice(*bounds)]
+    places = range(value.type.size)[bounds]
     element = value.type.element
     parts = [context.result(element, member(node, place), [value], at, value.weak) for place in places]
     if isinstance(value.type, ir.Vector) and parts:
@@ -284,7 +290,9 @@ def _changed_element(
         what = "a tuple" if held.items is not None else name_of(held)
         raise context.error("LG208", f"elements of {what} cannot be changed", step, help="use a list")
     if isinstance(step.slice, ast.Slice):
-        raise context.error("LG102", "functions do not have assignment to slices", step, help="assign each element")
+        if rest:
+            raise context.error("LG102", "a part of a slice is a copy: changing it shows nowhere", step)
+        return _changed_slice(context, held, held.type, step, value)
     place = context.evaluate(step.slice)
     inner = value if not rest else _changed(context, read_index(context, held, step.slice, step), rest, value)
     element = held.type.element
@@ -297,6 +305,29 @@ def _changed_element(
         chosen = wrapped_index(context, place, held.type.size, step.slice)
         node = set_at(node, chosen, node_of(inner, span))
     return context.result(held.type, node, [held, inner], step)
+
+
+def _changed_slice(
+    context: Context, held: Value, type: ArrayType | ir.Vector, step: ast.Subscript, value: Value
+) -> Value:
+    """`x[a:b] = values`: as many values as there are elements; one number does for all components of a vector."""
+    assert isinstance(step.slice, ast.Slice)
+    span = context.span(step)
+    places = range(type.size)[_bounds(context, step.slice)]
+    if isinstance(type, ir.Vector) and isinstance(value.type, ir.Scalar):
+        parts = [value] * len(places)
+    else:
+        found = sequence(context, value, step)
+        if found is None or len(found) != len(places):
+            count = name_of(value) if found is None else f"{len(found)} values"
+            raise context.error("LG208", "the slice and the values differ in length", step,
+                                expected=f"{len(places)} values", found=count)  # fmt: skip
+        parts = found
+    parts = [convert(part, type.element, span, "the element") for part in parts]
+    node = node_of(held, span)
+    for place, part in zip(places, parts, strict=True):
+        node = set_(node, node_of(part, span), index=place)
+    return context.result(type, node, [held, *parts], step)
 
 
 def _changed_matrix(context: Context, held: Value, step: ast.Subscript, value: Value) -> Value:

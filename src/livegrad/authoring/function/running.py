@@ -14,6 +14,7 @@ import numpy as np
 
 from livegrad.authoring.function import captured
 from livegrad.authoring.function.captured import CapturedFunction, Match, Specialization, choose
+from livegrad.authoring.function.known_calls import KnownCall, key_of
 from livegrad.authoring.function.problems import Span
 from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.source import MISSING
@@ -51,43 +52,38 @@ class Prepared:
 
 def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Calls a captured function with Python values."""
-    kinds = None if keywords else _plain_kinds(function, positional)
-    if kinds is not None:
-        return _run_numbers(function, positional, kinds)
+    key = key_of(len(function.overloads), positional, keywords)
+    known = None if key is None else function.known_calls.get(key)
+    if known is not None and known.is_current():
+        return known((*positional, *keywords.values()) if keywords else positional)
     for lazily in LAZY:
         result = lazily(function, positional, keywords)
         if result is not MISSING:
             return result
-    prepared = prepare(function, positional, keywords)
-    return run_prepared(prepared.made.function, prepared.arguments, prepared.lifted,
-                        [slot.type for slot in prepared.made.runtime_slots], prepared.made.result_type)  # fmt: skip
+    found = _chosen(function, positional, keywords)
+    prepared = _gather(found, positional, keywords)
+    made = prepared.made
+    types = [slot.type for slot in made.runtime_slots if slot.type is not None]
+    if key is not None and not any(prepared.lifted):
+        function.known_calls[key] = KnownCall(
+            execute_function(made.function), _places(found, positional, keywords), types, made.result_type,
+            made.is_current,
+        )  # fmt: skip
+    return run_prepared(made.function, prepared.arguments, prepared.lifted, types, made.result_type)
+
+
+def _places(found: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> list[int | Default]:
+    """For each argument that is passed at run time, which of the given values it is, or its default."""
+    indices = range(len(positional) + len(keywords))
+    named = dict(zip(keywords, indices[len(positional) :], strict=True))
+    bound = found.function.signature.bind(indices[: len(positional)], named)
+    assert not isinstance(bound, str)
+    parameters = zip(found.function.signature.parameters, found.slots, strict=True)
+    return [bound[parameter.name] for parameter, slot in parameters if slot.type is not None]
 
 
 # What makes a call lazy instead of running it (MISSING: nothing); added by the module that knows tensors.
 LAZY: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], Any]] = []
-_NUMBERS = (float, int, bool)
-
-
-def _plain_kinds(function: CapturedFunction, positional: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """What a call with nothing but Python numbers is known by; None for any other call."""
-    kinds = tuple(map(type, positional))
-    return (len(function.overloads), *kinds) if all(kind in _NUMBERS for kind in kinds) else None
-
-
-def _run_numbers(function: CapturedFunction, positional: tuple[Any, ...], kinds: tuple[Any, ...]) -> Any:
-    """A call with numbers, for which the overload is chosen once."""
-    found = function.known_calls.get(kinds)
-    if found is None:
-        found = _chosen(function, positional, {})
-        if len(found.slots) == len(positional) and all(slot.type is not None for slot in found.slots):
-            function.known_calls[kinds] = found
-        else:
-            made = _gather(found, positional, {})
-            types = [slot.type for slot in made.made.runtime_slots]
-            return run_prepared(made.made.function, made.arguments, made.lifted, types, made.made.result_type)
-    made = found.function.specialize(found.slots)
-    given = [to_argument(slot.type, value) for slot, value in zip(found.slots, positional, strict=True) if slot.type]
-    return from_result(made.result_type, execute_function(made.function)(*given))
 
 
 def run_prepared(

@@ -11,11 +11,12 @@ import itertools
 import linecache
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
+from livegrad.authoring.function.matching import UnknownPattern, without_match
 from livegrad.authoring.function.problems import FunctionError, Span
 
 Definition = ast.FunctionDef | ast.Lambda
@@ -95,13 +96,22 @@ def capture(function: FunctionType) -> Source:
     if lines:
         definition = _find(lines, code)
         if definition is not None:
-            return Source(function, definition, code.co_filename, lines)
+            return _without_match(Source(function, definition, code.co_filename, lines))
     raise FunctionError(
         "LG101",
         f"the source of `{function.__name__}` cannot be found",
         found=f"code from {code.co_filename}" + (", which has changed since" if lines else ""),
         help="define it in a file or notebook, or run its text with run_source(text)",
     )
+
+
+def _without_match(source: Source) -> Source:
+    try:
+        return replace(source, definition=without_match(source.definition))
+    except UnknownPattern as problem:
+        raise FunctionError(
+            "LG102", str(problem), source.span(problem.node), help="write it with if and elif"
+        ) from None
 
 
 def _find(lines: tuple[str, ...], code: CodeType) -> Definition | None:

@@ -6,23 +6,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from livegrad.authoring.function.assignment import always_exits, contains, stored_names
+from livegrad.authoring.function.assignment import always_exits
+from livegrad.authoring.function.binding import annotation_type, assign
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.effects import add_check
-from livegrad.authoring.function.iteration import iteration_of
+from livegrad.authoring.function.local_functions import define
+from livegrad.authoring.function.loops import continue_unless, jump_break, jump_continue, run_for, run_while
 from livegrad.authoring.function.narrowing import narrow, narrowings
 from livegrad.authoring.function.operators import binary, truth
-from livegrad.authoring.function.places import assign_place, forbid_shared, read_place, share
-from livegrad.authoring.function.regions import Loop, branch, flag, pending_jump, run_loop, set_flag
-from livegrad.authoring.function.types import FrontType, TupleType, plain_type
+from livegrad.authoring.function.places import forbid_shared, read_place, share
+from livegrad.authoring.function.regions import branch, pending_jump, set_flag
 from livegrad.authoring.function.values import (
     Value,
-    array_value,
     convert,
     name_of,
     node_of,
@@ -30,8 +30,7 @@ from livegrad.authoring.function.values import (
 )
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
-from livegrad.ir.node import Node, originating_from
-from livegrad.ops.aggregate import member
+from livegrad.ir.node import originating_from
 
 
 def execute(context: Context, statements: list[ast.stmt]) -> None:
@@ -56,25 +55,8 @@ def execute(context: Context, statements: list[ast.stmt]) -> None:
                 return
 
 
-def continue_unless(context: Context, jump: Node, rest: Callable[[], None], at: ast.AST) -> None:
-    """What follows a jump that may have happened."""
-
-    def jumped() -> None:
-        context.exited = True
-        if pending_jump(context, ("$broken", "$continued")) is False:
-            set_flag(context, "$returned", True)
-
-    def go_on() -> None:
-        for name in ("$returned", "$broken", "$continued"):
-            set_flag(context, name, False)
-        rest()
-
-    branch(context, jump, jumped, go_on, at)
-
-
 def _unsupported(context: Context, statement: ast.stmt) -> None:
     names = {
-        "FunctionDef": ("a function inside a function", "define it outside"),
         "With": ("`with`", "it has no meaning in compiled code"),
         "Try": ("`try`", "checks end the run; test the condition before"),
         "Global": ("`global`", "return the value instead"),
@@ -83,7 +65,6 @@ def _unsupported(context: Context, statement: ast.stmt) -> None:
         "Import": ("`import`", "import at the top of the module"),
         "ImportFrom": ("`import`", "import at the top of the module"),
         "ClassDef": ("a class inside a function", "define it outside"),
-        "Match": ("`match`", "write it with if and elif"),
     }
     what, help = names.get(type(statement).__name__, (f"`{type(statement).__name__}`", None))
     raise context.error("LG102", f"functions do not have {what}", statement, help=help)
@@ -100,6 +81,10 @@ def _expression(context: Context, statement: ast.Expr) -> None:
 
 def _pass(context: Context, statement: ast.Pass) -> None:
     return
+
+
+def _define(context: Context, statement: ast.FunctionDef) -> None:
+    context.environment[statement.name] = define(context, statement)
 
 
 def _return(context: Context, statement: ast.Return) -> None:
@@ -129,8 +114,7 @@ def _raise(context: Context, statement: ast.Raise) -> None:
     call = statement.exc
     if isinstance(call, ast.Call):
         name = call.func.id if isinstance(call.func, ast.Name) else "error"
-        texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-        message = f"{name}: {texts[0]}" if texts else name
+        message = f"{name}: {_message(call.args[0])}" if call.args else name
     elif isinstance(call, ast.Name):
         message = call.id
     add_check(context, constant(False, ir.bool_), message)
@@ -138,13 +122,22 @@ def _raise(context: Context, statement: ast.Raise) -> None:
     context.exited = True
 
 
+def _message(text: ast.expr) -> str:
+    """A message as it is written; of values that only the running function knows, the names."""
+    if isinstance(text, ast.Constant):
+        return str(text.value)
+    if isinstance(text, ast.JoinedStr):
+        return "".join(map(_message, text.values))
+    if isinstance(text, ast.FormattedValue):
+        return f"{{{ast.unparse(text.value)}}}"
+    return ast.unparse(text)
+
+
 def _assert(context: Context, statement: ast.Assert) -> None:
     condition = truth(context, context.evaluate(statement.test), statement.test)
     message = "assertion failed"
-    if isinstance(statement.msg, ast.Constant) and isinstance(statement.msg.value, str):
-        message += f": {statement.msg.value}"
-    elif statement.msg is not None:
-        message += f": {ast.unparse(statement.msg)}"
+    if statement.msg is not None:
+        message += f": {_message(statement.msg)}"
     add_check(context, node_of(condition, context.span(statement.test)), message)
 
 
@@ -158,65 +151,6 @@ def _assign(context: Context, statement: ast.Assign) -> None:
         value = replace(value, shared=True)
     for target in statement.targets:
         assign(context, target, value)
-
-
-def assign(context: Context, target: ast.expr, value: Value) -> None:
-    """Binds a value to a name, a tuple of names, a component or a field."""
-    match target:
-        case ast.Name(id=name):
-            context.environment[name] = value
-        case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            parts = unpacked(context, value, target)
-            if any(isinstance(element, ast.Starred) for element in elements):
-                parts = _starred(context, elements, parts, target)
-            if len(parts) != len(elements):
-                raise context.error(
-                    "LG202",
-                    "the numbers of values and names differ",
-                    target,
-                    expected=f"{len(elements)} values",
-                    found=str(len(parts)),
-                )
-            for element, part in zip(elements, parts, strict=True):
-                inner = element.value if isinstance(element, ast.Starred) else element
-                assign(context, inner, part)
-        case ast.Attribute() | ast.Subscript():
-            assign_place(context, target, value)
-        case _:
-            raise context.error("LG102", "functions do not have this kind of assignment", target)
-
-
-def _starred(context: Context, elements: list[ast.expr], parts: list[Value], at: ast.AST) -> list[Value]:
-    place = next(i for i, element in enumerate(elements) if isinstance(element, ast.Starred))
-    after = len(elements) - place - 1
-    if len(parts) < len(elements) - 1:
-        return parts
-    middle = parts[place : len(parts) - after]
-    return [*parts[:place], array_value(middle, context.span(at)), *parts[len(parts) - after :]]
-
-
-def unpacked(context: Context, value: Value, at: ast.AST) -> list[Value]:
-    """The members of a tuple, list or vector."""
-    if value.items is not None:
-        return list(value.items)
-    type = value.type
-    if value.node is not None and type is not None:
-        inner = _member_types(type)
-        if inner is not None:
-            return [
-                context.result(own, member(value.node, index), [value], at, value.weak)
-                for index, own in enumerate(inner)
-            ]
-    raise context.error("LG202", f"{name_of(value)} cannot be taken apart", at, expected="a tuple, list or vector")
-
-
-def _member_types(type: FrontType) -> Sequence[FrontType] | None:
-    if isinstance(type, ir.Vector):
-        return [type.element] * type.size
-    if isinstance(type, TupleType):
-        return list(type.elements)
-    element, size = getattr(type, "element", None), getattr(type, "size", None)
-    return None if element is None or size is None else [element] * size
 
 
 def _augmented(context: Context, statement: ast.AugAssign) -> None:
@@ -238,26 +172,6 @@ def _annotated(context: Context, statement: ast.AnnAssign) -> None:
         return
     value = share(context, statement.value, context.evaluate(statement.value))
     assign(context, statement.target, convert(value, type, context.span(statement.value), "the value"))
-
-
-def annotation_type(context: Context, annotation: ast.expr) -> FrontType:
-    """The type that an annotation inside a function names."""
-    try:
-        value = evaluate_annotation(context, annotation)
-        return plain_type(value)
-    except TypeError as error:
-        raise context.error("LG204", str(error), annotation) from None
-
-
-def evaluate_annotation(context: Context, annotation: ast.expr) -> Any:
-    source = context.source
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        annotation = ast.parse(annotation.value, mode="eval").body
-    names = {**source.function.__globals__, **source.closure}
-    try:
-        return eval(compile(ast.Expression(annotation), source.file, "eval"), names)
-    except Exception as error:
-        raise TypeError(f"the annotation cannot be evaluated: {error}") from None
 
 
 # --- branches --------------------------------------------------------------------------------------------------------
@@ -300,156 +214,9 @@ def _way(context: Context, statements: list[ast.stmt], known: set[str]) -> Calla
     return run
 
 
-# --- loops -----------------------------------------------------------------------------------------------------------
-
-
-def _break(context: Context, statement: ast.Break) -> None:
-    set_flag(context, "$broken", True)
-    context.exited = True
-
-
-def _continue(context: Context, statement: ast.Continue) -> None:
-    set_flag(context, "$continued", True)
-    context.exited = True
-
-
-def _changed_names(loop: ast.For | ast.While) -> set[str]:
-    names = stored_names([*loop.body, *([loop.target] if isinstance(loop, ast.For) else [])])
-    names.add("$effects")
-    if contains(loop.body, ast.Break, loops=False):
-        names.add("$broken")
-    if contains(loop.body, (ast.Return, ast.Raise), loops=True):
-        names |= {"$returned", "$return"}
-    return names
-
-
-def _while(context: Context, statement: ast.While) -> None:
-    test, limit = _bound(context, statement.test)
-    endless = isinstance(test, ast.Constant) and bool(test.value)
-    jumps = contains(statement.body, ast.Break, loops=False)
-
-    def condition() -> Node:
-        value = truth(context, context.evaluate(test), test)
-        return node_of(value, context.span(test))
-
-    loop = Loop(
-        _changed_names(statement),
-        context.after_loop.get(statement, frozenset()),
-        lambda index: context.execute(statement.body),
-        None,
-        condition,
-        limit,
-        jumps=True,
-    )
-    _run(context, loop, statement)
-    if endless and not jumps:
-        # It can only be left by returning.
-        set_flag(context, "$returned", True)
-        context.exited = True
-
-
-def _bound(context: Context, test: ast.expr) -> tuple[ast.expr, int | None]:
-    """`while bounded(condition, limit)`: running past the limit is an error."""
-    if not isinstance(test, ast.Call) or len(test.args) != 2:
-        return test, None
-    callee = context.evaluate(test.func)
-    if getattr(callee.static, "__livegrad_intrinsic__", None) != "bounded":
-        return test, None
-    limit = context.evaluate(test.args[1])
-    if not isinstance(limit.static, int):
-        raise context.error("LG107", "the limit of a loop must be known now", test.args[1], found=name_of(limit))
-    return test.args[0], limit.static
-
-
-def _run(context: Context, loop: Loop, statement: ast.For | ast.While) -> None:
-    broken = flag(context.environment, "$broken")
-    with originating_from((context.span(statement).origin,)):
-        run_loop(context, loop, statement)
-    if statement.orelse:
-        _loop_else(context, statement)
-    context.environment["$broken"] = broken
-
-
-def _loop_else(context: Context, statement: ast.For | ast.While) -> None:
-    jump = pending_jump(context, ("$broken", "$returned"))
-    if isinstance(jump, bool):
-        if not jump:
-            context.execute(statement.orelse)
-        return
-    returned = flag(context.environment, "$returned")
-    branch(context, jump, lambda: None, lambda: context.execute(statement.orelse), statement)
-    if not returned.is_static and flag(context.environment, "$returned").is_static:
-        context.environment["$returned"] = returned
-    context.exited = False
-
-
-def _for(context: Context, statement: ast.For) -> None:
-    steps = iteration_of(context, statement.iter)
-    if steps.unrolled is not None:
-        _unrolled(context, statement, steps.unrolled)
-        return
-    assert steps.at is not None
-    jumps = contains(statement.body, ast.Break, loops=False) or contains(
-        statement.body, (ast.Return, ast.Raise), loops=True
-    )
-
-    def body(index: Node) -> None:
-        assert steps.at is not None
-        assign(context, statement.target, steps.at(index))
-        context.execute(statement.body)
-
-    loop = Loop(
-        _changed_names(statement),
-        context.after_loop.get(statement, frozenset()),
-        body,
-        steps.trips,
-        None,
-        None,
-        jumps=jumps,
-    )
-    _run(context, loop, statement)
-
-
-def _unrolled(context: Context, statement: ast.For, values: list[Value]) -> None:
-    broken = flag(context.environment, "$broken")
-    set_flag(context, "$broken", False)
-
-    def step(first: int) -> None:
-        for number in range(first, len(values)):
-            assign(context, statement.target, values[number])
-            set_flag(context, "$continued", False)
-            context.execute(statement.body)
-            context.exited = False
-            set_flag(context, "$continued", False)
-            jump = pending_jump(context, ("$broken", "$returned"))
-            if jump is True:
-                return
-            if isinstance(jump, Node):
-                continue_unless(context, jump, partial(_inner_step, step, number + 1), statement)
-                return
-        context.execute(statement.orelse)
-
-    # The values may be nodes; as variables they reach the branches that later steps are in.
-    names = []
-    for value in values:
-        names.append(context.temporary("item"))
-        context.environment[names[-1]] = value
-
-    def _inner_step(run: Callable[[int], None], number: int) -> None:
-        for place, name in enumerate(names):
-            values[place] = context.environment[name]
-        run(number)
-
-    outer = list(values)
-    step(0)
-    values[:] = outer
-    returned = flag(context.environment, "$returned")
-    context.exited = bool(returned.is_static and returned.static)
-    context.environment["$broken"] = broken
-
-
 _STATEMENTS: dict[type[ast.stmt], Callable[[Context, Any], None]] = {
     ast.Expr: _expression,
+    ast.FunctionDef: _define,
     ast.Pass: _pass,
     ast.Return: _return,
     ast.Raise: _raise,
@@ -458,8 +225,8 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Context, Any], None]] = {
     ast.AugAssign: _augmented,
     ast.AnnAssign: _annotated,
     ast.If: _if_alone,
-    ast.For: _for,
-    ast.While: _while,
-    ast.Break: _break,
-    ast.Continue: _continue,
+    ast.For: run_for,
+    ast.While: run_while,
+    ast.Break: jump_break,
+    ast.Continue: jump_continue,
 }

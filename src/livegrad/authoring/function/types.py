@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
@@ -146,11 +146,16 @@ class TensorPattern:
         return TensorType(self.element, array.shape)
 
 
+def _size(parameter: Any) -> int:
+    """A length in a type: a number, or `Literal[number]`, as type checkers want it."""
+    return get_args(parameter)[0] if get_origin(parameter) is Literal else parameter
+
+
 class _TensorFamily:
     """`tensor[element, rank]` as an annotation of a parameter that is read by index."""
 
     def __getitem__(self, parameters: tuple[Any, int]) -> TensorPattern:
-        element, rank = parameters
+        element, (rank,) = parameters[0], map(_size, parameters[1:])
         inner = plain_type(element)
         if not isinstance(inner, ir.Scalar):
             raise TypeError("a tensor is made of scalars")
@@ -354,7 +359,7 @@ class _Family:
         self.name = name
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> Any:
-        element, *sizes = parameters
+        element, sizes = parameters[0], [*map(_size, parameters[1:])]
         inner = plain_type(element)
         text = f"{self.name}[{describe(inner)}, {', '.join(map(str, sizes))}]"
         if self.name == "array":

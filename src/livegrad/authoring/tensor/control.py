@@ -22,7 +22,6 @@ from livegrad.ops.aggregate import get
 from livegrad.ops.control import make_cond, make_for_loop, make_switch, make_while_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
-from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.trace import trace_get, trace_new, trace_set, trace_stack, trace_unstack
 
 
@@ -109,9 +108,9 @@ def scan(
     rows, row_structure = _flat_nodes(inputs, "scan")
     size = _scan_length(rows, length)
     # The body is called once, not by the loop again: loops inside loops would double the calls at each level.
-    # Rows lie in a trace like the outputs: a derivative by them is gathered row by row, not in a whole tensor each time.
+    # Rows lie in a trace, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
     row_traces = [trace_unstack(row) for row in rows]
-    own = placeholders([*[node.type for node in given], *[trace.type.element for trace in row_traces]])
+    own = placeholders([*[node.type for node in given], *[trace.type.element for trace in row_traces]])  # type: ignore[attr-defined]
     after, output = _step_once(body, own[: len(given)], structure, own[len(given) :], row_structure)
     output_leaves, output_structure = flatten(output)
     outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]

@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from livegrad.authoring.tensor.concrete import at_arguments
 from livegrad.authoring.tensor.constants import Number, number_node
 from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
 from livegrad.authoring.tensor.errors import DtypeError, NoDimensionsError, NotANumberError, ShapeError
@@ -120,7 +121,10 @@ class Tensor(Interop, Lifecycle, Methods):
         if leaf is not None:
             return read_leaf(leaf)
         value = known_value(node)
-        return execute([node])[0] if value is None else value
+        if value is not None:
+            return value
+        known = at_arguments(node)
+        return execute([node])[0] if known is node else wrap(known)._value()
 
     def numpy(self) -> Array:
         """The value as a NumPy array that cannot be written to; nothing is copied.

@@ -105,8 +105,9 @@ class Jitted:
             elif _is_static(leaf):
                 parts.append(_Static(leaf))
             else:
-                parts.append((leaf.dtype, leaf.shape))
-                arrays.append(leaf if kind is np.ndarray and is_dense(leaf) else np.array(leaf, order="C"))
+                array = _native(leaf)
+                parts.append((array.dtype, array.shape))
+                arrays.append(array)
         key = (structure, tuple(parts))
         entry = self._entries.get(key)
         if entry is None or not entry.is_current():
@@ -219,6 +220,13 @@ def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
     return tensor._extra is not None or is_traced(node) or may_be_differentiated(node)
 
 
+def _native(value: Any) -> Any:
+    """An array as compiled code can read it: in one piece, and in the machine's order of bytes."""
+    if value.__class__ is np.ndarray and is_dense(value) and value.dtype.isnative:
+        return value
+    return np.array(value, value.dtype.newbyteorder("="), order="C")
+
+
 def _is_static(leaf: Any) -> bool:
     kind = leaf.__class__
     return not (kind is Tensor or kind in _NUMBERS or kind is np.ndarray or isinstance(leaf, np.number))
@@ -226,7 +234,7 @@ def _is_static(leaf: Any) -> bool:
 
 def _type_of(leaf: Any) -> Type:
     if isinstance(leaf, np.ndarray | np.number):
-        return TensorType(scalar_of_dtype(leaf.dtype), leaf.shape)
+        return TensorType(scalar_of_dtype(leaf.dtype.newbyteorder("=")), leaf.shape)
     return _NUMBERS.get(leaf.__class__) or node_of(leaf, "jit").type
 
 

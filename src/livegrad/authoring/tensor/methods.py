@@ -9,6 +9,8 @@ import importlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from livegrad.diagnostics import UsageError, caller_origin
+
 if TYPE_CHECKING:
     from livegrad.authoring.tensor.handle import Tensor
 
@@ -195,67 +197,94 @@ class Methods:
         """
         return namespace().matmul(self, other)
 
-    def sum(self, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """The sum along axes.
 
         >>> import livegrad as lg
         >>> lg.arange(4).sum()
         Tensor(6, dtype=int64)
         """
+        _require_no_array(out)
         return namespace().sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
-    def prod(self, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """The product along axes.
 
         >>> import livegrad as lg
         >>> lg.asarray([2, 3]).prod()
         Tensor(6, dtype=int64)
         """
+        _require_no_array(out)
         return namespace().prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """The mean along axes.
 
         >>> import livegrad as lg
         >>> lg.asarray([1.0, 3.0]).mean()
         Tensor(2., dtype=float32)
         """
-        return namespace().mean(self, axis=axis, keepdims=keepdims)
+        _require_no_array(out)
+        return namespace().mean(_typed(self, dtype), axis=axis, keepdims=keepdims)
 
-    def var(self, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-        """The variance along axes.
+    def var(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: float = 0.0,
+        *,
+        correction: float | None = None,
+        keepdims: bool = False,
+    ) -> Tensor:
+        """The variance along axes; NumPy's `ddof` is the `correction` of the Array API.
 
         >>> import livegrad as lg
         >>> lg.asarray([1.0, 3.0]).var()
         Tensor(1., dtype=float32)
         """
-        return namespace().var(self, axis=axis, correction=correction, keepdims=keepdims)
+        _require_no_array(out)
+        taken = ddof if correction is None else correction
+        return namespace().var(_typed(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
 
-    def std(self, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-        """The standard deviation along axes.
+    def std(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: float = 0.0,
+        *,
+        correction: float | None = None,
+        keepdims: bool = False,
+    ) -> Tensor:
+        """The standard deviation along axes; NumPy's `ddof` is the `correction` of the Array API.
 
         >>> import livegrad as lg
         >>> lg.asarray([1.0, 3.0]).std()
         Tensor(1., dtype=float32)
         """
-        return namespace().std(self, axis=axis, correction=correction, keepdims=keepdims)
+        _require_no_array(out)
+        taken = ddof if correction is None else correction
+        return namespace().std(_typed(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
 
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """The largest element along axes.
 
         >>> import livegrad as lg
         >>> lg.arange(4).max()
         Tensor(3, dtype=int64)
         """
+        _require_no_array(out)
         return namespace().max(self, axis=axis, keepdims=keepdims)
 
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """The smallest element along axes.
 
         >>> import livegrad as lg
         >>> lg.arange(4).min()
         Tensor(0, dtype=int64)
         """
+        _require_no_array(out)
         return namespace().min(self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
@@ -276,22 +305,24 @@ class Methods:
         """
         return namespace().argmin(self, axis=axis, keepdims=keepdims)
 
-    def all(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def all(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """Whether all elements are true.
 
         >>> import livegrad as lg
         >>> lg.ones(2).all()
         Tensor(True, dtype=bool)
         """
+        _require_no_array(out)
         return namespace().all(self, axis=axis, keepdims=keepdims)
 
-    def any(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """Whether one element is true.
 
         >>> import livegrad as lg
         >>> lg.zeros(2).any()
         Tensor(False, dtype=bool)
         """
+        _require_no_array(out)
         return namespace().any(self, axis=axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None) -> Tensor:
@@ -338,3 +369,13 @@ class Methods:
         (Tensor([1], dtype=int64),)
         """
         return namespace().nonzero(self)
+
+
+def _require_no_array(out: Any) -> None:
+    """NumPy's functions pass `out=None` on to a method; a result is always a tensor of its own."""
+    if out is not None:
+        raise UsageError("results are not written into an array", where=caller_origin(), help="leave `out` away")
+
+
+def _typed(tensor: Any, dtype: Any) -> Any:
+    return tensor if dtype is None else tensor.astype(dtype)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial, wraps
 from typing import Any, overload
 
+from livegrad.authoring.tensor.concrete import standing_for
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
 from livegrad.authoring.tensor.tracing import Traced, close, name_of, placeholders, trace_call
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
@@ -30,7 +31,8 @@ Arguments = int | Sequence[int]
 def grad(function: Callable[..., Any], argnums: Arguments = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """The gradient of a function that returns one real number, with respect to the arguments at `argnums`.
 
-    Arguments may be nests of dicts, lists, tuples and data classes; the gradient has the same structure.
+    Arguments may be nests of dicts, lists, tuples and data classes; the gradient has the same structure. The function
+    may decide by their values as Python does (`if x > 0`, masks): they are known.
 
     >>> import livegrad as lg
     >>> lg.grad(lambda x: lg.sum(x**3))(lg.asarray([1.0, 2.0]))
@@ -197,7 +199,8 @@ class _Call:
         given = list(args)
         for place, part in zip(places, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
             given[place] = part
-        self.returned = function(*given, **kwargs)
+        with standing_for(self.inputs, self.nodes):
+            self.returned = function(*given, **kwargs)
 
     def close(self, result: Any) -> Traced:
         """A part of what was returned as a function of the inputs."""

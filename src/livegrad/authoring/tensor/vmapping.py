@@ -69,9 +69,10 @@ def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
     leaves, structure = flatten(results)
     axes: list[int | None] = []
     _spread_axes(out_axes, results, axes, "out_axes", name)
+    placed = [leaf if axis is None else moveaxis(leaf, 0, axis) for leaf, axis in zip(leaves, axes, strict=True)]
     if None in axes:
         raise UsageError(f"each result of `{name}` has the batch", where=caller_origin(), help="give it an axis")
-    return unflatten(structure, [moveaxis(leaf, 0, axis) for leaf, axis in zip(leaves, axes, strict=True)])
+    return unflatten(structure, placed)
 
 
 def _leaf_axes(in_axes: Axes, args: tuple[Any, ...], name: str) -> list[int | None]:

@@ -44,7 +44,7 @@ def bind(step: KernelStep, vector_bytes: int) -> Bound:
     domain, inner = list(step.domain), list(step.inner)
     strides = [list(view.strides) for view in (*step.reads, *step.outputs)]
     if not kernel.uses_index:
-        _simplify(domain, inner, strides, kernel)
+        simplify_dimensions(domain, inner, strides, kernel)
     reads, outputs = strides[: len(step.reads)], strides[len(step.reads) :]
     lanes = 1 if not kernel.along and not domain else lane_count(kernel, vector_bytes)
     layout = Layout(
@@ -72,7 +72,7 @@ def _kind(stride: int) -> StrideKind:
     return "zero" if stride == 0 else "one" if stride == 1 else "any"
 
 
-def _simplify(domain: list[int], inner: list[int], strides: list[list[int]], kernel: Kernel) -> None:
+def simplify_dimensions(domain: list[int], inner: list[int], strides: list[list[int]], kernel: Kernel) -> None:
     """Drops and merges dimensions, the domain's among themselves and the inner ones among themselves."""
     # The chunk dimension and the one that it cuts up keep their meaning.
     fixed_last = 1 if kernel.split else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -75,9 +75,9 @@ class CompiledPlan:
         pairs = zip(self.recipe.kernels, self._natives, strict=True)
         kernels = iter([self._kernel_call(kernel, native) for kernel, native in pairs])
         if self.plan is None:
-            self._calls: list[_KernelCall | _HostCall] = list(kernels)
+            self._calls: list[_KernelCall | HostCall] = list(kernels)
         else:
-            self._calls = [_HostCall(s, self) if isinstance(s, HostStep) else next(kernels) for s in self.plan.steps]
+            self._calls = [HostCall(s, self) if isinstance(s, HostStep) else next(kernels) for s in self.plan.steps]
         # By position among the arguments and among the results, so that a call looks nothing up.
         self._to_patch = [
             (position, self._patches[slot.number])
@@ -117,12 +117,15 @@ class CompiledPlan:
 
     # --- running ---
 
-    def run(self, arguments: Sequence[Any]) -> list[Any]:
-        """The results' leaves from the arguments' leaves. Arrays are dense and of the right type and shape."""
+    def run(self, arguments: Sequence[Any], into: list[Any] | None = None) -> list[Any]:
+        """The results' leaves from the arguments' leaves. Arrays are dense and of the right type and shape.
+
+        `into` are arrays to write the results to; they share no memory with the arguments.
+        """
         with self._lock:
             for position, cell in self._to_set:
                 cell[()] = arguments[position]
-            results = [make() for make in self._makers]
+            results = [make() for make in self._makers] if into is None else into
             for arrays, patched in ((arguments, self._to_patch), (results, self._to_give)):
                 for position, patches in patched:
                     start = _address_of(arrays[position])
@@ -205,17 +208,27 @@ class _KernelCall:
             raise KernelCheckError(f"{site.message}, at element {word >> 16}", where=site.origin)
 
 
-class _HostCall:
+class HostMemory(Protocol):
+    """What a host step needs of the plan that it belongs to: arrays for buffers, and a way to run functions."""
+
+    run_nested: Callable[..., Any]
+
+    def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]: ...
+
+    def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None: ...
+
+
+class HostCall:
     """One op called from Python; functions among its attributes run as plans of their own."""
 
-    def __init__(self, step: HostStep, owner: CompiledPlan) -> None:
-        self._step, self._owner = step, owner
+    def __init__(self, step: HostStep, owner: HostMemory) -> None:
+        self.step, self._owner = step, owner
         # Looked up once: loops over tensors run their steps thousands of times.
         self._handed_on = _is_handed_on(step.function.results[0])
         self._arrays = {s: array for s in (*step.operands, step.result) if (array := _fixed(s, owner)) is not None}
 
     def run(self, values: dict[Any, Any]) -> None:
-        step = self._step
+        step = self.step
         node = step.function.results[0]
         given = [self._value(slot, values) for slot in step.operands]
         operands = [_seen(operand, given) for operand in node.operands]
@@ -240,13 +253,13 @@ class _HostCall:
         else:
             trace, index, value = operands
             result = {**trace, int(index): _own_copy(value)}
-        if isinstance(self._step.result, ObjectSlot):
-            values[self._step.result] = result
+        if isinstance(self.step.result, ObjectSlot):
+            values[self.step.result] = result
         else:
-            np.copyto(self._value(self._step.result, values), result, casting="unsafe")
+            np.copyto(self._value(self.step.result, values), result, casting="unsafe")
 
     def _compute(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
-        step, owner = self._step, self._owner
+        step, owner = self.step, self._owner
         if isinstance(step.result, ObjectSlot):
             # An object outlives the arena's present contents.
             values[step.result] = apply_node(node, [_own_copy(value) for value in operands], owner.run_nested)
@@ -264,7 +277,7 @@ def _is_handed_on(node: Node) -> bool:
     return node.op is trace_set or (node.op in (get, make) and isinstance(holder.type, Tuple))
 
 
-def _fixed(slot: Slot, owner: CompiledPlan) -> Any:
+def _fixed(slot: Slot, owner: HostMemory) -> Any:
     return None if isinstance(slot, ObjectSlot) else owner.fixed_array(slot)
 
 

@@ -1,8 +1,5 @@
 """Vectors, matrices and structs: geometry as it is written for shading, simulation and implicit models."""
 
-# Types as livegrad has them, which a checker of Python takes for values.
-# pyright: reportInvalidTypeForm=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
-# pyright: reportOperatorIssue=false
 
 import math
 

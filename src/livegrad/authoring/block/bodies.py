@@ -1,0 +1,243 @@
+"""What a block can wrap: a function of the value IR, or a Python function on tensors (captured ones included).
+
+In: a callable. Out: an engine `Block`. A Python function is called once for each set of input types, with tensors that
+stand for the inputs; what it builds is the block's function. Features of the context that it reads become needs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from livegrad.authoring.function.captured import CapturedFunction
+from livegrad.authoring.tensor.handle import weak_tensor, wrap
+from livegrad.authoring.tensor.tracing import close, name_of, placeholders
+from livegrad.backends.arguments import learn_sizes
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin
+from livegrad.engine.engine import Engine
+from livegrad.engine.graph import Block, Body, Given, InputSpec, Specialized
+from livegrad.engine.problems import GraphError
+from livegrad.engine.values import holders_of
+from livegrad.ir.function import inline, make_function
+from livegrad.ir.leaves import input_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
+from livegrad.ir.walk import toposort
+from livegrad.ops.context import FeatureKey, feature_leaves, feature_of
+from livegrad.schedule.signature import flatten_signature
+
+_MOST_KEPT = 64  # specialisations of one body
+_KINDS = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
+
+
+def block(
+    what: Function | Callable[..., Any],
+    *,
+    name: str | None = None,
+    inputs: Sequence[str] | Mapping[str, Type | None] | None = None,
+    outputs: Sequence[str] = ("result",),
+    shapes: Mapping[str, str] | None = None,
+) -> Block:
+    """A block that computes a function.
+
+    `inputs` names the pins of a function of the value IR; for a Python function they are its parameters, and a mapping
+    may give their types; a size that is a symbol there can change without new code. Defaults of parameters are the
+    values of pins that nothing feeds. `shapes` are rules that outputs must obey, such as "same(0)".
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f32
+    >>> block(trace(lambda a, b: a * b, f32, f32, name="product"), inputs=("a", "b"))
+    <block product(a, b) -> result>
+    >>> block(lambda x, gain=1.0: x * gain, name="amplify", shapes={"result": "same(0)"})
+    <block amplify(x, gain) -> result>
+    """
+    return Block(body_of(what, inputs, outputs, name), name, shapes)
+
+
+def body_of(
+    what: Function | Callable[..., Any],
+    inputs: Sequence[str] | Mapping[str, Type | None] | None = None,
+    outputs: Sequence[str] = ("result",),
+    name: str | None = None,
+) -> Body:
+    """The body for whatever computes."""
+    if isinstance(what, Function):
+        return FunctionBody(what, None if inputs is None else tuple(inputs), tuple(outputs), name)
+    if not callable(what):
+        raise UsageError("a block wraps a function", where=caller_origin(), found=type(what).__name__)
+    types = inputs if isinstance(inputs, Mapping) else {}
+    return TracedBody(what, types, tuple(outputs), name)
+
+
+def edit(engine: Engine, target: Block, what: Function | Callable[..., Any]) -> None:
+    """Lets a block compute another function, from the next frame on. The same pins: a change of code.
+
+    >>> engine = Engine()
+    >>> shade = engine.add(block(lambda x=2.0: x + 1.0, name="shade"))
+    >>> _ = engine.step()
+    >>> edit(engine, shade, lambda x=2.0: x * 10.0)
+    >>> engine.step().level.name, float(engine.read(shade))
+    ('CODE', 20.0)
+    """
+    engine.edit(target, replace_body(target, what))
+
+
+def replace_body(target: Block, what: Function | Callable[..., Any]) -> Body:
+    """A body for the same outputs (and, of a function of the value IR, the same inputs) as a block has."""
+    names = tuple(target.inputs) if isinstance(what, Function) else None
+    return body_of(what, names, tuple(target.outputs), target.name)
+
+
+class FunctionBody:
+    """A function of the value IR. Structs among its parameters and results are pins for each of their fields."""
+
+    def __init__(
+        self, function: Function, inputs: tuple[str, ...] | None, outputs: tuple[str, ...], name: str | None
+    ) -> None:
+        self.name = name or function.name
+        flat = flatten_signature(function)
+        leaves = feature_leaves(flat.results)
+        self._features = tuple(map(feature_of, leaves))
+        self._types = flat.parameter_types
+        names = inputs or tuple(f"input{number}" for number in range(len(self._types)))
+        if len(names) != len(self._types):
+            raise UsageError(
+                f"`{self.name}` has {len(self._types)} inputs", where=caller_origin(), found=", ".join(names)
+            )
+        if outputs == ("result",) and len(flat.results) > 1:
+            outputs = tuple(f"result{number}" for number in range(len(flat.results)))
+        self.inputs = tuple(InputSpec(own, type) for own, type in zip(names, self._types, strict=True))
+        self.outputs = outputs
+        self._function = make_function(self.name, (*flat.parameters, *leaves), flat.results) if leaves else flat
+
+    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+        """The function, once every input is found to fit."""
+        tensors = []
+        for spec, own in zip(self.inputs, given, strict=True):
+            assert spec.type is not None
+            _require_fit(own, spec.type, spec.name)
+            if isinstance(spec.type, Tensor):
+                tensors.append((spec.type, own.type.shape, f"input `{spec.name}` of `{self.name}`"))
+        sizes = learn_sizes(tensors)
+        return Specialized(self._function, self._features, (), tuple(sorted(sizes.items())))
+
+
+class PinError(GraphError):
+    """An input that is given something it cannot take."""
+
+    def __init__(self, pin: str, expected: str, found: str) -> None:
+        self.pin = pin
+        super().__init__(f"input `{pin}` does not fit", expected=expected, found=found)
+
+
+def _require_fit(given: Given, wanted: Type, pin: str) -> None:
+    element = scalar_of(wanted)
+    shape: tuple[Any, ...] | None = ()
+    if isinstance(wanted, Tensor):
+        shape = None if len(wanted.shape) == len(given.type.shape) else wanted.shape
+    elif isinstance(wanted, Vector):
+        shape = (wanted.size,)
+    elif isinstance(wanted, Matrix):
+        shape = (wanted.rows, wanted.columns)
+    elif not isinstance(wanted, Scalar):
+        raise PinError(pin, "a number, vector, matrix or tensor", str(wanted))
+    assert element is not None
+    same = given.type.element is element
+    weakly = given.weak and _KINDS[given.type.element.kind] <= _KINDS[element.kind]
+    if not (same or weakly) or (shape is not None and given.type.shape != shape):
+        raise PinError(pin, str(wanted), f"a Python {given.type.element.kind}" if given.weak else str(given.type))
+
+
+class TracedBody:
+    """A Python function on tensors, called once for each set of input types."""
+
+    def __init__(
+        self, function: Callable[..., Any], types: Mapping[str, Type | None], outputs: tuple[str, ...], name: str | None
+    ) -> None:
+        self.name = name or name_of(function)
+        self.function = function
+        python = function.python_function if isinstance(function, CapturedFunction) else function
+        specs = []
+        for parameter in inspect.signature(python).parameters.values():
+            if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                raise UsageError(f"`{self.name}` must name its parameters", where=caller_origin(), found=str(parameter))
+            default = None if parameter.default is parameter.empty else parameter.default
+            specs.append(InputSpec(parameter.name, types.get(parameter.name), default))
+        self.inputs = tuple(specs)
+        self.outputs = outputs
+        self._made: dict[tuple[tuple[Type, ...], tuple[bool, ...]], Specialized] = {}
+        self.traces = 0  # how often the function was called, for tests of what an edit costs
+
+    def specialize(self, given: tuple[Given, ...]) -> Specialized:
+        """The function that a call with tensors of these types builds."""
+        tensors = []
+        for spec, own in zip(self.inputs, given, strict=True):
+            if spec.type is not None:
+                _require_fit(own, spec.type, spec.name)
+                if isinstance(spec.type, Tensor):
+                    tensors.append((spec.type, own.type.shape, f"input `{spec.name}` of `{self.name}`"))
+        sizes = tuple(sorted(learn_sizes(tensors).items()))
+        types = tuple(_parameter_type(spec, own) for spec, own in zip(self.inputs, given, strict=True))
+        weak = tuple(own.weak and spec.type is None for spec, own in zip(self.inputs, given, strict=True))
+        found = self._made.get((types, weak))
+        if found is None:
+            found = self._trace(types, weak)
+            if len(self._made) >= _MOST_KEPT:
+                self._made.clear()
+            self._made[types, weak] = found
+        return replace(found, sizes=sizes) if sizes else found
+
+    def _trace(self, types: tuple[Type, ...], weak: tuple[bool, ...]) -> Specialized:
+        self.traces += 1
+        nodes = placeholders(types)
+        tensors = [weak_tensor(node) if own else wrap(node) for own, node in zip(weak, nodes, strict=True)]
+        names = [spec.name for spec in self.inputs]
+        try:
+            result = self.function(**dict(zip(names, tensors, strict=True)))
+        except LivegradError:
+            raise
+        except Exception as error:
+            raise GraphError(f"`{self.name}` raised {type(error).__name__}: {error}", where=caller_origin()) from error
+        if isinstance(result, Mapping):
+            result = tuple(result[output] for output in self.outputs)
+        traced = close(self.name, nodes, result)
+        del result, tensors
+        return _close_over(traced.function, traced.captures, nodes, self.name)
+
+
+def _parameter_type(spec: InputSpec, given: Given) -> Type:
+    """What the function is called with: sizes that were declared by a symbol stay symbols."""
+    if spec.type is None:
+        return given.type
+    if isinstance(spec.type, Tensor):
+        return spec.type
+    element = scalar_of(spec.type)
+    assert element is not None
+    return Tensor(element, given.type.shape)
+
+
+def _close_over(function: Function, captures: tuple[Node, ...], inputs: Sequence[Node], name: str) -> Specialized:
+    """Features become operands of their own, tensors that were made inside become constants."""
+    leaves = [node for node in toposort(captures) if node.op is input_op]
+    features = [leaf for leaf in leaves if isinstance(leaf.attribute("key"), FeatureKey)]
+    data = [leaf for leaf in leaves if leaf not in features]
+    for leaf in data:
+        if any(True for _ in holders_of(leaf)):
+            raise GraphError(
+                f"`{name}` reads a tensor from outside", where=leaf.origin, help="make it a parameter, and set the pin"
+            )
+    constants = tuple(np.array(wrap(leaf).numpy(), order="C") for leaf in data)
+    if not captures:
+        return Specialized(function)
+    substituted = dict(zip(function.parameters, (*inputs, *captures), strict=True))
+    results = _with_arguments(function, substituted)
+    closed = make_function(name, (*inputs, *features, *data), results)
+    return Specialized(closed, tuple(map(feature_of, features)), constants)
+
+
+def _with_arguments(function: Function, arguments: Mapping[Node, Node]) -> tuple[Node, ...]:
+    return inline(function, [arguments[parameter] for parameter in function.parameters])

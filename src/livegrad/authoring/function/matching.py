@@ -1,0 +1,107 @@
+"""`match` as `if` and `elif`: a definition in, one without `match` out. `source` calls this for what it captures.
+
+Patterns are numbers, names of constants, `_`, a name that takes the value, tuples of these, and `|` between them.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import itertools
+from typing import TypeVar
+
+Definition = TypeVar("Definition", bound=ast.AST)
+
+
+class UnknownPattern(Exception):
+    """A pattern that functions do not have; `node` is where it stands."""
+
+    def __init__(self, node: ast.AST) -> None:
+        super().__init__("functions do not have this pattern")
+        self.node = node
+
+
+def without_match(definition: Definition) -> Definition:
+    """The definition, with branches in place of `match`.
+
+    >>> tree = ast.parse("match n:\\n    case 1 | 2: x = 3\\n    case _: x = 4")
+    >>> print(ast.unparse(without_match(tree)).replace("~", ""))
+    subject1 = n
+    if subject1 == 1 or subject1 == 2:
+        x = 3
+    else:
+        x = 4
+    """
+    if not any(isinstance(node, ast.Match) for node in ast.walk(definition)):
+        return definition
+    return _Rewriter().visit(copy.deepcopy(definition))
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def visit_Match(self, node: ast.Match) -> list[ast.stmt]:
+        self.generic_visit(node)
+        # No program can have a variable of this name.
+        name = f"~subject{next(self._numbers)}"
+        first = _at(ast.Assign([_at(ast.Name(name, ast.Store()), node)], node.subject), node)
+        rest: list[ast.stmt] = []
+        for case in reversed(node.cases):
+            rest = _branch(case, _at(ast.Name(name, ast.Load()), case.pattern), rest)
+        return [first, *rest]
+
+
+def _branch(case: ast.match_case, subject: ast.expr, otherwise: list[ast.stmt]) -> list[ast.stmt]:
+    test, names = _test(case.pattern, subject)
+    taken: list[ast.stmt] = [
+        _at(ast.Assign([_at(ast.Name(name, ast.Store()), case.pattern)], value), case.pattern) for name, value in names
+    ]
+    if case.guard is None:
+        return [_at(ast.If(test, [*taken, *case.body], otherwise), case.pattern)] if test else [*taken, *case.body]
+    if test is None:
+        return [*taken, _at(ast.If(case.guard, case.body, otherwise), case.guard)]
+    if taken:
+        raise UnknownPattern(case.guard)
+    both = _at(ast.BoolOp(ast.And(), [test, case.guard]), case.guard)
+    return [_at(ast.If(both, case.body, otherwise), case.pattern)]
+
+
+def _test(pattern: ast.pattern, subject: ast.expr) -> tuple[ast.expr | None, list[tuple[str, ast.expr]]]:
+    """Whether the subject fits (None: always), and the names that take parts of it."""
+    match pattern:
+        case ast.MatchValue(value=value):
+            return _at(ast.Compare(subject, [ast.Eq()], [value]), pattern), []
+        case ast.MatchSingleton(value=value):
+            return _at(ast.Compare(subject, [ast.Is()], [_at(ast.Constant(value), pattern)]), pattern), []
+        case ast.MatchAs(pattern=inner, name=name):
+            test, names = (None, []) if inner is None else _test(inner, subject)
+            return test, [*names, *([] if name is None else [(name, subject)])]
+        case ast.MatchOr(patterns=patterns):
+            parts = [_test(part, subject) for part in patterns]
+            if any(names for _, names in parts):
+                raise UnknownPattern(pattern)
+            tests = [test for test, _ in parts if test is not None]
+            return None if len(tests) < len(parts) else _joined(ast.Or(), tests, pattern), []
+        case ast.MatchSequence(patterns=patterns):
+            tests, names = [], []
+            for index, part in enumerate(patterns):
+                place = _at(ast.Constant(index), part)
+                test, inner = _test(part, _at(ast.Subscript(subject, place, ast.Load()), part))
+                tests += [] if test is None else [test]
+                names += inner
+            return _joined(ast.And(), tests, pattern), names
+    raise UnknownPattern(pattern)
+
+
+def _joined(operator: ast.boolop, tests: list[ast.expr], at: ast.AST) -> ast.expr | None:
+    if len(tests) < 2:
+        return tests[0] if tests else None
+    return _at(ast.BoolOp(operator, tests), at)
+
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+def _at(made: _Node, place: ast.AST) -> _Node:
+    return ast.copy_location(made, place)

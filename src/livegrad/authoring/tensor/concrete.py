@@ -1,0 +1,52 @@
+"""Values inside a function that is being differentiated: its arguments are known, so Python may decide by them.
+
+Transforms say what stands for what while they call the function; a tensor's handle asks when its value is wanted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.node import Node
+from livegrad.ir.types import scalar_of
+from livegrad.ir.walk import substitute
+from livegrad.ops.elementwise import detach
+
+
+class _Arguments(threading.local):
+    """The placeholders of the calls that this thread is in, and the arguments that they stand for."""
+
+    known: Mapping[Node, Node] = {}  # replaced as a whole, never changed
+
+
+_arguments = _Arguments()
+
+
+@contextmanager
+def standing_for(placeholders: Sequence[Node], arguments: Sequence[Node]) -> Iterator[None]:
+    """Inside, these placeholders have the values of these arguments."""
+    before = _arguments.known
+    outside = substitute(arguments, dict(before)) if before else arguments
+    _arguments.known = {**before, **dict(zip(placeholders, outside, strict=True))}
+    try:
+        yield
+    finally:
+        _arguments.known = before
+
+
+def at_arguments(node: Node) -> Node:
+    """The node at the arguments of the calls around it. What a derivative would be lost of is refused."""
+    if not _arguments.known:
+        return node
+    (found,) = substitute([node], dict(_arguments.known))
+    scalar = scalar_of(node.type)
+    if found is node or node.op is detach or (scalar is not None and scalar.kind in ("bool", "signed", "unsigned")):
+        return found
+    raise UsageError(
+        "the derivative would be lost of a value that leaves the function that is differentiated",
+        where=caller_origin(),
+        help="decide by a comparison, as in `if x > 0`; or use lg.stop_gradient(x)",
+    )

@@ -1,0 +1,51 @@
+"""Which launches must wait for which: steps in order come in, the numbers of those before each go out.
+
+Two steps are in order when one writes what the other reads or writes; buffers that share bytes of the arena count as
+one. Everything else may run side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livegrad.schedule.plan import Buffer, KernelStep, Plan
+
+
+def dependencies(steps: Sequence[KernelStep], plan: Plan) -> list[list[int]]:
+    """For each step the numbers of earlier ones that must have ended."""
+    overlaps = _overlaps(plan)
+    writer: dict[Buffer, int] = {}
+    readers: dict[Buffer, list[int]] = {}
+    found: list[list[int]] = []
+    for number, step in enumerate(steps):
+        before: set[int] = set()
+        inputs, results = dict.fromkeys(step.inputs), dict.fromkeys(step.results)
+        for buffer in inputs:
+            before.update(writer[other] for other in overlaps.get(buffer, (buffer,)) if other in writer)
+        for buffer in results:
+            for other in overlaps.get(buffer, (buffer,)):
+                before.update(readers.get(other, ()))
+                if other in writer:
+                    before.add(writer[other])
+        before.discard(number)
+        for buffer in inputs:
+            readers.setdefault(buffer, []).append(number)
+        for buffer in results:
+            writer[buffer] = number
+        found.append(sorted(before))
+    return found
+
+
+def _overlaps(plan: Plan) -> dict[Buffer, tuple[Buffer, ...]]:
+    """For each buffer of the arena those that share bytes with it, itself among them."""
+    ordered = sorted(plan.places, key=lambda buffer: plan.places[buffer])
+    found: dict[Buffer, list[Buffer]] = {buffer: [buffer] for buffer in ordered}
+    open_: list[tuple[int, Buffer]] = []
+    for buffer in ordered:
+        start = plan.places[buffer]
+        open_ = [(end, other) for end, other in open_ if end > start]
+        for _, other in open_:
+            found[buffer].append(other)
+            found[other].append(buffer)
+        open_.append((start + buffer.reserved_bytes, buffer))
+    return {buffer: tuple(others) for buffer, others in found.items()}

@@ -1,0 +1,94 @@
+"""The CUDA driver: one context and one stream on the first device, started when something first needs them."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from livegrad.diagnostics import LivegradError
+
+try:
+    driver: Any = importlib.import_module("cuda.bindings.driver")
+except ImportError:
+    driver = None
+
+_thread = threading.local()
+
+
+class DeviceError(LivegradError):
+    """The CUDA driver refused something: no memory left, a kernel that faulted, a lost device."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device in use: its context, the stream that all work goes to, and what code it runs."""
+
+    context: Any
+    stream: Any
+    architecture: str
+    name: str
+    driver_version: int
+
+
+@cache
+def reason_for_no_cuda() -> str | None:
+    """Why CUDA cannot be used here, or None when it can. Asks the driver, so nothing calls it at import.
+
+    >>> reason_for_no_cuda() is None or isinstance(reason_for_no_cuda(), str)
+    True
+    """
+    if driver is None:
+        return "cuda-bindings is not installed"
+    try:
+        (status,) = driver.cuInit(0)
+        if int(status) != 0:
+            return f"the CUDA driver does not start ({status.name})"
+        _, count = driver.cuDeviceGetCount()
+    except (RuntimeError, OSError) as error:
+        return f"no CUDA driver here ({error})"
+    return None if count else "the CUDA driver finds no device"
+
+
+def checked(answer: tuple[Any, ...]) -> Any:
+    """What a driver call gave, or an error that names what the driver said."""
+    status = answer[0]
+    if int(status) != 0:
+        assert driver is not None
+        _, text = driver.cuGetErrorString(status)
+        said = text.decode() if isinstance(text, bytes) else str(status)
+        raise DeviceError(f"the CUDA driver answers {status.name}: {said}")
+    return answer[1] if len(answer) == 2 else answer[1:]
+
+
+@cache
+def _start() -> Device:
+    if (reason := reason_for_no_cuda()) is not None or driver is None:
+        raise DeviceError(f"CUDA cannot be used: {reason}", help="install livegrad[cuda] where there is an NVIDIA GPU")
+    first = checked(driver.cuDeviceGet(0))
+    context = checked(driver.cuDevicePrimaryCtxRetain(first))
+    checked(driver.cuCtxSetCurrent(context))
+    attribute = driver.CUdevice_attribute
+    major = checked(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, first))
+    minor = checked(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, first))
+    stream = checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+    name = checked(driver.cuDeviceGetName(128, first)).split(b"\0")[0].decode()
+    return Device(context, stream, f"sm_{major}{minor}", name, checked(driver.cuDriverGetVersion()))
+
+
+def device() -> Device:
+    """The device, with its context current in this thread."""
+    found = _start()
+    if getattr(_thread, "ready", None) is not found:
+        assert driver is not None
+        checked(driver.cuCtxSetCurrent(found.context))
+        _thread.ready = found
+    return found
+
+
+def synchronize() -> None:
+    """Waits until all work that was launched has ended; a kernel that faulted is told of here."""
+    assert driver is not None
+    checked(driver.cuStreamSynchronize(device().stream))

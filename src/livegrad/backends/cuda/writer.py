@@ -1,0 +1,96 @@
+"""Lines of CUDA C under way: fresh names, blocks, and the checks that have been written so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from livegrad.backends.cuda.values import Text, TraceReference, Value, held_type, leaves_of, rebuilt
+from livegrad.diagnostics import Place
+from livegrad.ir.types import Scalar
+
+
+@dataclass(frozen=True)
+class Site:
+    """A check in a kernel: what it says when it fails, and where the user wrote it."""
+
+    message: str
+    origin: Place | None
+
+
+@dataclass
+class Writer:
+    """The text of one kernel."""
+
+    lines: list[str] = field(default_factory=list)
+    sites: list[Site] = field(default_factory=list)
+    uses_traces: bool = False
+    largest_slot: int = 16  # bytes that any trace keeps for one iteration
+    element: str = "row"  # what a failed check names: the element of the kernel's domain, or of what it folds
+    _names: int = 0
+    _depth: int = 1
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self._depth + text)
+
+    def name(self, prefix: str = "v") -> str:
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """What is written inside stands between braces after `head`."""
+        self.line(f"{head} {{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    def value(self, expression: str, type: Scalar) -> Text:
+        """A new name for an expression."""
+        name = self.name()
+        self.line(f"const {held_type(type)} {name} = {expression};")
+        return Text(name, type)
+
+    def condition(self, expression: str) -> str:
+        name = self.name("c")
+        self.line(f"const bool {name} = {expression};")
+        return name
+
+    def variables(self, value: Value, initial: bool) -> Value:
+        """Variables for all leaves of a value, with its own contents at first or (to be assigned) with zeros."""
+        made: list[Text | TraceReference] = []
+        for leaf in leaves_of(value):
+            name = self.name("s")
+            if isinstance(leaf, TraceReference):
+                self.line(f"long long {name} = {leaf.header if initial else 0};")
+                made.append(TraceReference(name, leaf.element))
+            else:
+                self.line(f"{held_type(leaf.type)} {name} = {leaf.text if initial else 0};")
+                made.append(Text(name, leaf.type))
+        return rebuilt(value, iter(made))
+
+    def assign(self, targets: Value, values: Value) -> None:
+        """Sets variables. All values are read before the first is written: they may be one another's."""
+        pairs = list(zip(leaves_of(targets), leaves_of(values), strict=True))
+        held = []
+        for target, value in pairs:
+            own, text = _texts(target), _texts(value)
+            if own == text:
+                continue
+            name = self.name("n")
+            self.line(f"const auto {name} = {text};")
+            held.append(f"{own} = {name};")
+        for text in held:
+            self.line(text)
+
+    def report(self, bad: str, message: str, origin: Place | None) -> None:
+        """Writes the site and the lowest element for which `bad` holds to the status word."""
+        site = len(self.sites)
+        self.sites.append(Site(message, origin))
+        self.line(f"if ({bad}) lg_report(a.status, {self.element}, {site});")
+
+
+def _texts(leaf: Text | TraceReference) -> str:
+    return leaf.text if isinstance(leaf, Text) else leaf.header

@@ -1,0 +1,87 @@
+"""What runs a live plan: the protocols of executors. `engine.cpu_executor` is one, a CUDA Graph another.
+
+An executor compiles steps (`prepare`, which may fail and then has changed nothing) and builds executables. An
+executable owns the memory of its plan; the engine tells it what changed, level by level, and which steps to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from livegrad.diagnostics import LivegradError
+from livegrad.engine.graph import Numbers
+from livegrad.engine.live_plan import BlockStep, LivePlan
+from livegrad.ops.context import FeatureLevel
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A step that could not finish. What depends on it was not run."""
+
+    step: str
+    error: LivegradError
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What one run did: the steps that ran, how often each block's function was called, what failed, and times."""
+
+    ran: tuple[str, ...]
+    calls: Mapping[str, int]
+    failures: tuple[Failure, ...] = ()
+    seconds: Mapping[str, float] | None = None  # by step, when asked for
+
+
+class Executable(Protocol):
+    """A plan that can run. Methods other than `run` and `read` take effect before the next run."""
+
+    plan: LivePlan
+
+    def set_parameter(self, key: str, value: Any) -> None:
+        """Hot: a number that steps take by value."""
+
+    def set_feature(self, feature: FeatureLevel, value: Any) -> None:
+        """Hot: a feature that steps take by value."""
+
+    def write(self, buffer: str, contents: Numbers) -> None:
+        """New contents for a buffer, of the same type and shape."""
+
+    def update(self, plan: LivePlan, codes: Mapping[str, Any], steps: Sequence[str]) -> None:
+        """Warm and code: the steps named have new sizes, memory or functions in `plan`, which has the same structure.
+
+        `codes` has what `prepare` made for each of their block steps. Buffers whose spec is unchanged keep their
+        contents. Fails as a whole or not at all.
+        """
+
+    def run(self, steps: Sequence[str], profile: bool = False) -> RunReport:
+        """Runs these steps, which are given in the plan's order."""
+        ...
+
+    def advance(self) -> None:
+        """All states take their next values, at once."""
+
+    def read(self, buffer: str) -> Numbers:
+        """A copy of a buffer's contents, after all runs so far."""
+        ...
+
+    def close(self) -> None:
+        """Gives back memory; nothing may be called after."""
+
+
+class Executor(Protocol):
+    """Makes executables."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepare(self, step: BlockStep) -> Any:
+        """Compiles a step. Raises a `LivegradError` that names the user's line; has no other effect."""
+
+    def build(
+        self, plan: LivePlan, codes: Mapping[str, Any], features: Mapping[FeatureLevel, Any], previous: Any
+    ) -> Executable:
+        """Cold: an executable of the plan. Buffers that `previous` has under the same spec are taken over with their
+        contents; `previous` can run on until this returns, and is closed by the engine afterwards."""
+        ...

@@ -1,0 +1,195 @@
+"""Shape propagation, a phase of the graph compiler: every body is specialised for what reaches it.
+
+In: a network and its order. Out: for each node the function to run, for each buffer its type; or what does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import LivegradError
+from livegrad.engine.flatten import Network, NetworkNode, OutputRef, Ref, RootRef
+from livegrad.engine.graph import Given, Setting, Specialized, State
+from livegrad.engine.problems import GraphError, Problem, problem
+from livegrad.engine.regions import Region
+from livegrad.engine.shapes import apply_shape_rule
+from livegrad.engine.sort import sort_nodes
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, i64, scalar_of_dtype
+from livegrad.passes.bind_sizes import bind_type
+
+
+@dataclass
+class Shapes:
+    """What each node was specialised to, and the type of each buffer by its key."""
+
+    bodies: dict[str, Specialized] = field(default_factory=dict)
+    types: dict[str, Tensor] = field(default_factory=dict)
+    inner_orders: dict[int, list[tuple[str, int]]] = field(default_factory=dict)  # of region bodies, by id
+
+
+def propagate_shapes(
+    network: Network, order: Iterable[tuple[str, int]], broken: set[str]
+) -> tuple[Shapes, list[Problem]]:
+    """Specialises each body for what reaches it. Whatever hangs on a broken node is left out, not reported again."""
+    shapes, problems = Shapes(), []
+    for node in network.nodes.values():
+        if isinstance(node.block, State):
+            shapes.types[f"{node.key}.value"] = tensor_of(node.block.initial)
+    _propagate(network, order, shapes, problems, set(broken))
+    for node in network.nodes.values():
+        if isinstance(node.block, State):
+            problems += _check_state(node, shapes)
+    return shapes, problems
+
+
+def _propagate(
+    network: Network, order: Iterable[tuple[str, int]], shapes: Shapes, problems: list[Problem], broken: set[str]
+) -> None:
+    for key, _ in order:
+        node = network.nodes[key]
+        if isinstance(node.block, State):
+            continue
+        before = len(problems)
+        if any(source in broken for _, source in node.dependencies()) or key in broken:
+            broken.add(key)
+            continue
+        if isinstance(node.block, Region):
+            _specialize_region(node, shapes, problems, broken)
+        else:
+            try:
+                specialize_node(node, shapes)
+            except LivegradError as error:
+                problems.append(problem(node, _pin_of(error, node), error))
+        if len(problems) > before:
+            broken.add(key)
+
+
+def _pin_of(error: LivegradError, node: NetworkNode) -> str | None:
+    name = getattr(error, "pin", None)
+    return name if name in node.feeds else None
+
+
+def given_of(ref: Ref, shapes: Shapes) -> Given:
+    """What reaches an input."""
+    if isinstance(ref, RootRef):
+        if isinstance(ref.source, Setting):
+            return ref.source.given
+        return Given(tensor_of(ref.source.external.array))
+    return Given(shapes.types[ref.key])
+
+
+def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
+    """Specialises one block, and says whether the types of its outputs changed."""
+    block = node.block
+    given = tuple(given_of(ref, shapes) for ref in node.feeds.values() if ref is not None)
+    made = block.body.specialize(given)
+    results = [_as_tensor(bind_type(type, dict(made.sizes))) for type in made.function.result_types]
+    if len(results) != len(block.outputs):
+        raise GraphError(
+            f"`{block.name}` has {len(block.outputs)} outputs and its function returns {len(results)} values",
+            help="name them all: block(..., outputs=(...))",
+        )
+    for name, rule in block.shapes.items():
+        position = list(block.outputs).index(name)
+        wanted = apply_shape_rule(rule, [one.type.shape for one in given])  # type: ignore[arg-type]
+        if wanted != results[position].shape:
+            raise GraphError(
+                f"output `{name}` breaks its shape rule `{rule}`",
+                expected=str(wanted),
+                found=str(results[position].shape),
+            )
+    changed = False
+    for name, type in zip(block.outputs, results, strict=True):
+        key = f"{node.key}.{name}"
+        changed |= shapes.types.get(key) is not type
+        shapes.types[key] = type
+    shapes.bodies[node.key] = made
+    return changed
+
+
+def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
+    region = node.block
+    assert isinstance(region, Region)
+    for name in region.carried:
+        ref = node.feeds[name]
+        assert ref is not None
+        shapes.types[f"{node.key}#{name}"] = given_of(ref, shapes).type
+    if region.index_name is not None:
+        shapes.types[f"{node.key}#{region.index_name}"] = Tensor(i64, ())
+    outputs: dict[str, Tensor] = {}
+    before = len(problems)
+    for body in node.bodies:
+        problems += validate_outputs(node, body)
+        order, cycles = sort_nodes(body)
+        problems += cycles
+        shapes.inner_orders[id(body)] = order
+        _propagate(body, order, shapes, problems, broken)
+        if len(problems) > before:
+            continue
+        for name, ref in body.outputs.items():
+            type = shapes.types[ref.key]
+            if outputs.setdefault(name, type) is not type:
+                error = GraphError(
+                    f"the bodies disagree on output `{name}`", expected=str(outputs[name]), found=str(type)
+                )
+                problems.append(problem(node, None, error))
+            shapes.types[f"{node.key}.{name}"] = type
+    if len(problems) > before:
+        return
+    control = node.feeds[region.control_name]
+    assert control is not None
+    if given_of(control, shapes).type.shape != ():
+        error = GraphError("a region is controlled by one number", found=str(given_of(control, shapes).type))
+        problems.append(problem(node, region.control_name, error))
+    for entering, leaving in region.carried.items():
+        first, later = shapes.types[f"{node.key}#{entering}"], outputs[leaving]
+        if first is not later:
+            error = GraphError(f"`{leaving}` cannot become `{entering}`", expected=str(first), found=str(later))
+            problems.append(problem(node, entering, error))
+
+
+def validate_outputs(node: NetworkNode, body: Network) -> list[Problem]:
+    """An output of a body's block is one output of the region."""
+    seen: dict[OutputRef, str] = {}
+    problems = []
+    for name, ref in body.outputs.items():
+        if seen.setdefault(ref, name) != name:
+            problems.append(problem(node, None, GraphError(f"`{seen[ref]}` and `{name}` are the same output")))
+        if ref.node not in body.nodes:
+            problems.append(problem(node, None, GraphError(f"`{name}` is not computed in the region")))
+    return problems
+
+
+def _check_state(node: NetworkNode, shapes: Shapes) -> list[Problem]:
+    ref = node.feeds["next"]
+    if ref is None or (isinstance(ref, OutputRef) and ref.key not in shapes.types):
+        return []
+    if isinstance(ref, RootRef):
+        error = GraphError("a state's `next` is computed", help="connect it to an output")
+        return [problem(node, "next", error)]
+    found, wanted = shapes.types[ref.key], shapes.types[f"{node.key}.value"]
+    if found is wanted:
+        return []
+    return [problem(node, "next", GraphError("a state keeps its type", expected=str(wanted), found=str(found)))]
+
+
+def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
+    return Tensor(scalar_of_dtype(array.dtype), array.shape)
+
+
+def _as_tensor(type: Type) -> Tensor:
+    """A result as the memory that it takes."""
+    match type:
+        case Tensor():
+            return type
+        case Scalar():
+            return Tensor(type, ())
+        case Vector(element=element, size=size):
+            return Tensor(element, (size,))
+        case Matrix(element=element, rows=rows, columns=columns):
+            return Tensor(element, (rows, columns))
+    raise GraphError(f"a pin cannot hold {type}", expected="numbers, vectors, matrices or tensors")

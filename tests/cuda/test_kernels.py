@@ -1,0 +1,132 @@
+"""CUDA C for kernels, looked at and compiled where there is no GPU: NVRTC needs none."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from livegrad import ops
+from livegrad.backends.cpu import CpuFunction
+from livegrad.backends.cuda.bind import bind
+from livegrad.backends.cuda.compiler import compile_source, reason_for_no_compiler
+from livegrad.backends.cuda.depend import dependencies
+from livegrad.backends.cuda.kernel import KernelText, emit_kernel
+from livegrad.diagnostics import CompileError
+from livegrad.ir.function import trace
+from livegrad.ir.node import Function
+from livegrad.ir.types import Tensor, f32, f64, i32
+from livegrad.passes.differentiate.reverse import vjp
+from livegrad.schedule.plan import KernelStep
+from tests.conformance.cases import CASES
+from tests.differentiate.checks import derived
+from tests.differentiate.programs import PROGRAMS
+
+needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
+ARCHITECTURES = ("sm_75", "sm_90", "sm_100")
+SIZES = {"n": 5, "m": 3, "k": 4}
+
+
+def kernels(function: Function) -> list[KernelText]:
+    plan = CpuFunction(function).schedule(SIZES)
+    steps = [step for step in plan.steps if isinstance(step, KernelStep)]
+    return [emit_kernel(step.kernel, bind(step, plan).layout) for step in steps]
+
+
+def own_lines(text: KernelText) -> str:
+    """A kernel without what all of them share."""
+    return text.text[text.text.index("typedef") :]
+
+
+def test_an_elementwise_kernel_is_one_loop_over_rows() -> None:
+    function = trace(lambda x: x * x + 1.0, Tensor(f32, (8,)))
+    (kernel,) = kernels(function)
+    assert (
+        own_lines(kernel)
+        == """\
+typedef int row_index;
+struct Arguments
+{
+    alignas(8) unsigned long long* status;
+    alignas(8) long long rows;
+    alignas(8) const float* read0;
+    alignas(8) float* output0;
+};
+static_assert(sizeof(Arguments) == 32, "a word for each argument");
+
+extern "C" __global__ void kernel(const __grid_constant__ Arguments a)
+{
+    for (row_index row = (row_index)blockIdx.x * blockDim.x + threadIdx.x; row < a.rows; row += (row_index)gridDim.x * blockDim.x) {
+        const row_index d0 = row;
+        const float v1 = a.read0[d0];
+        const float v2 = v1 * v1;
+        const float v3 = v2 + 0x1.0000000000000p+0f;
+        a.output0[d0] = v3;
+    }
+}
+"""
+    )
+
+
+def test_a_row_reduction_is_folded_by_a_block() -> None:
+    (kernel,) = kernels(trace(lambda x: ops.reduce(x, kind="sum", axes=(1,)), Tensor(f32, (4, 100))))
+    assert "lg_block_fold(" in own_lines(kernel)
+    assert "if (threadIdx.x == 0) a.output0" in own_lines(kernel)
+
+
+def test_a_check_names_its_site() -> None:
+    (kernel,) = kernels(trace(lambda a, b: ops.floor_div(a, b), Tensor(i32, (4,)), Tensor(i32, (4,))))
+    assert [site.message for site in kernel.sites] == ["integer division by zero"]
+    assert kernel.sites[0].origin is not None
+    assert kernel.sites[0].origin.file.endswith("test_kernels.py")
+
+
+def test_launches_wait_only_for_what_they_touch() -> None:
+    def function(x, y):  # type: ignore[no-untyped-def]
+        # Sums that need one another's results, and one that needs neither.
+        first = ops.reduce(x, kind="sum", axes=(0,))
+        return ops.reduce(x - ops.broadcast(first, shape=(64,), axes=()), kind="max", axes=(0,)), ops.reduce(
+            y, kind="sum", axes=(0,)
+        )
+
+    plan = CpuFunction(trace(function, Tensor(f32, (64,)), Tensor(f32, (32,)))).schedule()
+    steps = [step for step in plan.steps if isinstance(step, KernelStep)]
+    found = dependencies(steps, plan)
+    for number, before in enumerate(found):
+        written = {b for k in before for b in steps[k].results}
+        assert {b for b in steps[number].inputs if any(b in s.results for s in steps[:number])} <= written
+    assert any(not before for before in found[1:])
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_all_kinds_compile_without_a_gpu(architecture: str) -> None:
+    texts = {kernel.text: case.name for case in CASES[::90] for kernel in kernels(case.function)}
+    for text, name in texts.items():
+        assert compile_source(text, architecture, name).startswith(b"\x7fELF")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("name", sorted(PROGRAMS)[::6])
+def test_control_flow_and_what_it_remembers_compile(name: str) -> None:
+    function, _ = derived(*PROGRAMS[name], "r", np.random.default_rng(3))
+    for kernel in kernels(function):
+        assert compile_source(kernel.text, "sm_90", name).startswith(b"\x7fELF")
+
+
+@needs_nvrtc
+def test_a_kernel_that_does_not_compile_says_why() -> None:
+    with pytest.raises(CompileError, match="NVRTC refuses `broken`(.|\n)*undefined"):
+        compile_source("__global__ void kernel() { x = 1; }", "sm_90", "broken")
+
+
+@needs_nvrtc
+def test_gradients_of_reductions_compile() -> None:
+    function = vjp(trace(lambda x: ops.reduce(ops.sin(x), kind="prod", axes=(0,)), Tensor(f64, (300,))))
+    for kernel in kernels(function):
+        assert compile_source(kernel.text, "sm_90").startswith(b"\x7fELF")
+
+
+def test_importing_livegrad_loads_no_driver() -> None:
+    code = "import livegrad, livegrad.backends.cuda; print('libcuda.so' in open('/proc/self/maps').read())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
