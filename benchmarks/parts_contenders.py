@@ -15,6 +15,7 @@ from benchmarks.problems import Problem, Run
 from livegrad.authoring.assembly import Assembly, add_expression
 from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.part import Part, part_of_function
+from livegrad.authoring.assembly.resources import TriangleMesh
 from livegrad.authoring.assembly.slicing import draw_plane
 from livegrad.formats.vm import load_vm
 
@@ -39,11 +40,20 @@ def tape() -> Part:
 
 
 def volume(problem: Problem) -> NDArray[np.float64]:
-    found = mesh(part(), feature_size=2 * 2.0 / problem.size)  # cells are half a feature
+    found = meshed(problem)
     a, b, c = found.vertices[found.triangles].transpose(1, 0, 2)
-    assert found.is_closed()
     # A round hole meshed with flat triangles: its error goes with the square of the cell.
     return np.array([np.einsum("ij,ij->", a, np.cross(b, c)) / 6])
+
+
+def meshed(problem: Problem) -> TriangleMesh:
+    return mesh(part(), feature_size=2 * 2.0 / problem.size)  # cells are half a feature
+
+
+def _meshed(problem: Problem) -> Run:
+    if not meshed(problem).is_closed():
+        raise Unavailable("its mesh is not closed")
+    return lambda: volume(problem)
 
 
 def differences(evaluate: Any, p: Any) -> Any:
@@ -53,7 +63,8 @@ def differences(evaluate: Any, p: Any) -> Any:
 
 def _draw(pruned: bool) -> Any:
     def build(problem: Problem) -> Run:
-        if pruned and not np.array_equal(*(draw_plane(tape(), size=problem.size, pruned=p) for p in (True, False))):
+        own, plain = (draw_plane(tape(), size=problem.size, pruned=choice) for choice in (pruned, False))
+        if not np.array_equal(own, plain):
             raise Unavailable("its picture is not the plain one, pixel for pixel")
         return lambda: draw_plane(tape(), size=problem.size, pruned=pruned)
 
@@ -78,7 +89,7 @@ def _numpy_differences(problem: Problem) -> Run:
 BUILDERS: dict[str, dict[str, Any]] = {
     "livegrad": {
         "prospero_drawn": _draw(True),
-        "part_meshed": lambda problem: lambda: volume(problem),
+        "part_meshed": _meshed,
         "part_gradient": _gradients,
     },
     "plain": {"prospero_drawn": _draw(False)},

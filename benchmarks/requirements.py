@@ -90,6 +90,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     AtLeast("context_fan", 0.2, ("functools",)),
     AtLeast("context_compile", 20.0, ("whole compile",)),  # the pass takes at most 5%
     AtLeast("context_whole", 3.0, ("whole context",)),
+    AtLeast("prospero_drawn_4096", 10.0, ("plain",)),  # what pruning is worth
     AtLeast("gmm", 1.0, ("jax",)),
     RatioAtMost("gmm", 1.3, "adjoint"),
     AtLeast("gradient_algebraic", 3.0, DIFFERENTIATORS),

@@ -16,8 +16,7 @@ import livegrad as lg
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
-# tests/authoring/function/test_document.py runs the blocks of the first; the second's need a file that the reader has.
-OWN_TESTS = {"functions.md", "assemblies.md"}
+OWN_TESTS = {"functions.md"}  # tests/authoring/function/test_document.py runs its blocks
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 

@@ -6,8 +6,10 @@ import sys
 import numpy as np
 import pytest
 
+import livegrad as lg
 from livegrad import ops
 from livegrad.backends.cpu import CpuFunction
+from livegrad.backends.cuda import DeviceError, reason_for_no_cuda
 from livegrad.backends.cuda.bind import bind
 from livegrad.backends.cuda.compiler import compile_source, reason_for_no_compiler
 from livegrad.backends.cuda.depend import dependencies
@@ -56,7 +58,8 @@ static_assert(sizeof(Arguments) == 32, "a word for each argument");
 
 extern "C" __global__ void kernel(const __grid_constant__ Arguments a)
 {
-    for (row_index row = (row_index)blockIdx.x * blockDim.x + threadIdx.x; row < a.rows; row += (row_index)gridDim.x * blockDim.x) {
+    const row_index step = (row_index)gridDim.x * blockDim.x;
+    for (row_index row = (row_index)blockIdx.x * blockDim.x + threadIdx.x; row < a.rows; row += step) {
         const row_index d0 = row;
         const float v1 = a.read0[d0];
         const float v2 = v1 * v1;
@@ -79,6 +82,15 @@ def test_a_check_names_its_site() -> None:
     assert [site.message for site in kernel.sites] == ["integer division by zero"]
     assert kernel.sites[0].origin is not None
     assert kernel.sites[0].origin.file.endswith("test_kernels.py")
+
+
+def test_kernels_that_remember_run_one_by_one() -> None:
+    """They share memory that is no buffer of the plan."""
+    function = trace(lambda x, y: (ops.sin(x), ops.cos(y)), Tensor(f32, (8,)), Tensor(f32, (9,)))
+    plan = CpuFunction(function).schedule()
+    steps = [step for step in plan.steps if isinstance(step, KernelStep)]
+    assert dependencies(steps, plan) == [[], []]
+    assert dependencies(steps, plan, one_by_one=[0, 1]) == [[], [0]]
 
 
 def test_launches_wait_only_for_what_they_touch() -> None:
@@ -116,7 +128,7 @@ def test_control_flow_and_what_it_remembers_compile(name: str) -> None:
 
 @needs_nvrtc
 def test_a_kernel_that_does_not_compile_says_why() -> None:
-    with pytest.raises(CompileError, match="NVRTC refuses `broken`(.|\n)*undefined"):
+    with pytest.raises(CompileError, match=r"NVRTC refuses `broken`[\s\S]*undefined"):
         compile_source("__global__ void kernel() { x = 1; }", "sm_90", "broken")
 
 
@@ -128,5 +140,14 @@ def test_gradients_of_reductions_compile() -> None:
 
 
 def test_importing_livegrad_loads_no_driver() -> None:
-    code = "import livegrad, livegrad.backends.cuda; print('libcuda.so' in open('/proc/self/maps').read())"
+    code = (
+        "import livegrad; livegrad.asarray([1.0]) + 1.0; import livegrad.backends.cuda; "
+        "print('libcuda.so' in open('/proc/self/maps').read())"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.skipif(reason_for_no_cuda() is None, reason="there is a GPU here")
+def test_a_tensor_moved_to_a_gpu_that_is_not_there_says_so() -> None:
+    with pytest.raises(DeviceError, match="CUDA cannot be used"):
+        np.asarray(lg.asarray([1.0, 2.0]).to("cuda") + 1.0)

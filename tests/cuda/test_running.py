@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import livegrad as lg
 from livegrad import ops
 from livegrad.backends.cuda import DeviceArray, DeviceError, compile_function
+from livegrad.backends.cuda import plan as plans
 from livegrad.backends.cuda.driver import checked, device, driver
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError, UsageError
@@ -89,7 +91,9 @@ def test_a_softmax_with_rows_kept_by_their_block() -> None:
 
     values = RNG.normal(size=(300, 1000))
     raised = np.exp(values - values.max(1, keepdims=True))
-    near(compile_function(trace(softmax, Tensor(f64, (300, 1000))))(values), raised / raised.sum(1, keepdims=True), 1e-13)
+    near(
+        compile_function(trace(softmax, Tensor(f64, (300, 1000))))(values), raised / raised.sum(1, keepdims=True), 1e-13
+    )
 
 
 def test_a_failed_check_names_the_line_and_the_plan_goes_on() -> None:
@@ -123,8 +127,9 @@ def test_a_loop_that_remembers_more_than_there_is_room_for_runs_again() -> None:
     assert plan._trace_bytes > start
 
 
-def test_a_loop_that_remembers_more_than_the_device_may_hold_is_an_error() -> None:
-    function = remembering(40_000_000)
+def test_a_loop_that_remembers_more_than_the_device_may_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "_MOST_TRACE_BYTES", 1 << 20)
+    function = remembering(1_000_000)
     with pytest.raises(DeviceError, match="remember"):
         compile_function(function)(np.zeros(40), np.zeros(40))
 
@@ -176,3 +181,11 @@ def test_plans_that_are_dropped_give_their_memory_back() -> None:
         once(float(step))
     gc.collect()
     assert before - free_bytes() < 4_000_000
+
+
+def test_tensors_are_computed_where_they_were_moved_to() -> None:
+    x = RNG.normal(size=(30, 40))
+    moved = lg.asarray(x).to("cuda")
+    result = (moved * 2.0 + 1.0).sum(axis=1)
+    assert result.device == "cuda"
+    near(np.asarray(result), (x * 2.0 + 1.0).sum(axis=1), 1e-12)

@@ -16,6 +16,62 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "diagnostics.md"
 CASES = [
     (
         "LG102",
+        "a local function that is handed on with its variables",
+        """
+@lg.function
+def twice(g, x: float):
+    return g(g(x))
+
+@lg.function
+def f(x: float):
+    return twice(lambda t: t * x, x)
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG102",
+        "a pattern that functions do not have",
+        """
+@lg.function
+def f(x: float):
+    match x:
+        case {"a": 1}:
+            return x
+    return 0.0
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG106",
+        "a call for the sake of what it changes",
+        """
+@lg.differentiable
+class Particle:
+    x: float
+
+    def move(self, by):
+        self.x += by
+
+@lg.function
+def f(x: float):
+    particle = Particle(x)
+    particle.move(1.0)
+    return particle.x
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG306",
+        "a gradient of two results",
+        """
+@lg.differentiable
+def f(x: float) -> tuple[float, float]:
+    return x, x
+""",
+        "lg.grad(f)(1.0)",
+    ),
+    (
+        "LG102",
         "syntax that functions do not have",
         """
 @lg.function

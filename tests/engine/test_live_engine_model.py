@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from livegrad.authoring.block import block, edit
 from livegrad.engine.compile import compile_graph
 from livegrad.engine.engine import Engine
-from livegrad.engine.graph import ExternalBuffer, State
+from livegrad.engine.graph import State
+from livegrad.engine.sources import ExternalBuffer
 from livegrad.engine.update import diff_plans
 
 # Small whole numbers: every order of operations gives the same bits.
-BODIES = [
+BODIES: list[Any] = [
     (lambda x, y, gain=1.0: x + y * gain),
     (lambda x, y, gain=1.0: x - y + gain),
     (lambda x, y, gain=1.0: y - gain * 2.0),  # does not read x
@@ -194,7 +195,7 @@ class LiveEngineThatSharesMemory(LiveEngine):
     reuse_memory = True
 
 
-_QUICK = settings(max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+_QUICK = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestLiveEngine = LiveEngine.TestCase
 TestLiveEngine.settings = _QUICK
 TestLiveEngineThatSharesMemory = LiveEngineThatSharesMemory.TestCase

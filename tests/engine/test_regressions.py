@@ -42,13 +42,18 @@ def test_progress_may_ask_for_the_value_that_is_being_computed():
 def test_an_interrupted_claim_leaves_nothing_pending(monkeypatch):
     result = lg.asarray([1.0, 2.0]) * 3.0
 
-    def interrupted(work: object, progress: object) -> None:
+    claim = execution._claim
+
+    def interrupted(work):
+        claim(work)
+        assert result.node.cell.pending is not None
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(execution, "_run", interrupted)
+        patch.setattr(execution, "_claim", interrupted)
         with pytest.raises(KeyboardInterrupt):
             result.execute()
+    assert result.node.cell.pending is None
     assert result.tolist() == [3.0, 6.0]
 
 

@@ -14,6 +14,8 @@ from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.pruning import fit_bounds
 from livegrad.authoring.assembly.rendering import render
 from livegrad.authoring.assembly.slicing import draw_plane, slice_part
+from livegrad.backends.opencl import compile_function as compile_opencl
+from livegrad.backends.opencl import reason_for_no_opencl
 from livegrad.backends.reference import evaluate
 from livegrad.formats.threemf import load_3mf, save_3mf
 from livegrad.formats.vm import load_vm
@@ -22,6 +24,7 @@ from livegrad.ir.walk import nodes_of
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "samples"
 SIZES = {"gyroid": (3, 31), "SphereInACage": (8, 62), "RadialRadiator": (22, 206), "3mf-implicit": (36, 506)}
 
+needs_opencl = pytest.mark.skipif(reason_for_no_opencl() is not None, reason=str(reason_for_no_opencl()))
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the sample parts are not beside the repository")
 
 
@@ -90,6 +93,31 @@ def test_samples_are_drawn_cut_and_meshed(part: Any) -> None:
     found = mesh(part, feature_size=extent / 24)
     assert len(found.triangles) > 100
     assert found.is_closed()
+
+
+def test_meshes_are_within_half_a_feature_of_the_surface(part: Any) -> None:
+    """Wherever the sign changes on a straight way of that length, the surface is no further off."""
+    size = float((part.high - part.low).max()) / 20
+    found = mesh(part, feature_size=size)
+    points = np.concatenate([found.vertices, found.vertices[found.triangles].mean(1)])
+    generator = np.random.default_rng(0)
+    points = points[generator.choice(len(points), 2000, replace=False)]
+    inside, near = part(points) < 0, np.zeros(2000, bool)
+    ways = [part.normal(points), *generator.normal(size=(40, 3))]
+    for way in ways:
+        unit = way / np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-12)
+        for share in np.linspace(-0.5, 0.5, 20):
+            near |= (part(points + unit * share * size) < 0) != inside
+    assert near.all()
+
+
+@needs_opencl
+def test_opencl_values_are_those_of_native_code(part: Any) -> None:
+    points = points_in(part, 500).astype(np.float32)
+    lifted = (True, *[False] * len(part.arguments))
+    native = part(points)
+    found = compile_opencl(part.function, lifted)(points, *part.arguments)
+    np.testing.assert_allclose(found, native, rtol=1e-5, atol=1e-5 * np.abs(native).max())
 
 
 def test_the_tape_loads_whole() -> None:

@@ -10,6 +10,7 @@ import pytest
 import livegrad as lg
 from livegrad.authoring.assembly import NODE_TYPES, Assembly, PortType, add_expression, to_function
 from livegrad.authoring.assembly.constants import literals_to_constants
+from livegrad.authoring.assembly.graph import GraphFunction
 from livegrad.authoring.assembly.level_sets import parts
 from livegrad.authoring.assembly.resources import (
     BeamLattice,
@@ -24,6 +25,7 @@ from livegrad.authoring.assembly.resources import (
 from livegrad.backends.reference import evaluate
 from livegrad.formats.errors import FormatError
 from livegrad.formats.threemf import load_3mf, save_3mf
+from livegrad.formats.threemf.positions import with_positions
 
 SCALAR, VECTOR, MATRIX = PortType.SCALAR, PortType.VECTOR, PortType.MATRIX
 
@@ -222,3 +224,33 @@ def test_an_incomplete_graph_loads_only_unchecked(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="input `A` is not connected"):
         load_3mf(path)
     assert load_3mf(path, check=False).problems()
+
+
+def placed() -> Assembly:
+    made = Assembly().add_function("f", {"a": PortType.SCALAR}, {"b": PortType.SCALAR})
+    made = made.add_node("f", "Sin", "wave", A="inputs.a", display_name="A wave", position=(10.5, -20.0))
+    return made.add_node("f", "Cos", "other", A="inputs.a").link("f", "wave.result", "outputs.b")
+
+
+def test_names_and_places_of_nodes_are_kept(tmp_path: Path) -> None:
+    save_3mf(placed(), tmp_path / "placed.3mf")
+    read = load_3mf(tmp_path / "placed.3mf")
+    assert read == placed()
+    assert read.node("f", "wave").position == (10.5, -20.0)
+    assert read.node("f", "wave").display_name == "A wave"
+    assert read.node("f", "other").position is None
+    assert not read.document.metadata
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"1": {"wave": [1]}}', '{"1": {"wave": ["a", 2]}}', "[" * 100_000])
+def test_damaged_places_are_refused(text: str) -> None:
+    with pytest.raises(FormatError, match="damaged positions"):
+        with_positions(placed().functions, text, "placed.3mf")
+
+
+def test_places_of_nodes_that_are_not_there_are_passed_over() -> None:
+    text = '{"1": {"gone": [1, 2], "other": [3, 4]}, "9": {"wave": [1, 2]}}'
+    found = with_positions(placed().functions, text, "placed.3mf")[1]
+    assert isinstance(found, GraphFunction)
+    assert found.nodes["other"].position == (3.0, 4.0)
+    assert "gone" not in found.nodes

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -10,11 +13,13 @@ from livegrad.authoring.block import block, edit
 from livegrad.engine.compile import compile_graph, validate
 from livegrad.engine.engine import Engine, EngineError
 from livegrad.engine.flatten import flatten_graph
-from livegrad.engine.graph import Composite, ExternalBuffer, State
+from livegrad.engine.graph import Composite, State
+from livegrad.engine.profile import chrome_trace
 from livegrad.engine.propagate import propagate_shapes
 from livegrad.engine.regions import For, If, While
 from livegrad.engine.shapes import apply_shape_rule
 from livegrad.engine.sort import sort_nodes
+from livegrad.engine.sources import ExternalBuffer
 from livegrad.engine.update import Level
 from livegrad.engine.wire import wire
 from livegrad.ir.types import Dimension, Tensor, f32
@@ -154,9 +159,7 @@ def test_shape_rules(rule, shapes, shape):
 def test_shapes_follow_from_functions_and_obey_the_rules():
     """Seed 004, "Phase 4: Shape Propagation"."""
     engine = Engine()
-    wide = engine.add(
-        block(lambda x: lg.stack([x] * 16, axis=1), name="wide", shapes={"result": "[N, 16]"})
-    )
+    wide = engine.add(block(lambda x: lg.stack([x] * 16, axis=1), name="wide", shapes={"result": "[N, 16]"}))
     engine.set(wide["x"], NUMBERS)
     assert engine.step().ok
     assert engine.read(wide).shape == (4, 16)
@@ -167,7 +170,7 @@ def test_buffers_share_memory_when_their_live_ranges_do_not_meet():
     engine = Engine(reuse_memory=True)
     blocks = [engine.add(block(lambda x: x + 1.0, name=f"k{index}")) for index in range(6)]
     engine.set(blocks[0]["x"], NUMBERS)
-    for earlier, later in zip(blocks, blocks[1:], strict=False):
+    for earlier, later in pairwise(blocks):
         engine.connect(earlier, later["x"])
     engine.step()
     assert engine.plan is not None
@@ -386,6 +389,10 @@ def test_profiling_changes_neither_results_nor_what_runs():
     assert set(frame.seconds) == {"b", "d"}
     assert blocks["b"].debug.seconds > 0
     assert "µs" in engine.explain()
+    events = json.loads(chrome_trace([frame]))["traceEvents"]
+    assert [event["name"] for event in events] == ["b", "d"]
+    assert events[0]["ts"] + events[0]["dur"] <= events[1]["ts"]
+    assert events[0]["args"]["level"] == "hot"
     engine.profiling = "off"
     assert engine.step().ran == ()
 

@@ -16,7 +16,6 @@ from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.memory_pool import aligned_memory
 from livegrad.diagnostics import CompileError, LivegradError
 from livegrad.engine.executor import Failure, RunReport
-from livegrad.engine.graph import Numbers
 from livegrad.engine.live_plan import (
     BlockStep,
     BufferOperand,
@@ -29,6 +28,7 @@ from livegrad.engine.live_plan import (
     Step,
     operand_key,
 )
+from livegrad.engine.sources import Numbers
 from livegrad.ir.types import Scalar, Tensor, Type
 from livegrad.ops.context import FeatureLevel
 
@@ -129,7 +129,8 @@ class CpuExecutable:
         ran: list[str] = []
         failures: list[Failure] = []
         lost: set[str] = set()
-        seconds: dict[str, float] | None = {} if profile else None
+        seconds: dict[str, float] = {}
+        started: dict[str, float] = {}
         for key in steps:
             if lost and not lost.isdisjoint(self._sources(key)):
                 lost.add(key)
@@ -141,10 +142,12 @@ class CpuExecutable:
                 failures.append(Failure(key, error))
                 lost.add(key)
                 continue
-            if seconds is not None:
-                seconds[key] = perf_counter() - start
+            if profile:
+                started[key], seconds[key] = start, perf_counter() - start
             ran.append(key)
-        return RunReport(tuple(ran), self._counts, tuple(failures), seconds)
+        return RunReport(
+            tuple(ran), self._counts, tuple(failures), seconds if profile else None, started if profile else None
+        )
 
     def _sources(self, key: str) -> Iterator[str]:
         for operand in self.plan.steps[key].all_operands():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from livegrad.backends.cpu import run_function
+from livegrad.backends.cpu import compile_function, run_function
 from livegrad.backends.reference import apply_node
-from livegrad.engine.programs import find_program
+from livegrad.engine.programs import Compile, find_program
 from livegrad.engine.values import Array, Cell, count, lock
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Node
@@ -21,7 +22,18 @@ Runner = Callable[[Sequence[Node], Mapping[Node, Array], Sequence[Node]], list[A
 
 
 def _run_native(order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
-    program, arguments, fresh = find_program(order, known, wanted)
+    return _run_compiled(order, known, wanted, compile_function)
+
+
+def _run_cuda(order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
+    """On the first GPU. Its backend is imported here: who stays on the CPU should not wait for its libraries."""
+    return _run_compiled(order, known, wanted, import_module("livegrad.backends.cuda").compile_function)
+
+
+def _run_compiled(
+    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node], compile: Compile
+) -> list[Array]:
+    program, arguments, fresh = find_program(order, known, wanted, compile)
     results = program.run(arguments)
     with lock:
         count(
@@ -43,7 +55,7 @@ def _run_reference(order: Sequence[Node], known: Mapping[Node, Array], wanted: S
     return [np.array(made[node], order="C") for node in wanted]
 
 
-RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": _run_reference}
+RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": _run_reference, "cuda": _run_cuda}
 
 
 def assign_devices(order: Sequence[Node]) -> dict[Node, str]:

@@ -6,9 +6,7 @@ running plan up to the wanted one at the cheapest level that is correct, and run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
@@ -16,57 +14,20 @@ from livegrad.engine.compile import Compilation, compile_graph
 from livegrad.engine.cpu_executor import CpuExecutor
 from livegrad.engine.executor import Executable, Executor, RunReport
 from livegrad.engine.flatten import find_block
-from livegrad.engine.graph import (
-    Block,
-    Composite,
-    ExternalBuffer,
-    Graph,
-    Numbers,
-    Pin,
-    Setting,
-    State,
-    only_output,
-    same_value,
-)
+from livegrad.engine.frame import EngineError, Frame, describe_frame
+from livegrad.engine.graph import AnyBlock, Block, Composite, Graph, Pin, State, only_output
 from livegrad.engine.journal import Entry
 from livegrad.engine.live_plan import BlockStep, LivePlan, operand_key
-from livegrad.engine.problems import GraphError, Problem
+from livegrad.engine.problems import Problem
+from livegrad.engine.propagate import parameter_value
 from livegrad.engine.regions import Region
 from livegrad.engine.replan import replan
-from livegrad.engine.update import Change, Level, diff_plans, diff_step
-from livegrad.engine.wire import parameter_value
+from livegrad.engine.sources import ExternalBuffer, Numbers, Setting, same_value
+from livegrad.engine.stale import stale_steps, steps_to_restore
+from livegrad.engine.update import Change, Level, find_changes, must_build
 from livegrad.ops.context import FeatureLevel, parse_feature
 
 EXECUTORS: dict[str, Callable[[], Executor]] = {"cpu": CpuExecutor}
-
-
-class EngineError(GraphError):
-    """A graph that is not running as it is described; `problems` has every reason, with its block and pin."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        shown = "\n  ".join(str(problem) for problem in self.problems)
-        super().__init__(f"{len(self.problems)} problem(s) in the graph\n  {shown}")
-
-
-@dataclass
-class Frame:
-    """What one frame did: the changes by step, why each step ran, how often each block was called, what failed."""
-
-    number: int
-    level: Level = Level.NONE
-    changes: dict[str, Change] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    ran: tuple[str, ...] = ()
-    calls: Mapping[str, int] = field(default_factory=dict)
-    problems: tuple[Problem, ...] = ()
-    seconds: Mapping[str, float] | None = None
-    prepared: int = 0  # how many functions had to be compiled
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything that was wanted happened."""
-        return not self.problems
 
 
 class Engine:
@@ -96,6 +57,7 @@ class Engine:
         self.graph = Graph()
         self.profiling: Literal["off", "block"] = "off"
         self.frame = Frame(0)
+        self.before_frame: list[Callable[[], None]] = []  # called first in each: watched files make their edits here
         self._reuse_memory = reuse_memory
         self._kept: set[str] = set()
         self._compilation: Compilation | None = None
@@ -105,12 +67,14 @@ class Engine:
         self._versions: dict[str, int | None] = {}  # of external buffers, when their readers last ran
         self._stale: dict[str, str] = {}  # steps that must run, with the reason
         self._overwritten: dict[int, str] = {}  # slot → the buffer whose contents it has
-        self._problems: tuple[Problem, ...] = ()
+        self._problems: tuple[Problem, ...] = ()  # all that keeps the graph from running as it is described:
+        self._plan_problems: tuple[Problem, ...] = ()  # what the compiler found
+        self._number_problems: dict[str, Problem] = {}  # and numbers that do not fit, by pin
         self._failed: dict[str, LivegradError] = {}
 
     # --- describing ---
 
-    def add(self, block: Block) -> Block:
+    def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block (also a `State`, a `Composite` or a region)."""
         return self.graph.add(block)
 
@@ -154,6 +118,8 @@ class Engine:
     def step(self) -> Frame:
         """One frame: applies all changes, runs what is stale, lets states advance. Errors are in the frame."""
         frame = self.frame = Frame(self.frame.number + 1)
+        for prepare in self.before_frame:
+            prepare()
         entries = self.graph.journal.take()
         if self._apply(entries, frame) and self._running is not None:
             self._mark_memory_from_outside()
@@ -161,6 +127,7 @@ class Engine:
             if not report.failures and self._running.plan.states:
                 self._advance()
         frame.problems = self._problems
+        frame.failed = frozenset(self._failed)
         return frame
 
     def _apply(self, entries: list[Entry], frame: Frame) -> bool:
@@ -172,13 +139,15 @@ class Engine:
                 self._replan(others, frame)
             except EngineError as error:
                 self.graph.journal.put_back(others)
-                self._report(error.problems)
+                self._plan_problems = error.problems
                 if self._running is None:
                     self.graph.journal.put_back(numbers)
+                    self._report()
                     return False
             else:
-                self._report(())
+                self._plan_problems = ()
         self._apply_numbers(numbers, frame)
+        self._report()
         return True
 
     def _changes_no_plan(self, entry: Entry) -> bool:
@@ -204,10 +173,15 @@ class Engine:
         plan = compilation.plan
         if plan is None:
             raise EngineError(compilation.problems)
-        changes = _diff(running, plan, names)
+        changes = find_changes(None if running is None else running.plan, plan, names)
         codes = self._prepare(running, plan, changes, compilation, frame)
         self._install(plan, changes, codes, frame)
         self._compilation = compilation
+        # Where steps were made anew, they were made with the numbers as they are now.
+        renewed = None if names is None else set(names)
+        for key, problem in list(self._number_problems.items()):
+            if renewed is None or problem.node in renewed:
+                del self._number_problems[key]
         frame.changes.update(changes)
         frame.level = max([frame.level, *(change.level for change in changes.values())])
 
@@ -217,15 +191,16 @@ class Engine:
         """Compiles what is new, before anything is touched; an error goes to the block that it is about."""
         codes: dict[str, Any] = {}
         problems = []
-        cold = _must_build(running, plan, changes)
-        blocks = {node.key: node.block for node in made.network.all_nodes()}
-        before = {} if running is None else {step.key: step for step in _steps_of(running.plan, None)}
-        for step in _steps_of(plan, None if cold else changes):
+        cold = must_build(None if running is None else running.plan, plan, changes)
+        which = None if cold else changes
+        before = {} if running is None else {step.key: step for step in _steps_of(running.plan, which)}
+        for step in _steps_of(plan, which):
             old = before.get(step.key)
             try:
                 codes[step.key] = self.executor.prepare(step)
             except LivegradError as error:
-                problems.append(Problem(step.key, blocks[step.key], None, error))
+                owner = next(node.block for node in made.network.all_nodes() if node.key == step.key)
+                problems.append(Problem(step.key, owner, None, error))
             frame.prepared += old is None or (old.function, old.sizes) != (step.function, step.sizes)
         if problems:
             raise EngineError(problems)
@@ -233,7 +208,7 @@ class Engine:
 
     def _install(self, plan: LivePlan, changes: dict[str, Change], codes: dict[str, Any], frame: Frame) -> None:
         running = self._running
-        if running is None or _must_build(running, plan, changes):
+        if running is None or must_build(None if running is None else running.plan, plan, changes):
             fresh = self.executor.build(plan, codes, self._features, running)
             self._running = fresh
             self._failed = {key: error for key, error in self._failed.items() if key in plan.steps}
@@ -255,16 +230,16 @@ class Engine:
         for entry in entries:
             if entry.kind == "feature":
                 self._apply_feature(entry, frame)
-            elif entry.kind == "value":
-                self._apply_value(entry, frame)
-            else:
+            elif entry.kind == "reset":
                 self._apply_reset(entry.subject)
+            else:
+                self._apply_value(entry, frame)
 
     def _apply_feature(self, entry: Entry, frame: Frame) -> None:
         assert self._running is not None
         feature, value = entry.subject, self._wanted_features[entry.subject]
         before = self._features.get(feature)
-        if before is not None and type(before) is type(value) and before == value:
+        if before is not None and type(before) is type(value) and same_value(before, value):
             return
         self._features[feature] = value
         self._running.set_feature(feature, value)
@@ -279,6 +254,7 @@ class Engine:
         if place is None or not isinstance(source, Setting):
             return  # removed, or replaced since by something that the plan was made with
         key = f"{place[1]}.{pin.name}"
+        self._number_problems.pop(key, None)
         if key in plan.parameters and source.is_number:
             if same_value(plan.parameters[key], source.value):
                 return
@@ -287,8 +263,7 @@ class Engine:
                 for operand in operands:
                     parameter_value(source.value, operand.type, key)
             except LivegradError as error:
-                self._report([*self._problems, Problem(place[1], pin.block, pin.name, error)])
-                self.graph.journal.put_back([entry])
+                self._number_problems[key] = Problem(place[1], pin.block, pin.name, error)
                 return
             plan.parameters[key] = source.value  # type: ignore[index]
             self._running.set_parameter(key, source.value)
@@ -333,44 +308,10 @@ class Engine:
                 for reader in plan.readers.get(key, ()):
                     self._stale.setdefault(reader, reason)
 
-    def _stale_steps(self, plan: LivePlan) -> dict[str, str]:
-        """The stale steps and everything below them, in order, each with the reason."""
-        reasons = dict(self._stale)
-        position = plan.position
-        waiting = [(position[key], key) for key in reasons]
-        heapify(waiting)
-        ordered: dict[str, str] = {}
-        while waiting:
-            _, key = heappop(waiting)
-            if key in ordered:
-                continue
-            ordered[key] = reasons[key]
-            for source in self._lost_producers(plan, key):
-                if source not in reasons:
-                    reasons[source] = f"{key} reads it, and its memory was used again"
-                    heappush(waiting, (position[source], source))
-            for consumer in plan.consumers[key]:
-                if consumer not in reasons:
-                    reasons[consumer] = f"reads {key}, which ran"
-                    heappush(waiting, (position[consumer], consumer))
-        if plan.places:
-            return {key: reasons[key] for key in sorted(ordered, key=position.__getitem__)}
-        return ordered
-
-    def _lost_producers(self, plan: LivePlan, key: str) -> Iterable[str]:
-        """The steps whose results this one reads, and which are no longer there because memory is shared."""
-        if not plan.places:
-            return
-        for operand in plan.steps[key].all_operands():
-            name = str(operand_key(operand))
-            place = plan.places.get(name)
-            if place is not None and self._overwritten.get(place) != name:
-                yield plan.producer[name]
-
     def _run(self, frame: Frame) -> RunReport:
         assert self._running is not None
         plan = self._running.plan
-        reasons = self._stale_steps(plan)
+        reasons = stale_steps(plan, self._stale, self._overwritten)
         report = self._running.run(list(reasons), profile=self.profiling != "off")
         for key in report.ran:
             self._stale.pop(key, None)
@@ -382,8 +323,8 @@ class Engine:
             failed = {failure.step: failure.error for failure in report.failures}
             self._failed |= {key: failed.get(key, report.failures[0].error) for key in reasons if key not in done}
         frame.ran, frame.calls, frame.reasons = report.ran, report.calls, reasons
-        frame.seconds = report.seconds
-        self._tell_blocks(report)
+        frame.seconds, frame.started = report.seconds, report.started
+        self._tell_blocks(report, frame)
         return report
 
     def _remember_contents(self, plan: LivePlan, report: RunReport) -> None:
@@ -431,43 +372,16 @@ class Engine:
         return self._running.read(key)
 
     def _restore(self, plan: LivePlan, target: str) -> None:
-        """Computes a result whose bytes were used again, and what it needs of the same kind."""
+        """Computes a result whose bytes were used again."""
         assert self._running is not None
-        needed = {target}
-        grown = True
-        while grown:
-            written = {plan.places[b]: b for key in needed for b in plan.steps[key].results if b in plan.places}
-            reads = {str(operand_key(o)) for key in needed for o in plan.steps[key].all_operands()}
-            lost = {
-                plan.producer[name]
-                for name in reads & plan.places.keys()
-                # Gone already, or about to be overwritten by another of those that run now.
-                if self._overwritten.get(plan.places[name]) != name or written.get(plan.places[name], name) != name
-            }
-            grown = not lost <= needed
-            needed |= lost
-        report = self._running.run(sorted(needed, key=plan.position.__getitem__))
+        report = self._running.run(steps_to_restore(plan, target, self._overwritten))
         self._remember_contents(plan, report)
         if report.failures:
             raise report.failures[0].error
 
     def explain(self) -> str:
         """What happened to every step in the last frame, at which level, and why."""
-        frame, running = self.frame, self._running
-        lines = [f"frame {frame.number}: {frame.level.name.lower()}, {len(frame.ran)} steps ran"]
-        for key in running.plan.steps if running is not None else ():
-            change = frame.changes.get(key)
-            level = (change.level if change is not None else Level.NONE).name.lower()
-            if key in frame.reasons:
-                times = frame.calls.get(key, 1)
-                seconds = "" if frame.seconds is None else f", {1e6 * frame.seconds.get(key, 0.0):.1f} µs"
-                did = "failed" if key in self._failed else "ran" if times == 1 else f"ran {times} times"
-                lines.append(f"  {key}: {level}, {did}{seconds}: {frame.reasons[key]}")
-            else:
-                lines.append(f"  {key}: {level}, skipped: nothing that it reads has changed")
-        lines += [f"  {key}: removed" for key, change in frame.changes.items() if change.cause == "removed"]
-        lines += [f"  problem: {problem}" for problem in frame.problems]
-        return "\n".join(lines)
+        return describe_frame(self.frame, self.plan)
 
     @property
     def plan(self) -> LivePlan | None:
@@ -502,16 +416,23 @@ class Engine:
             pin = pin.block.inner_outputs[pin.name]
         return f"{self._place(pin.block)[1]}.{pin.name}"
 
-    def _report(self, problems: Sequence[Problem]) -> None:
+    def _report(self) -> None:
+        """Tells blocks of their problems, and those that have none any more."""
+        known = {(problem.node, problem.pin) for problem in self._plan_problems}
+        others = [p for p in self._number_problems.values() if (p.node, p.pin) not in known]
+        problems = (*self._plan_problems, *others)
+        if problems == self._problems:
+            return
         for problem in self._problems:
-            problem.block.debug.errors = []
-        self._problems = tuple(problems)
+            problem.block.debug.errors, problem.block.debug.state = [], "running"
+        self._problems = problems
         for problem in problems:
             problem.block.debug.errors = [*problem.block.debug.errors, problem.error]
             problem.block.debug.state = "failed"
 
-    def _tell_blocks(self, report: RunReport) -> None:
+    def _tell_blocks(self, report: RunReport, frame: Frame) -> None:
         assert self._compilation is not None
+        assert self._running is not None
         nodes = self._compilation.network.nodes
         for key in report.ran:
             debug = nodes[key].block.debug
@@ -520,6 +441,10 @@ class Engine:
                 debug.state, debug.errors = "running", []
             if report.seconds is not None:
                 debug.seconds = report.seconds[key]
+            for name, most in nodes[key].block.limits.items():
+                found = int(self._running.read(f"{key}.{name}"))
+                debug.warnings = [f"{key}: {found} elements, room for {most}"] if found > most else []
+                frame.warnings += tuple(debug.warnings)
         for failure in report.failures:
             debug = nodes[failure.step].block.debug
             debug.state, debug.errors = "failed", [failure.error]
@@ -533,23 +458,6 @@ def _named_nodes(entries: Iterable[Entry]) -> list[Block] | None:
             return None
         named.append(entry.subject.block if isinstance(entry.subject, Pin) else entry.subject)
     return named
-
-
-def _diff(running: Executable | None, plan: LivePlan, names: Iterable[str] | None) -> dict[str, Change]:
-    if running is None:
-        return {key: Change(key, Level.COLD, "added") for key in plan.steps}
-    if names is None:
-        return diff_plans(running.plan, plan)
-    found = [diff_step(running.plan, plan, key) for key in names]
-    return {change.step: change for change in found if change.cause}
-
-
-def _must_build(running: Executable | None, plan: LivePlan, changes: Mapping[str, Change]) -> bool:
-    """Whether the plan needs an executable of its own: other steps or edges, or memory that is shared otherwise."""
-    if running is None or any(change.level is Level.COLD for change in changes.values()):
-        return True
-    shared = plan.places or running.plan.places
-    return bool(shared) and (bool(changes) or (plan.places, plan.slots) != (running.plan.places, running.plan.slots))
 
 
 def _steps_of(plan: LivePlan, changes: Mapping[str, Change] | None) -> Iterable[BlockStep]:

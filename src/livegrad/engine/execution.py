@@ -109,7 +109,8 @@ def _claim(work: _Work) -> Claim | None:
     hits = 0
     seen: set[Node] = set()
     kept: set[Node] = set()
-    pending: list[Node | None] = list(reversed(work.roots))
+    pending: list[Node | None] = [node for root in work.roots for node in values.missing_companions(root)]
+    pending += reversed(work.roots)
     while pending:
         node = pending.pop()
         if node is None:
@@ -347,6 +348,11 @@ def watching_for_nans(*, infinities: bool) -> Iterator[None]:
         yield
     finally:
         _watch.active, _watch.infinities = before
+
+
+def is_watching() -> bool:
+    """Whether this thread looks for NaNs."""
+    return _watch.active
 
 
 def _run_watched(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from livegrad.diagnostics import LivegradError
-from livegrad.engine.graph import Numbers
 from livegrad.engine.live_plan import BlockStep, LivePlan
+from livegrad.engine.sources import Numbers
 from livegrad.ops.context import FeatureLevel
 
 
@@ -32,6 +32,7 @@ class RunReport:
     calls: Mapping[str, int]
     failures: tuple[Failure, ...] = ()
     seconds: Mapping[str, float] | None = None  # by step, when asked for
+    started: Mapping[str, float] | None = None  # when, on a clock of the executor's own
 
 
 class Executable(Protocol):

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from livegrad.engine.graph import Binding, Block, Composite, Edge, Graph, Pin, Setting, State
+from livegrad.engine.graph import Block, Composite, Edge, Graph, Pin, State
 from livegrad.engine.regions import Region
+from livegrad.engine.sources import Binding, Setting
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.journal import Journal
+from livegrad.engine.sources import (
+    Binding,
+    ExternalBuffer,
+    Given,
+    Numbers,
+    Setting,
+    describe_setting,
+    same_value,
+    setting_of,
+)
 from livegrad.ir.node import Function
-from livegrad.ir.types import Scalar, Tensor, Type, scalar_of_dtype
+from livegrad.ir.types import Type, scalar_of_dtype
 from livegrad.ops.context import FeatureLevel
-
-Numbers = np.ndarray[Any, Any]
-_NUMBER_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
 
 
 @dataclass(frozen=True)
@@ -29,14 +37,6 @@ class InputSpec:
     name: str
     type: Type | None = None
     default: Any = None
-
-
-@dataclass(frozen=True)
-class Given:
-    """What reaches an input at compile time: a tensor of known shape, or a Python number, which is weakly typed."""
-
-    type: Tensor
-    weak: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,15 @@ class Debug:
 class Block:
     """A live node: a body, and pins for its inputs and outputs. It describes work and never does any.
 
+    `limits` are the largest values that outputs may have before the engine warns: how many a buffer has room for.
+
     >>> from livegrad.authoring.block import block
     >>> double = block(lambda x: x * 2.0, name="double")
     >>> double["x"], double["result"]
     (double.x, double.result)
     """
+
+    limits: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
         self.name = name or body.name
@@ -133,6 +137,9 @@ class Block:
 
     def __repr__(self) -> str:
         return f"<block {self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs)}>"
+
+
+AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 class State(Block):
@@ -191,31 +198,6 @@ class Composite(Block):
         return None
 
 
-class ExternalBuffer:
-    """Memory that belongs to someone else. With a version, its readers run only after `touch`; else every frame.
-
-    >>> shared = ExternalBuffer(np.zeros(3, np.float32), version=0)
-    >>> shared.touch()
-    >>> shared.version
-    1
-    """
-
-    def __init__(self, array: Numbers, version: int | None = None) -> None:
-        if not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.aligned:
-            raise UsageError(
-                "an external buffer is a dense array",
-                where=caller_origin(),
-                help="copy it with numpy.ascontiguousarray",
-            )
-        scalar_of_dtype(array.dtype)
-        self.array = array
-        self.version = version
-
-    def touch(self) -> None:
-        """Says that the contents have changed."""
-        self.version = 0 if self.version is None else self.version + 1
-
-
 @dataclass(frozen=True)
 class Edge:
     """An input that is fed by an output."""
@@ -223,51 +205,7 @@ class Edge:
     source: Pin
 
 
-@dataclass(eq=False)
-class Setting:
-    """An input that was given a value: a number (a live parameter) or an array, of which this is a copy."""
-
-    value: Any
-    given: Given
-
-    @property
-    def is_number(self) -> bool:
-        return not isinstance(self.value, np.ndarray)
-
-
-@dataclass(frozen=True)
-class Binding:
-    """An input that reads external memory."""
-
-    external: ExternalBuffer
-
-
 Source = Edge | Setting | Binding
-
-
-def setting_of(value: Any, like: Setting | None = None) -> Setting:
-    """A value given to a pin: Python numbers stay numbers, anything else becomes an array.
-
-    An integer for a pin that holds a float is a float: moving a slider to a whole number changes no types.
-    """
-    if value.__class__ in _NUMBER_TYPES:
-        if value.__class__ is int and like is not None and like.value.__class__ is float:
-            value = float(value)
-        return Setting(value, Given(Tensor(scalar_of_name(value), ()), weak=True))
-    array = np.array(value, order="C")
-    given = Given(Tensor(scalar_of_dtype(array.dtype), array.shape))
-    return Setting(array[()] if array.ndim == 0 else array, given)
-
-
-def scalar_of_name(value: Any) -> Scalar:
-    """The type that stands for a Python number.
-
-    >>> scalar_of_name(1.5)
-    f64
-    """
-    return scalar_of_dtype({"bool": "bool", "i64": "int64", "f64": "float64", "c128": "complex128"}[
-        _NUMBER_TYPES[value.__class__]
-    ])  # fmt: skip
 
 
 class Graph:
@@ -289,7 +227,7 @@ class Graph:
             for _, inner in block.inner_graphs():
                 inner.journal = journal
 
-    def add(self, block: Block) -> Block:
+    def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block; names are unique in a graph."""
         known = self.blocks.get(block.name)
         if known is not None:
@@ -344,14 +282,14 @@ class Graph:
         if old is None or (old.is_number != fresh.is_number):
             self.sources[target] = fresh
             implied = before is None and like is not None and like.is_number and fresh.is_number
-            detail = f"{_shown(like)} → {_shown(fresh)}" if implied and like is not None else "set"
+            detail = f"{describe_setting(like)} → {describe_setting(fresh)}" if implied and like is not None else "set"
             self.journal.write("rebind" if implied else "structure", target, detail)
         elif old.given != fresh.given:
             self.sources[target] = fresh
-            self.journal.write("rebind", target, f"now {_shown(fresh)}")
+            self.journal.write("rebind", target, f"now {describe_setting(fresh)}")
         elif not same_value(old.value, fresh.value):
             self.sources[target] = fresh
-            self.journal.write("value", target, f"{_shown(old)} → {_shown(fresh)}")
+            self.journal.write("value", target, f"{describe_setting(old)} → {describe_setting(fresh)}")
 
     def bind(self, target: Pin, external: ExternalBuffer | Numbers) -> ExternalBuffer:
         """Lets an input read memory that belongs to someone else."""
@@ -418,20 +356,3 @@ def only_output(source: Pin | Block) -> Pin:
             help='say which: block["name"]',
         )
     return next(iter(source.outputs.values()))
-
-
-def same_value(old: Any, new: Any) -> bool:
-    """Whether two values of one type are the same, bit by bit: 0.0 is not -0.0, and NaN is itself.
-
-    >>> same_value(0.0, -0.0), same_value(float("nan"), float("nan"))
-    (False, True)
-    """
-    if isinstance(old, int) and isinstance(new, int):
-        return old == new
-    return np.asarray(old).tobytes() == np.asarray(new).tobytes()
-
-
-def _shown(setting: Setting) -> str:
-    if setting.is_number:
-        return repr(setting.value)
-    return f"array of {setting.given.type}"

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
-from livegrad.engine.graph import ExternalBuffer, Numbers
+from livegrad.engine.sources import ExternalBuffer, Numbers
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, Tensor, Type
 from livegrad.ops.context import FeatureLevel

@@ -15,6 +15,14 @@ class GraphError(LivegradError):
     code = "graph"
 
 
+class PinError(GraphError):
+    """An input that is given something it cannot take."""
+
+    def __init__(self, pin: str, expected: str, found: str) -> None:
+        self.pin = pin
+        super().__init__(f"input `{pin}` does not fit", expected=expected, found=found)
+
+
 @dataclass(frozen=True)
 class Problem:
     """What is wrong, with which block and which of its pins (None: the block as a whole)."""

@@ -30,13 +30,16 @@ _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 
+Compile = Callable[[Function], Any]  # a backend's: gives what can be called, and has plans
+
+
 class Program:
     """A compiled function of a graph's data, with what one run of it takes."""
 
     __slots__ = ("_compiled", "_plain", "_plan", "kernels", "library_calls")
 
-    def __init__(self, function: Function) -> None:
-        self._compiled = compile_function(function)
+    def __init__(self, function: Function, compile: Compile) -> None:
+        self._compiled = compile(function)
         types = (*function.parameter_types, *function.result_types)
         self._plain = all(isinstance(type, Tensor | Scalar) for type in types)
         self._plan = self._compiled.plan()
@@ -58,15 +61,18 @@ def forget_programs() -> None:
 
 
 def find_program(
-    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]
+    order: Sequence[Node],
+    known: Mapping[Node, Array],
+    wanted: Sequence[Node],
+    compile: Compile = compile_function,
 ) -> tuple[Program, list[Any], bool]:
-    """The program that computes `wanted`, its arguments, and whether it had to be made.
+    """The program that computes `wanted`, its arguments, and whether it had to be made (by a backend's `compile`).
 
     Whole numbers are part of the code, where they are worth much: divisors, shifts, bounds. A graph that comes again
     with other whole numbers is counting something: the program that is made then takes them as arguments.
     """
     graph = _describe(order, known, wanted, _may_change)
-    found = _look_up(graph.key)
+    found = _look_up((compile, graph.key))
     if found is not None:
         return found, graph.arguments, False
     general = _describe(order, known, wanted, _is_number)
@@ -77,12 +83,12 @@ def find_program(
             while len(_seen) > _MOST_PROGRAMS:
                 _seen.popitem(last=False)
         if counts:
-            graph, found = general, _look_up(general.key)
+            graph, found = general, _look_up((compile, general.key))
             if found is not None:
                 return found, graph.arguments, False
-    made = Program(make_function("tensors", graph.inputs, wanted))
+    made = Program(make_function("tensors", graph.inputs, wanted), compile)
     with _lock:
-        _programs[graph.key] = made
+        _programs[compile, graph.key] = made
         while len(_programs) > _MOST_PROGRAMS:
             _programs.popitem(last=False)
     return made, graph.arguments, True

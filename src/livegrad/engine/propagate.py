@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import LivegradError
+from livegrad.backends.arguments import scalar_argument
+from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.engine.flatten import Network, NetworkNode, OutputRef, Ref, RootRef
-from livegrad.engine.graph import Given, Setting, Specialized, State
-from livegrad.engine.problems import GraphError, Problem, problem
+from livegrad.engine.graph import Specialized, State
+from livegrad.engine.problems import GraphError, PinError, Problem, problem
 from livegrad.engine.regions import Region
 from livegrad.engine.shapes import apply_shape_rule
 from livegrad.engine.sort import sort_nodes
-from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, i64, scalar_of_dtype
+from livegrad.engine.sources import Given, Setting
+from livegrad.ir.node import Function
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, i64, scalar_of, scalar_of_dtype
 from livegrad.passes.bind_sizes import bind_type
 
 
@@ -87,6 +90,7 @@ def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
     block = node.block
     given = tuple(given_of(ref, shapes) for ref in node.feeds.values() if ref is not None)
     made = block.body.specialize(given)
+    _require_numbers_to_fit(node, made.function)
     results = [_as_tensor(bind_type(type, dict(made.sizes))) for type in made.function.result_types]
     if len(results) != len(block.outputs):
         raise GraphError(
@@ -109,6 +113,23 @@ def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
         shapes.types[key] = type
     shapes.bodies[node.key] = made
     return changed
+
+
+def parameter_value(value: Any, type: Type, place: str) -> Any:
+    """A number as the type that a function takes it as."""
+    scalar = scalar_of(type)
+    if scalar is None or not isinstance(type, Scalar | Tensor):
+        raise UsageError(f"`{place}` takes {type}", found=repr(value))
+    return scalar(scalar_argument(value, scalar, f"`{place}`"))
+
+
+def _require_numbers_to_fit(node: NetworkNode, function: Function) -> None:
+    for (name, ref), type in zip(node.feeds.items(), function.parameter_types, strict=False):
+        if isinstance(ref, RootRef) and isinstance(ref.source, Setting) and ref.source.is_number:
+            try:
+                parameter_value(ref.source.value, type, ref.key)
+            except LivegradError as error:
+                raise PinError(name, str(error.expected or type), str(error.found or ref.source.value)) from error
 
 
 def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:

@@ -6,11 +6,10 @@ In: two plans. Out: a `Change` for every step that differs, at the cheapest leve
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from livegrad.engine.graph import same_value
 from livegrad.engine.live_plan import (
     BlockStep,
     BufferOperand,
@@ -20,6 +19,7 @@ from livegrad.engine.live_plan import (
     Step,
     operand_key,
 )
+from livegrad.engine.sources import same_value
 
 
 class Level(IntEnum):
@@ -123,3 +123,21 @@ def _value_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable[
             # Contents are compared to find who must run; writing them is no update of the graph.
             if old is not new and (old is None or not same_value(old, new)):
                 yield Level.NONE, f"{operand.key} has new contents"
+
+
+def find_changes(running: LivePlan | None, plan: LivePlan, names: Iterable[str] | None) -> dict[str, Change]:
+    """What differs: among the steps named, or (None) among all."""
+    if running is None:
+        return {key: Change(key, Level.COLD, "added") for key in plan.steps}
+    if names is None:
+        return diff_plans(running, plan)
+    found = [diff_step(running, plan, key) for key in names]
+    return {change.step: change for change in found if change.cause}
+
+
+def must_build(running: LivePlan | None, plan: LivePlan, changes: Mapping[str, Change]) -> bool:
+    """Whether the plan needs an executable of its own: other steps or edges, or memory that is shared otherwise."""
+    if running is None or any(change.level is Level.COLD for change in changes.values()):
+        return True
+    shared = plan.places or running.places
+    return bool(shared) and (bool(changes) or (plan.places, plan.slots) != (running.places, running.slots))

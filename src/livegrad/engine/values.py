@@ -10,9 +10,9 @@ import os
 import sys
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,6 +87,7 @@ class Cell:
 
     __slots__ = (
         "__weakref__",
+        "companions",
         "cost",
         "device",
         "generation",
@@ -104,6 +105,7 @@ class Cell:
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
         self.holder: weakref.ref[Any] | None = None
         self.more_holders: Sequence[weakref.ref[Any]] = ()  # seldom: the same expression written twice
+        self.companions: Sequence[weakref.ref[Any]] = ()  # seldom: who is computed together with this one
 
     def __del__(self) -> None:
         # A finalizer may run anywhere: it takes no lock, and when Python ends this module's names may be gone.
@@ -137,7 +139,7 @@ class Stats:
 _valued: weakref.WeakSet[Cell] = weakref.WeakSet()
 _dropped: deque[int] = deque()
 _changes = 0
-_stats = Stats()
+_counts: Counter[str] = Counter()  # by the names of `Stats`
 _cached_bytes = 0
 
 
@@ -194,6 +196,24 @@ def is_held(node: Node) -> bool:
     return next(holders_of(node), None) is not None
 
 
+def compute_together(holders: Iterable[Any]) -> None:
+    """Notes that values share most of their work: whoever asks for one of them has all computed that are held then."""
+    references = [weakref.ref(holder) for holder in holders]
+    with lock:
+        for reference in references:
+            holder = reference()
+            if holder is not None and holder._node is not None:
+                holder._node.cell.companions = references
+
+
+def missing_companions(node: Node) -> list[Node]:
+    """What is computed together with a node, still held, and neither known nor under way."""
+    cell: Cell | None = node.cell
+    holders = [reference() for reference in cell.companions] if cell is not None else []
+    nodes = [holder._node for holder in holders if holder is not None and holder._node is not None]
+    return [other for other in nodes if other is not node and other.cell.value is None and other.cell.pending is None]
+
+
 # --- leaves ----------------------------------------------------------------------------------------------------------
 
 
@@ -237,6 +257,7 @@ def settle(node: Node, value: Array) -> Node:
     made = leaf_node(value)
     leaf = leaf_of(made)
     assert leaf is not None
+    leaf.settled = True
     for below in toposort([node]):
         found = leaf_of(below)
         if found is not None:
@@ -377,8 +398,8 @@ def set_cache_budget(bytes: int) -> None:
 
 def count(**more: int) -> None:
     """Adds to the statistics. The caller holds the lock."""
-    global _stats
-    _stats = replace(_stats, **{name: getattr(_stats, name) + number for name, number in more.items()})
+    for name, number in more.items():
+        _counts[name] += number
 
 
 def count_shape_from_data() -> None:
@@ -395,7 +416,7 @@ def stats() -> Stats:
     """
     with lock:
         _count_dropped()
-        return replace(_stats, bytes_cached=_cached_bytes, bytes_budget=_budget)
+        return Stats(**_counts, bytes_cached=_cached_bytes, bytes_budget=_budget)
 
 
 def reset_stats() -> None:
@@ -405,6 +426,5 @@ def reset_stats() -> None:
     >>> stats().executions
     0
     """
-    global _stats
     with lock:
-        _stats = Stats()
+        _counts.clear()

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.backends.arguments import scalar_argument
-from livegrad.diagnostics import UsageError
 from livegrad.engine.flatten import CarryRef, Network, NetworkNode, OutputRef, Ref
-from livegrad.engine.graph import Binding, State
+from livegrad.engine.graph import State
 from livegrad.engine.live_plan import (
     BlockStep,
     BufferOperand,
@@ -27,7 +25,8 @@ from livegrad.engine.live_plan import (
 )
 from livegrad.engine.propagate import Shapes, given_of, tensor_of
 from livegrad.engine.regions import Region
-from livegrad.ir.types import Scalar, Tensor, Type, i64, scalar_of
+from livegrad.engine.sources import Binding
+from livegrad.ir.types import Tensor, Type, i64
 
 
 @dataclass
@@ -99,20 +98,11 @@ def operand_of(ref: Ref, type: Type, wiring: Wiring) -> Operand:
         wiring.bindings[ref.key] = source.external
         return BufferOperand(ref.key, type)
     if source.is_number:
-        parameter_value(source.value, type, ref.key)  # must fit; each reader converts it to its own type
         wiring.parameters[ref.key] = source.value
         return ParameterOperand(ref.key, type)
     wiring.buffer(ref.key, source.given.type)
     wiring.contents[ref.key] = source.value
     return BufferOperand(ref.key, type)
-
-
-def parameter_value(value: Any, type: Type, place: str) -> Any:
-    """A number as the type that a function takes it as."""
-    scalar = scalar_of(type)
-    if scalar is None or not isinstance(type, Scalar | Tensor):
-        raise UsageError(f"`{place}` takes {type}", found=repr(value))
-    return scalar(scalar_argument(value, scalar, f"`{place}`"))
 
 
 def _wire_region(node: NetworkNode, region: Region, level: int, wiring: Wiring) -> RegionStep:

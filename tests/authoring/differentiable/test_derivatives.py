@@ -1,7 +1,7 @@
 """Derivatives as functions: custom ones, methods, optionals, transforms, recomputation, `detach` and `no_diff`."""
 
-
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_a_custom_forward_derivative_is_used_in_both_modes():
 def test_a_custom_backward_derivative_is_used_in_both_modes():
     @lg.differentiable
     def clip(x: float, low: lg.no_diff[float]) -> float:
-        return max(x, low)
+        return max(x, low)  # type: ignore
 
     @clip.backward_derivative
     def _(x: float, low: float, d_result: float):
@@ -108,7 +108,7 @@ def test_derivatives_of_methods():
             return 0.5 * self.k * x * x
 
         @lg.differentiable
-        def rest(self: lg.no_diff[object], x: float) -> float:
+        def rest(self: lg.no_diff[object], x: float) -> float:  # type: ignore
             return x
 
         @lg.differentiable
@@ -127,12 +127,12 @@ def test_no_diff_on_self_and_on_the_result():
         k: float
 
         @lg.differentiable
-        def apply(self: "lg.no_diff[Gain]", x: float) -> float:
+        def apply(self: "lg.no_diff[Gain]", x: float) -> float:  # type: ignore
             return self.k * x
 
     @lg.differentiable
     def rounded(x: float) -> lg.no_diff[float]:
-        return x * x
+        return x * x  # type: ignore
 
     @lg.differentiable
     def f(x: float) -> float:
@@ -233,6 +233,39 @@ def test_gradients_inside_functions():
     assert lg.bwd_diff(power)(3.0, 2.0, 1.0) == (6.0 + 4.0 + 3.0, 4.5 + 12.0)
 
 
+def test_defaults_stand_still_in_forward_derivatives():
+    @lg.differentiable
+    def f(x: float, k: float = 3.0) -> float:
+        return x * x * k
+
+    @lg.differentiable
+    def slope(x: float) -> float:
+        return lg.fwd_diff(f)(lg.pair(x, 1.0)).differential
+
+    assert lg.fwd_diff(f)(lg.pair(2.0, 1.0)) == lg.pair(12.0, 12.0)
+    assert (slope(2.0), lg.grad(slope)(2.0)) == (12.0, 6.0)
+
+
+def test_gradients_of_methods():
+    @lg.differentiable
+    class Spring:
+        stiffness: float
+
+        @lg.differentiable
+        def energy(self, x: float, rest: float = 0.0) -> float:
+            return 0.5 * self.stiffness * (x - rest) ** 2
+
+    spring = Spring(4.0)
+    assert spring.energy(2.0) == 8.0
+    assert lg.grad(spring.energy)(2.0) == 8.0
+    assert lg.grad(spring.energy)(2.0, rest=1.0) == 4.0
+    assert lg.value_and_grad(spring.energy, (0, -1))(2.0, 1.0) == (2.0, (4.0, -4.0))
+    assert lg.hessian(spring.energy)(2.0) == 4.0
+    assert lg.grad(Spring.energy)(spring, 2.0) == Spring.Differential(stiffness=2.0)
+    with pytest.raises(lg.UsageError, match=r"write Spring\.energy, with the instance first"):
+        lg.vjp(spring.energy, 2.0)
+
+
 def test_gradients_at_tensors_stay_lazy():
     @lg.differentiable
     def f(x: float) -> float:
@@ -289,7 +322,7 @@ def test_gradients_of_structs_and_arrays():
         offset: float
 
     @lg.differentiable
-    def loss(line: Line, xs: lg.tensor[float, 1]) -> float:
+    def loss(line: Line, xs: lg.tensor[float, Literal[1]]) -> float:
         total = line.seed
         for x in xs:
             total += (line.slope * x + line.offset) ** 2
@@ -315,7 +348,7 @@ def test_the_hessian():
 
 def test_the_hessian_by_vectors_and_arrays():
     @lg.differentiable
-    def f(v: lg.dvec2, weights: lg.tensor[float, 1], n: int) -> float:
+    def f(v: lg.dvec2, weights: lg.tensor[float, Literal[1]], n: int) -> float:
         return v.x * v.x * v.y * weights[0] * weights[1] * n
 
     v, weights = lg.dvec2(2.0, 3.0), np.array([5.0, 7.0])

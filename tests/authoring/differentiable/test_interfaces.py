@@ -1,6 +1,5 @@
 """Interfaces: dispatch, inheritance, conversion, derivatives of any order; generics bound to them."""
 
-
 import math
 from typing import Any, TypeVar
 

@@ -1,7 +1,6 @@
 """The vector-space laws of every differentiable type, and the same operations inside functions."""
 
-
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ class Leaf:
 class Tree:
     left: Leaf
     right: Leaf
-    table: lg.array[Leaf, 2]
+    table: lg.array[Leaf, Literal[2]]
     mixed: tuple[float, int, Leaf]
     m: lg.dmat2
 

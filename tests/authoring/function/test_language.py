@@ -1,8 +1,7 @@
 """What the language means beyond the corpus: types, mapping over arrays, aliasing, overloads, printing, checks."""
 
-
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -428,7 +427,9 @@ def test_a_value_shared_in_a_branch_or_loop_cannot_be_changed_in_place():
 
 def test_arrays_that_are_read_by_index():
     @lg.differentiable
-    def loss(x: lg.tensor[float, 2], w: lg.tensor[float, 1], y: lg.no_diff[lg.tensor[float, 1]]) -> float:
+    def loss(
+        x: lg.tensor[float, Literal[2]], w: lg.tensor[float, Literal[1]], y: lg.no_diff[lg.tensor[float, Literal[1]]]
+    ) -> float:
         total = 0.0
         for i in range(len(x)):
             predicted = 0.0

@@ -263,3 +263,49 @@ def test_a_number_taken_out_of_a_function_that_is_differentiated_is_refused():
     for outer in (lg.jit, lg.vmap):
         with pytest.raises(lg.UsageError, match="not known while a function is traced"):
             outer(lg.grad(lambda x: x if x > 0.0 else -x))(lg.asarray([3.0]) if outer is lg.vmap else lg.asarray(3.0))
+
+
+def test_a_nan_inside_a_compiled_function_is_found_too():
+    logarithm = lg.jit(lambda x: lg.log(x) * 2.0)
+    logarithm(lg.asarray([-1.0]))
+    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="`log` gave the first NaN"):
+        logarithm(lg.asarray([-1.0]))
+
+
+def test_gradients_of_complex_functions_can_be_checked():
+    lg.check_gradients(lambda x: lg.exp(1j * x), lg.asarray([0.3, 0.5]))
+    lg.check_gradients(lambda z: lg.exp(z) * lg.conj(z), lg.asarray([0.3 + 0.5j]))
+
+    @lg.custom_jvp
+    def wrong(z):
+        return z * z
+
+    wrong.defjvp(lambda primals, tangents: (primals[0] ** 2, lg.conj(primals[0]) * 2.0 * tangents[0]))
+    with pytest.raises(lg.DifferentiationError, match="disagree"):
+        lg.check_gradients(wrong, lg.asarray([0.3 + 0.5j]))
+
+
+def test_a_value_and_its_gradient_are_computed_by_one_execution():
+    x = lg.asarray(np.linspace(0.0, 1.0, 10))
+    value, slope = lg.value_and_grad(lambda x: lg.sum(lg.exp(lg.sin(x))))(x)
+    lg.reset_stats()
+    assert float(value) == pytest.approx(np.exp(np.sin(x.numpy())).sum())
+    assert slope.is_computed
+    assert slope.numpy() == pytest.approx(np.exp(np.sin(x.numpy())) * np.cos(x.numpy()))
+    assert lg.stats().executions == 1
+    value, _ = lg.value_and_grad(lambda x: lg.sum(x * x))(x)
+    del slope, _
+    lg.reset_stats()
+    float(value)
+    assert lg.stats().kernels_run == 1  # nobody holds the gradient
+
+
+def test_a_computed_tensor_cannot_be_filled_however_long_its_history_is():
+    w = lg.asarray([1.0, 2.0])
+    for _ in range(20):
+        w = (w * 0.9).execute()
+        with pytest.raises(lg.UsageError, match="this tensor is computed"):
+            w.fill(1.0)
+    variable = lg.ones(2).requires_grad_()
+    variable.fill(3.0)
+    assert variable.tolist() == [3.0, 3.0]

@@ -13,6 +13,7 @@ from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.node_types import NODE_TYPES, NodeType
 from livegrad.authoring.assembly.opencl_text import to_opencl
 from livegrad.authoring.assembly.part import Part, part_of_function
+from livegrad.authoring.assembly.part_assembly import assembly_of_part
 from livegrad.authoring.assembly.ports import PortType, Reference
 from livegrad.authoring.assembly.pruning import fit_bounds
 from livegrad.authoring.assembly.rendering import render
@@ -56,6 +57,7 @@ __all__ = [
     "Wire",
     "add_expression",
     "add_ir_function",
+    "assembly_of_part",
     "convert",
     "draw_plane",
     "fit_bounds",

@@ -7,7 +7,7 @@ of the value IR. Because an assembly never changes, undo is keeping the old obje
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from livegrad.authoring.assembly.checks import (
@@ -17,13 +17,11 @@ from livegrad.authoring.assembly.checks import (
     depends_on,
     input_types,
     link_problem,
-    output_types,
-    problems,
-    resource_id,
     source_type,
 )
-from livegrad.authoring.assembly.errors import AssemblyError, Problem
-from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode, ImageFunction, frozen
+from livegrad.authoring.assembly.contents import AssemblyContents, FunctionName
+from livegrad.authoring.assembly.errors import AssemblyError
+from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode, ImageFunction
 from livegrad.authoring.assembly.node_types import CALLING_TYPES, VALUE_TYPES, node_type
 from livegrad.authoring.assembly.ports import (
     INPUTS,
@@ -35,14 +33,14 @@ from livegrad.authoring.assembly.ports import (
     literal_for,
     source_for,
 )
-from livegrad.authoring.assembly.resources import BuildItem, Document, Resource
+from livegrad.authoring.assembly.resources import BuildItem, Resource
 from livegrad.diagnostics import caller_origin
+from livegrad.ir.types import Scalar, f32
 
-FunctionName = int | str
+emitters: dict[str, Callable[..., str]] = {}  # by language; each is put here by the module that writes it
 
 
-@dataclass(frozen=True)
-class Assembly:
+class Assembly(AssemblyContents):
     """Functions by resource id, the resources they refer to, and what is built.
 
     A function is named by its id or, where that is unambiguous, by its name; a port by `node.port`, with `inputs` and
@@ -56,73 +54,6 @@ class Assembly:
     >>> sphere.problems(), len(empty.functions)
     ((), 0)
     """
-
-    functions: Mapping[int, AnyFunction] = field(default_factory=dict)
-    resources: Mapping[int, Resource] = field(default_factory=dict)
-    items: tuple[BuildItem, ...] = ()
-    document: Document = field(default_factory=Document)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "functions", frozen(self.functions))
-        object.__setattr__(self, "resources", frozen(self.resources))
-
-    # --- looking ------------------------------------------------------------------------------------------------------
-
-    def function(self, name: FunctionName) -> AnyFunction:
-        """A function by id or name."""
-        if isinstance(name, int):
-            found = self.functions.get(name)
-            matches = [] if found is None else [found]
-        else:
-            matches = [function for function in self.functions.values() if function.name == name]
-        if len(matches) != 1:
-            known = ", ".join(f"{f.name} ({f.id})" for f in list(self.functions.values())[:20]) or "none"
-            what = f"no function `{name}`" if not matches else f"{len(matches)} functions are named `{name}`"
-            raise AssemblyError(what, where=caller_origin(), expected=f"one of {known}")
-        return matches[0]
-
-    def graph(self, name: FunctionName) -> GraphFunction:
-        """A function that is made of nodes."""
-        function = self.function(name)
-        if not isinstance(function, GraphFunction):
-            raise AssemblyError(f"function `{function.name}` samples an image and has no nodes", where=caller_origin())
-        return function
-
-    def node(self, function: FunctionName, identifier: str) -> GraphNode:
-        """A node of a function."""
-        graph = self.graph(function)
-        node = graph.nodes.get(identifier)
-        if node is None:
-            raise AssemblyError(
-                f"function `{graph.name}` has no node `{identifier}`",
-                where=caller_origin(),
-                expected="one of " + (", ".join(list(graph.nodes)[:20]) or "none"),
-            )
-        return node
-
-    def inputs_of(self, function: FunctionName, identifier: str) -> dict[str, PortType]:
-        """The inputs of a node with their types."""
-        return input_types(self, self.graph(function), self.node(function, identifier))
-
-    def outputs_of(self, function: FunctionName, identifier: str) -> dict[str, PortType]:
-        """The outputs of a node with their types."""
-        return output_types(self, self.graph(function), self.node(function, identifier))
-
-    def problems(self) -> tuple[Problem, ...]:
-        """Everything that keeps the assembly from running."""
-        return problems(self)
-
-    def check(self) -> Assembly:
-        """The assembly itself, or an error that lists its problems."""
-        found = self.problems()
-        if found:
-            listed = "; ".join(map(str, found[:5])) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
-            raise AssemblyError(f"the assembly has problems: {listed}", where=caller_origin())
-        return self
-
-    def free_id(self) -> int:
-        """The resource id after the highest in use."""
-        return max([0, *self.functions, *self.resources]) + 1
 
     # --- functions and resources --------------------------------------------------------------------------------------
 
@@ -417,14 +348,9 @@ class Assembly:
             functions={id: rule(f) if isinstance(f, GraphFunction) else f for id, f in self.functions.items()},
         )
 
-    def called_by(self, function: FunctionName, identifier: str) -> AnyFunction | None:
-        """The function that a node calls, or None."""
-        return called_function(self, self.graph(function), self.node(function, identifier))
-
-    def resource_of(self, function: FunctionName, identifier: str, port: str) -> Resource | None:
-        """The resource that a node's input names, or None."""
-        number = resource_id(self.graph(function), self.node(function, identifier).inputs.get(port))
-        return None if number is None else self.resources.get(number)
+    def to_opencl(self, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
+        """A function, with all that it calls, as OpenCL C; see `livegrad.authoring.assembly.to_opencl`."""
+        return emitters["opencl"](self, name, exact=exact, element=element)
 
 
 def require_name(name: str, role: str) -> str:

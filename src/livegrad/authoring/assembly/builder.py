@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from livegrad.authoring.assembly.assembly import Assembly, FunctionName, require_name
+from livegrad.authoring.assembly.assembly import Assembly, require_name
 from livegrad.authoring.assembly.checks import (
     function_problems,
     input_types,
@@ -17,6 +17,7 @@ from livegrad.authoring.assembly.checks import (
     output_types,
     source_type,
 )
+from livegrad.authoring.assembly.contents import FunctionName
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.graph import GraphFunction, GraphNode
 from livegrad.authoring.assembly.node_types import VALUE_TYPES, node_type
@@ -128,6 +129,14 @@ class FunctionBuilder:
             self._nodes[node.identifier] = node
             self._constants[key] = Reference(node.identifier, kind.outputs[0][0])
         return Wire(self, self._constants[key], type)
+
+    def named_constant(self, name: str, value: Any, type: PortType = PortType.SCALAR) -> Wire:
+        """A constant with an identifier of its own, which no other shares: one that people are to change."""
+        if require_name(name, "a node") in self._nodes:
+            raise AssemblyError(f"there is a node `{name}` already", where=caller_origin())
+        kind = node_type(_CONSTANTS[type])
+        self._nodes[name] = GraphNode(name, kind, value=literal_for(value, type), display_name=name)
+        return Wire(self, Reference(name, kind.outputs[0][0]), type)
 
     def apply(self, name: str, *operands: Any) -> Wire:
         """A node of this type with its inputs in order; gives its only (or first) output."""

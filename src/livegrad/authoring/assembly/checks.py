@@ -15,7 +15,7 @@ from livegrad.authoring.assembly.ports import INPUTS, PortType, Reference, Sourc
 from livegrad.authoring.assembly.resources import BeamLattice, TriangleMesh
 
 if TYPE_CHECKING:
-    from livegrad.authoring.assembly.assembly import Assembly
+    from livegrad.authoring.assembly.contents import AssemblyContents
 
 
 def resource_id(function: GraphFunction, source: Source | None) -> int | None:
@@ -29,7 +29,7 @@ def resource_id(function: GraphFunction, source: Source | None) -> int | None:
     return None
 
 
-def called_function(assembly: Assembly, function: GraphFunction, node: GraphNode) -> AnyFunction | None:
+def called_function(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> AnyFunction | None:
     """The function that a calling node refers to, or None when it names none that is there."""
     if node.type.name not in CALLING_TYPES:
         return None
@@ -37,7 +37,7 @@ def called_function(assembly: Assembly, function: GraphFunction, node: GraphNode
     return None if number is None else assembly.functions.get(number)
 
 
-def input_types(assembly: Assembly, function: GraphFunction, node: GraphNode) -> dict[str, PortType]:
+def input_types(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> dict[str, PortType]:
     """The inputs of a node with their types; a calling node has those of the function too."""
     types: dict[str, PortType] = {}
     for name, type in node.type.inputs:
@@ -50,7 +50,7 @@ def input_types(assembly: Assembly, function: GraphFunction, node: GraphNode) ->
     return types
 
 
-def output_types(assembly: Assembly, function: GraphFunction, node: GraphNode) -> dict[str, PortType]:
+def output_types(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> dict[str, PortType]:
     """The outputs of a node with their types."""
     if node.type.name == "FunctionCall":
         called = called_function(assembly, function, node)
@@ -58,7 +58,7 @@ def output_types(assembly: Assembly, function: GraphFunction, node: GraphNode) -
     return {name: own for name, type in node.type.outputs if (own := type or node.kind) is not None}
 
 
-def source_type(assembly: Assembly, function: GraphFunction, source: Source) -> PortType | str:
+def source_type(assembly: AssemblyContents, function: GraphFunction, source: Source) -> PortType | str:
     """The type of what an input is connected to, or a sentence that says what is wrong with it."""
     if not isinstance(source, Reference):
         return type_of_literal(source)
@@ -74,7 +74,7 @@ def source_type(assembly: Assembly, function: GraphFunction, source: Source) -> 
     return type or f"node `{source.node}` has no output `{source.port}`"
 
 
-def link_problem(assembly: Assembly, function: GraphFunction, source: Source, expected: PortType) -> str | None:
+def link_problem(assembly: AssemblyContents, function: GraphFunction, source: Source, expected: PortType) -> str | None:
     """What is wrong with connecting an input of this type to `source`, or None."""
     found = source_type(assembly, function, source)
     if isinstance(found, str):
@@ -123,7 +123,7 @@ def node_order(function: GraphFunction) -> list[GraphNode] | None:
     return order
 
 
-def callees(assembly: Assembly, function: AnyFunction) -> Iterator[int]:
+def callees(assembly: AssemblyContents, function: AnyFunction) -> Iterator[int]:
     """The functions that a function refers to, as often as it does, whether they are there or not."""
     if isinstance(function, GraphFunction):
         for node in function.nodes.values():
@@ -133,7 +133,7 @@ def callees(assembly: Assembly, function: AnyFunction) -> Iterator[int]:
                     yield number
 
 
-def calls(assembly: Assembly, start: int, target: int) -> bool:
+def calls(assembly: AssemblyContents, start: int, target: int) -> bool:
     """Whether function `start` calls function `target`, directly or through others; a function reaches itself."""
     pending, seen = [start], set()
     while pending:
@@ -148,7 +148,7 @@ def calls(assembly: Assembly, start: int, target: int) -> bool:
     return False
 
 
-def call_order(assembly: Assembly, roots: list[int]) -> list[int] | None:
+def call_order(assembly: AssemblyContents, roots: list[int]) -> list[int] | None:
     """Functions that the roots need, callees first; None when calls go round in a circle."""
     order: list[int] = []
     state: dict[int, bool] = {}
@@ -170,7 +170,7 @@ def call_order(assembly: Assembly, roots: list[int]) -> list[int] | None:
     return order
 
 
-def problems(assembly: Assembly) -> tuple[Problem, ...]:
+def problems(assembly: AssemblyContents) -> tuple[Problem, ...]:
     """Everything that keeps an assembly from running."""
     graphs = [function for function in assembly.functions.values() if isinstance(function, GraphFunction)]
     found = [problem for function in graphs for problem in function_problems(assembly, function)]
@@ -182,7 +182,7 @@ def problems(assembly: Assembly) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def function_problems(assembly: Assembly, function: GraphFunction) -> Iterator[Problem]:
+def function_problems(assembly: AssemblyContents, function: GraphFunction) -> Iterator[Problem]:
     """Everything that is wrong in one function by itself."""
     for node in function.nodes.values():
         for message in node_problems(assembly, function, node):
@@ -192,7 +192,7 @@ def function_problems(assembly: Assembly, function: GraphFunction) -> Iterator[P
         yield Problem(function.name, None, "its links go round in a circle")
 
 
-def _result_problems(assembly: Assembly, function: GraphFunction) -> Iterator[Problem]:
+def _result_problems(assembly: AssemblyContents, function: GraphFunction) -> Iterator[Problem]:
     for name, type in function.outputs.items():
         source = function.results.get(name)
         if source is None:
@@ -201,7 +201,7 @@ def _result_problems(assembly: Assembly, function: GraphFunction) -> Iterator[Pr
             yield Problem(function.name, None, f"output `{name}`: {message}")
 
 
-def node_problems(assembly: Assembly, function: GraphFunction, node: GraphNode) -> Iterator[str]:
+def node_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[str]:
     """Everything that is wrong with one node."""
     types = input_types(assembly, function, node)
     calling = node.type.name in CALLING_TYPES
@@ -230,7 +230,7 @@ def _missing_function(function: GraphFunction, node: GraphNode) -> str:
     return f"function {number} is not there"
 
 
-def gradient_problems(assembly: Assembly, function: GraphFunction, node: GraphNode) -> Iterator[str]:
+def gradient_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[str]:
     """What is wrong with the choice of output and input of a gradient node."""
     called = called_function(assembly, function, node)
     if called is None:
@@ -248,7 +248,7 @@ def _choice_problem(ports: Mapping[str, PortType], name: str | None, type: PortT
         yield f"{role} `{name}` of the function is a {ports[name].value}, not a {type.value}"
 
 
-def _mesh_problems(assembly: Assembly, function: GraphFunction, node: GraphNode) -> Iterator[str]:
+def _mesh_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[str]:
     number = resource_id(function, node.inputs.get(MESH_TYPES[node.type.name]))
     wanted = BeamLattice if node.type.name == "BeamLattice" else TriangleMesh
     if number is None or not isinstance(assembly.resources.get(number), wanted):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from livegrad.authoring.assembly.assembly import Assembly, FunctionName
+from livegrad.authoring.assembly.assembly import Assembly, emitters
+from livegrad.authoring.assembly.contents import FunctionName
 from livegrad.authoring.assembly.lower_gradient import lower_function_gradient
 from livegrad.authoring.assembly.to_ir import convert
 from livegrad.backends.opencl.source import opencl_source
@@ -27,3 +28,6 @@ def to_opencl(assembly: Assembly, name: FunctionName, *, exact: bool = False, el
     """
     ready = assembly if exact else lower_function_gradient(assembly, on_problem="raise").assembly
     return opencl_source(convert(ready, name, exact=exact, element=element).function)
+
+
+emitters["opencl"] = to_opencl

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
-from livegrad.authoring.assembly.assembly import Assembly, FunctionName
+from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.batches import in_batches
+from livegrad.authoring.assembly.contents import FunctionName
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.exact_gradient import exact_gradient
 from livegrad.authoring.assembly.lower_gradient import gradient_nodes, lower_function_gradient
+from livegrad.authoring.assembly.parameter_gradient import slopes_over_points
 from livegrad.authoring.assembly.ports import PortType
 from livegrad.authoring.assembly.to_ir import NodePath, convert
 from livegrad.backends.cpu import compile_function
@@ -107,6 +109,26 @@ class Part:
         x, y, z, shape = self._coordinates(points)
         _, gradient, _ = self._gradients(x, y, z)
         return gradient.reshape(*shape, 3)
+
+    def parameter_gradient(self, points: Any, weights: Any = 1.0) -> dict[str, NDArray[Any]]:
+        """The derivative of the weighted sum of values by each parameter: what a fit descends.
+
+        With `weights = part(points) - targets` it is that of half the sum of squared errors.
+
+        >>> from livegrad.authoring.assembly import shapes
+        >>> ball = shapes.sphere(shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)))
+        >>> {name: float(slope) for name, slope in ball.parameter_gradient([[2, 0, 0], [0, 3, 0]]).items()}
+        {'radius': -2.0}
+        """
+        if not self.parameter_names:
+            return {}
+        x, y, z, shape = self._coordinates(points)
+        given = np.broadcast_to(np.asarray(weights, self.element.dtype), shape).reshape(-1)
+        run = slopes_over_points(by_coordinates(self.function), len(self.parameter_names))
+        slopes = in_batches(run, (x, y, z, np.ascontiguousarray(given)), self.arguments)
+        every = slopes if isinstance(slopes, tuple) else (slopes,)
+        sums = [slope.sum(0, dtype=np.float64) for slope in every]
+        return dict(zip(self.parameter_names, sums, strict=True))
 
     def normal(self, points: Any) -> NDArray[Any]:
         """The direction of the exact gradient at points of shape (..., 3), zero where there is none."""

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
-from livegrad.authoring.assembly.assembly import Assembly, FunctionName
+from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.beam_distance import BeamTables, beam_distance
 from livegrad.authoring.assembly.checks import call_order, called_function, function_problems, node_order, resource_id
+from livegrad.authoring.assembly.contents import FunctionName
 from livegrad.authoring.assembly.distance_call import distance_call
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.exact_gradient import exact_gradient, exact_normalized_distance

@@ -19,8 +19,9 @@ from livegrad.authoring.tensor.tracing import close, name_of, placeholders
 from livegrad.backends.arguments import learn_sizes
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.engine import Engine
-from livegrad.engine.graph import Block, Body, Given, InputSpec, Specialized
-from livegrad.engine.problems import GraphError
+from livegrad.engine.graph import Block, Body, InputSpec, Specialized
+from livegrad.engine.problems import GraphError, PinError
+from livegrad.engine.sources import Given
 from livegrad.engine.values import holders_of
 from livegrad.ir.function import inline, make_function
 from livegrad.ir.leaves import input_op
@@ -124,14 +125,6 @@ class FunctionBody:
                 tensors.append((spec.type, own.type.shape, f"input `{spec.name}` of `{self.name}`"))
         sizes = learn_sizes(tensors)
         return Specialized(self._function, self._features, (), tuple(sorted(sizes.items())))
-
-
-class PinError(GraphError):
-    """An input that is given something it cannot take."""
-
-    def __init__(self, pin: str, expected: str, found: str) -> None:
-        self.pin = pin
-        super().__init__(f"input `{pin}` does not fit", expected=expected, found=found)
 
 
 def _require_fit(given: Given, wanted: Type, pin: str) -> None:

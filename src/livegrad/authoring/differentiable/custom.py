@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from livegrad.authoring.differentiable.pair import PairType, pair_type
 from livegrad.authoring.differentiable.protocol import lower_differential, raise_differential
-from livegrad.authoring.function.captured import CapturedFunction, Specialization, choose
+from livegrad.authoring.function.captured import CapturedFunction, Specialization
+from livegrad.authoring.function.overloads import choose
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.types import NONE, FrontType, TupleType, describe, differential_type, ir_of
 from livegrad.authoring.function.values import Value

@@ -12,8 +12,8 @@ from livegrad.authoring.differentiable.interface import InterfaceDifferential, I
 from livegrad.authoring.differentiable.protocol import Differentiable
 from livegrad.authoring.differentiable.struct import STRUCT_BASES, StructType
 from livegrad.authoring.function.calls import METHODS, BoundMethod, call_value
-from livegrad.authoring.function.captured import BOUNDS
 from livegrad.authoring.function.context import Context
+from livegrad.authoring.function.overloads import BOUNDS
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.types import FrontType, RecordType, describe, differential_type
 from livegrad.authoring.function.values import CONVERSIONS, JOINS, Value, convert, flows_of, node_of, runtime

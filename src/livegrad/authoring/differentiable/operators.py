@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from livegrad.authoring.differentiable.pair import PairType, pair_type
-from livegrad.authoring.differentiable.protocol import lower_differential, raise_differential
+from livegrad.authoring.differentiable.pair import PairType, pair, pair_type
+from livegrad.authoring.differentiable.protocol import OPERATIONS, lower_differential, raise_differential
 from livegrad.authoring.function import captured
-from livegrad.authoring.function.captured import CapturedFunction, Match, choose
+from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.intrinsics import intrinsic
 from livegrad.authoring.function.known_calls import KnownCall, key_of
 from livegrad.authoring.function.library import known_as
+from livegrad.authoring.function.overloads import Match, choose
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.running import abstract_argument, call_span, execute_function, is_lifted, run_prepared
 from livegrad.authoring.function.signature import Default
@@ -288,7 +289,13 @@ def _resolve_forward(function: Derivative, values: Sequence[Value], span: Span) 
                 found=name_of(values[place]),
                 help=f"pass pair({argument.name}, d{argument.name})",
             )
-    return made.with_currency(inner), given
+    at_rest = [
+        Default(pair(place.value, OPERATIONS["dzero"](argument.type)))
+        if isinstance(place, Default) and argument.active
+        else place
+        for argument, place in zip(inner.arguments, given, strict=True)
+    ]
+    return made.with_currency(inner), at_rest
 
 
 def resolution_key(inner: Resolved) -> Any:

@@ -9,14 +9,15 @@ import ast
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, FunctionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import numpy as np
 
 from livegrad.authoring.differentiable.protocol import ProtocolCall
 from livegrad.authoring.function.captured import CapturedFunction
+from livegrad.authoring.function.overloads import BOUNDS
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.signature import read_annotation
 from livegrad.authoring.function.types import (
@@ -34,6 +35,8 @@ from livegrad.authoring.function.types import (
 )
 from livegrad.ir import types as ir
 
+Bindings = Mapping[TypeVar, Any]
+
 # What is done with each new struct (interfaces register their implementers), added by the modules that want it.
 STRUCT_BASES: list[Callable[[StructType], None]] = []
 
@@ -48,9 +51,10 @@ class derivative_member:
 class StructType(RecordType):
     """The type of a class's instances."""
 
-    def __init__(self, cls: type, frame: FrameType | None) -> None:
+    def __init__(self, cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> None:
         super().__init__(cls.__name__, self._fields, lambda **values: cls(**values))
         self.cls = cls
+        self._bindings = bindings or {}  # what the type variables of a generic struct stand for
         self._frame = frame  # until the annotations are read: names of a function's locals may be in them
         self._file = "" if frame is None else frame.f_code.co_filename
         self._lines = [] if frame is None else linecache.getlines(self._file, frame.f_globals)
@@ -62,7 +66,9 @@ class StructType(RecordType):
             name: value
             for base in reversed(cls.__mro__)
             for name, value in vars(base).items()
-            if isinstance(value, FunctionType | CapturedFunction | staticmethod) and not _is_own_machinery(name)
+            if isinstance(value, FunctionType | CapturedFunction | staticmethod)
+            and not _is_own_machinery(name)
+            and getattr(value, "__module__", None) != __name__
         }
 
     def _fields(self) -> list[Field]:
@@ -78,7 +84,7 @@ class StructType(RecordType):
         for base in reversed(self.cls.__mro__):
             names = {**vars(sys.modules.get(base.__module__, sys)), **(self._frame.f_locals if self._frame else {})}
             for name, annotation in inspect.get_annotations(base).items():
-                yield name, self._evaluated(name, annotation, names)
+                yield name, _substituted(self._evaluated(name, annotation, names), self._bindings)
 
     def _evaluated(self, name: str, annotation: Any, names: dict[str, Any]) -> Any:
         if not isinstance(annotation, str):
@@ -107,7 +113,10 @@ class StructType(RecordType):
                 help=str(error),
             ) from None
         if read.type is None:
-            raise FunctionError("LG204", f"field `{name}` of {self.name} needs a type", self._field_span(name))
+            help = f"write {self.name}[float], or with other types" if read.variable is not None else None
+            raise FunctionError(
+                "LG204", f"field `{name}` of {self.name} needs a type", self._field_span(name), help=help
+            )
         return Field(name, read.type, read.no_diff, self.cls.__dict__.get(name, MISSING), association)
 
     def _field_span(self, name: str) -> Span | None:
@@ -246,12 +255,12 @@ class _DifferentialAttribute:
         return record.differential
 
 
-def make_struct(cls: type, frame: FrameType | None) -> type:
+def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> type:
     """The class as a struct: with an `__init__` from its fields, a Differential and the protocol's operations."""
     supplied = cls.__dict__.get("Differential")
     if supplied is not None:
         cls.__livegrad_differential__ = supplied  # type: ignore[attr-defined]
-    record = StructType(cls, frame)
+    record = StructType(cls, frame, bindings)
     cls.__livegrad_type__ = record  # type: ignore[attr-defined]
     if "__init__" not in cls.__dict__:
         cls.__init__ = _initialize  # type: ignore[misc]
@@ -266,9 +275,54 @@ def make_struct(cls: type, frame: FrameType | None) -> type:
     for name in ("dzero", "dadd", "dmul"):
         if name not in cls.__dict__:
             setattr(cls, name, ProtocolCall(name, record))
+    parameters = getattr(cls, "__parameters__", ())
+    if parameters:
+        cls.__class_getitem__ = classmethod(_Concrete(cls, parameters, frame))  # type: ignore[attr-defined]
+        return cls
     for register in STRUCT_BASES:
         register(record)
     return cls
+
+
+# --- generic structs -------------------------------------------------------------------------------------------------
+
+
+class _Concrete:
+    """`Dual[float]`: the generic struct with types for its variables, made once for each."""
+
+    def __init__(self, cls: type, parameters: Sequence[TypeVar], frame: FrameType | None) -> None:
+        self._cls, self._parameters, self._frame = cls, parameters, frame
+        self._made: dict[tuple[Any, ...], type] = {}
+
+    def __call__(self, owner: type, given: Any) -> Any:
+        types = given if isinstance(given, tuple) else (given,)
+        if len(types) != len(self._parameters):
+            raise TypeError(f"{self._cls.__name__} takes {len(self._parameters)} types, found {len(types)}")
+        if types not in self._made:
+            names = ", ".join(type if isinstance(type, str) else describe(plain_type(type)) for type in types)
+            for variable, type in zip(self._parameters, types, strict=True):
+                _require_bound(variable, plain_type(type))
+            made = self._cls.__class__(f"{self._cls.__name__}[{names}]", (self._cls,), {"__module__": owner.__module__})
+            bindings = dict(zip(self._parameters, types, strict=True))
+            self._made[types] = make_struct(made, self._frame, bindings)
+        return self._made[types]
+
+
+def _require_bound(variable: TypeVar, type: FrontType) -> None:
+    for rule in BOUNDS:
+        problem = rule(variable, type)
+        if problem is not None:
+            raise FunctionError("LG402", f"`{variable.__name__}` {problem}")
+
+
+def _substituted(annotation: Any, bindings: Bindings) -> Any:
+    """An annotation with types in the place of type variables."""
+    if isinstance(annotation, TypeVar):
+        return bindings.get(annotation, annotation)
+    inner = getattr(annotation, "__parameters__", ())
+    if bindings and inner and not isinstance(annotation, type):
+        return annotation[tuple(bindings.get(variable, variable) for variable in inner)]
+    return annotation
 
 
 def _initialize(self: Any, *positional: Any, **keywords: Any) -> None:

@@ -21,12 +21,13 @@ from livegrad.authoring.differentiable.operators import (
     resolve,
 )
 from livegrad.authoring.differentiable.pair import pair
+from livegrad.authoring.differentiable.protocol import OPERATIONS
 from livegrad.authoring.function import captured
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.lazy import holds_tensor
 from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.running import abstract_argument, call_span
-from livegrad.authoring.function.types import ArrayType, TensorType, describe
+from livegrad.authoring.function.types import ArrayType, FrontType, TensorType, describe
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir import types as ir
 
@@ -112,29 +113,31 @@ def _block(
     function: Target, arguments: Sequence[Any], active: dict[int, Argument], row: int, column: int
 ) -> np.ndarray | float:
     """The derivatives of the gradient by argument `row`, along each component of argument `column`."""
-    shape, own = _shape(active, column, arguments), _shape(active, row, arguments)
+    shape, own = _shape(active, column), _shape(active, row)
     forward = fwd_diff(Gradient(function, row))
     columns = []
     for direction in range(int(np.prod(shape))):
-        given = [
-            pair(value, _direction(_shape(active, place, arguments), direction if place == column else None))
-            if place in active
-            else value
-            for place, value in enumerate(arguments)
-        ]
+        given = list(arguments)
+        for place, argument in active.items():
+            along = _direction(shape, direction) if place == column else _at_rest(argument.type)
+            given[place] = pair(arguments[place], along)
         columns.append(np.asarray(forward(*given).differential))
     made = np.stack(columns, axis=-1).reshape(own + shape)
     return made if made.ndim else made.item()
 
 
-def _direction(shape: tuple[int, ...], component: int | None) -> Any:
+def _direction(shape: tuple[int, ...], component: int) -> Any:
     made = np.zeros(shape)
-    if component is not None:
-        made.reshape(-1)[component] = 1.0
-    return made if shape else float(made)
+    made.reshape(-1)[component] = 1.0
+    return made if shape else 1.0
 
 
-def _shape(active: dict[int, Argument], place: int, arguments: Sequence[Any]) -> tuple[int, ...]:
+def _at_rest(type: FrontType) -> Any:
+    """The differential of an argument that does not move."""
+    return np.zeros(type.shape) if isinstance(type, TensorType) else OPERATIONS["dzero"](type)
+
+
+def _shape(active: dict[int, Argument], place: int) -> tuple[int, ...]:
     """The shape of an argument that is made of numbers alone."""
     argument = active.get(place)
     type = None if argument is None else argument.type

@@ -104,6 +104,8 @@ class DefiniteAssignment:
             case ast.Continue():
                 jumps.continues.append(state)
                 return None
+            case ast.With() | ast.Try() | ast.ClassDef():
+                return None  # functions do not have them, as the compiler will say
             case ast.Return() | ast.Raise():
                 self._reads(statement, state)
                 return None

@@ -12,10 +12,11 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from livegrad.authoring.function import operators
-from livegrad.authoring.function.captured import CapturedFunction, call_captured, captured_plain
+from livegrad.authoring.function.captured import CapturedFunction, captured_plain
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.intrinsics import INTRINSICS, SPECIAL, intrinsic_of
 from livegrad.authoring.function.iteration import listed
+from livegrad.authoring.function.overloads import call_captured
 from livegrad.authoring.function.places import share
 from livegrad.authoring.function.types import (
     MISSING,

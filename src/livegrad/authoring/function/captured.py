@@ -6,28 +6,24 @@ date because a constant or a function that it used has changed.
 
 from __future__ import annotations
 
-import ast
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from types import FrameType, FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from livegrad.authoring.function.context import Context, Dependencies
-from livegrad.authoring.function.effects import add_effects_of_call
-from livegrad.authoring.function.problems import FunctionError, Span
-from livegrad.authoring.function.signature import Default, Parameter, Signature
+from livegrad.authoring.function.problems import FunctionError
+from livegrad.authoring.function.signature import Signature
 from livegrad.authoring.function.source import Source, capture
-from livegrad.authoring.function.types import NONE, ArrayType, FrontType, TensorType, describe
-from livegrad.authoring.function.values import Value, convert, convertible, from_python, name_of, node_of, runtime
-from livegrad.ir import types as ir
+from livegrad.authoring.function.types import FrontType, RecordType
+from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Function, Node
 from livegrad.ir.text import print_function
-from livegrad.ops.control import call as call_op
 
 
 @dataclass(frozen=True)
@@ -78,6 +74,13 @@ class Specialization:
         )
 
 
+def is_mutable_value(value: Any) -> bool:
+    """Whether a Python value could be changed in place: lists, arrays and structs."""
+    own = getattr(value, "__livegrad_type__", None)
+    struct = isinstance(own, RecordType) and not isinstance(value, type) and hasattr(value, "copy")
+    return struct or isinstance(value, list | np.ndarray)
+
+
 def unchanged(now: Any, then: Any) -> bool:
     """Whether a value from around a function is what it was."""
     if now is then and not isinstance(now, list | np.ndarray):
@@ -119,9 +122,7 @@ class CapturedFunction:
         return f"<{type(self).__name__} {self.python_function.__qualname__}>"
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None:
-            return self
-        return lambda *arguments, **keywords: self(instance, *arguments, **keywords)
+        return self if instance is None else BoundFunction(self, instance)
 
     @cached_property
     def source(self) -> Source:
@@ -166,7 +167,7 @@ class CapturedFunction:
 
     def _run_plainly(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         # Arguments are values: what a function does to its own shows nowhere else.
-        own = [value.copy() if isinstance(value, list | np.ndarray) else value for value in arguments]
+        own = [value.copy() if is_mutable_value(value) else value for value in arguments]
         function = self if len(self.overloads) == 1 else CHOOSE[0](self, arguments, keywords)
         return PLAINLY[0](function.python_function)(*own, **keywords)
 
@@ -228,6 +229,37 @@ class CapturedFunction:
         return f"<pre>{escaped}</pre>"
 
 
+@dataclass(frozen=True, eq=False)
+class BoundFunction:
+    """A method of an instance: its first argument is given already."""
+
+    function: CapturedFunction
+    instance: Any
+
+    @property
+    def __name__(self) -> str:  # type: ignore[override]
+        return self.function.__name__
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.function(self.instance, *arguments, **keywords)
+
+    def python(self, *arguments: Any, **keywords: Any) -> Any:
+        """Runs the method's source under plain Python."""
+        return self.function.python(self.instance, *arguments, **keywords)
+
+    def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
+        """A gradient by arguments of the method; the instance stays as it is."""
+        places = options.get("argnums")
+        if places is None:
+            raise UsageError(
+                f"`{name}` takes the method of a class, not of an instance", where=caller_origin(),
+                help=f"write {type(self.instance).__name__}.{self.__name__}, with the instance first",
+            )  # fmt: skip
+        shifted = places + (places >= 0) if isinstance(places, int) else tuple(p + (p >= 0) for p in places)
+        derived = TRANSFORM[0](self.function, name, lazily, **{**options, "argnums": shifted})
+        return lambda *arguments, **keywords: derived(self.instance, *arguments, **keywords)
+
+
 class _Plain(threading.local):
     """How many calls of `python` this thread is in."""
 
@@ -242,180 +274,6 @@ CHOOSE: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], Captu
 COMPILE: list[Callable[[CapturedFunction, tuple[Slot, ...]], Specialization]] = []
 RUN: list[Callable[[CapturedFunction, tuple[Any, ...], dict[str, Any]], Any]] = []
 TRANSFORM: list[Callable[..., Any]] = []  # (function, name of the transform, the same by tensor code, options)
-
-
-# --- choosing an overload and calling it from a captured function ----------------------------------------------------
-
-
-@dataclass
-class Match:
-    """An overload that fits, its arguments in order, and how many of them must be converted."""
-
-    function: CapturedFunction
-    values: list[Value]
-    slots: tuple[Slot, ...]
-    conversions: int
-
-
-def match(
-    function: CapturedFunction, positional: Sequence[Value], keywords: Mapping[str, Value], span: Span
-) -> Match | str:
-    """How arguments fit one overload, or why they do not."""
-    bound = function.signature.bind(positional, keywords)
-    if isinstance(bound, str):
-        return bound
-    values, slots, conversions = [], [], 0
-    variables: dict[TypeVar, FrontType] = {}
-    for parameter in function.signature.parameters:
-        given = bound[parameter.name]
-        value = from_python(given.value, span) if isinstance(given, Default) else given
-        slot = slot_for(parameter, value, variables)
-        if isinstance(slot, str):
-            return slot
-        if slot.type is not None and slot.type != value.type:
-            conversions += 1
-        values.append(value)
-        slots.append(slot)
-    return Match(function, values, tuple(slots), conversions)
-
-
-def slot_for(parameter: Parameter, value: Value, variables: dict[TypeVar, FrontType]) -> Slot | str:
-    """What a parameter is specialised for when it is given this value, or why it cannot take it."""
-    annotation = parameter.annotation
-    expected = annotation.type
-    if annotation.listed is not None and isinstance(value.type, ArrayType):
-        expected = ArrayType(annotation.listed, value.type.size)
-    if annotation.tensor is not None:
-        pattern, found = annotation.tensor, value.type
-        fits = isinstance(found, TensorType) and found.element is pattern.element and len(found.shape) == pattern.rank
-        return (
-            Slot(found, annotation.no_diff)
-            if fits
-            else f"`{parameter.name}` expects {pattern!r}, found {name_of(value)}"
-        )
-    if annotation.variable is not None:
-        problem = bind_variable(annotation.variable, value, variables)
-        if problem is not None:
-            return BoundProblem(f"`{parameter.name}` {problem}")
-        expected = variables[annotation.variable]
-    if expected is not None:
-        if not convertible(value, expected):
-            return f"`{parameter.name}` expects {describe(expected)}, found {name_of(value)}"
-        return Slot(expected, annotation.no_diff)
-    if value.type is None:
-        return Slot(None, static=value.static) if value.items is None else "a tuple with values that are known only now"
-    if value.static is None:
-        return Slot(None, static=None)
-    return Slot(value.type, annotation.no_diff, value.weak and isinstance(value.type, ir.Scalar))
-
-
-class BoundProblem(str):
-    """Why a type cannot stand for a type variable."""
-
-    code = "LG402"
-
-
-def bind_variable(variable: TypeVar, value: Value, variables: dict[TypeVar, FrontType]) -> str | None:
-    """Gives a type variable the type of an argument; what is wrong if that cannot be."""
-    known = variables.get(variable)
-    if known is not None:
-        return None if convertible(value, known) else f"expects {describe(known)}, found {name_of(value)}"
-    if value.type is None:
-        return f"expects a value, found {name_of(value)}"
-    for rule in BOUNDS:
-        problem = rule(variable, value.type)
-        if problem is not None:
-            return problem
-    variables[variable] = value.type
-    return None
-
-
-# What a type must satisfy to stand for a type variable; added by the modules that define bounds.
-BOUNDS: list[Callable[[TypeVar, FrontType], str | None]] = []
-
-
-def choose(
-    function: CapturedFunction,
-    positional: Sequence[Value],
-    keywords: Mapping[str, Value],
-    span: Span,
-    refuse: Callable[[Match], str | None] | None = None,
-) -> Match:
-    """The overload that fits with the fewest conversions; `refuse` may say why one that fits is not wanted."""
-    tried: list[tuple[CapturedFunction, Match | str]] = []
-    for overload in function.overloads:
-        found = match(overload, positional, keywords, span)
-        problem = refuse(found) if refuse is not None and isinstance(found, Match) else None
-        tried.append((overload, problem or found))
-    fitting = [found for _, found in tried if isinstance(found, Match)]
-    if not fitting:
-        if len(tried) == 1:
-            code = getattr(tried[0][1], "code", "LG108")
-            raise FunctionError(code, f"`{function.__name__}`: {tried[0][1]}", span, expected=str(function.signature))
-        reasons = "; ".join(f"{overload.signature}: {why}" for overload, why in tried)
-        raise FunctionError(
-            "LG205",
-            f"no overload of `{function.__name__}` fits",
-            span,
-            found=_shown(positional, keywords),
-            help=reasons,
-        )
-    least = min(found.conversions for found in fitting)
-    best = [found for found in fitting if found.conversions == least]
-    if len(best) > 1:
-        raise FunctionError(
-            "LG206",
-            f"more than one overload of `{function.__name__}` fits",
-            span,
-            found=_shown(positional, keywords),
-            help="; ".join(str(found.function.signature) for found in best),
-        )
-    return best[0]
-
-
-def _shown(positional: Sequence[Value], keywords: Mapping[str, Value]) -> str:
-    parts = [name_of(value) for value in positional] + [f"{n}={name_of(v)}" for n, v in keywords.items()]
-    return ", ".join(parts)
-
-
-def argument_nodes(found: Match, span: Span) -> tuple[list[Value], list[Node]]:
-    """The arguments that are passed when the function runs, converted to their parameters' types."""
-    values, nodes = [], []
-    for parameter, value, slot in zip(found.function.signature.parameters, found.values, found.slots, strict=True):
-        if slot.type is None:
-            continue
-        converted = convert(value, slot.type, span, f"`{parameter.name}`")
-        values.append(converted)
-        nodes.append(node_of(converted, span))
-    return values, nodes
-
-
-def call_captured(
-    context: Context,
-    function: CapturedFunction,
-    positional: Sequence[Value],
-    keywords: Mapping[str, Value],
-    at: ast.AST,
-) -> Value:
-    """A call of one captured function from another."""
-    span = context.span(at)
-    found = choose(function, positional, keywords, span)
-    made = found.function.specialize(found.slots)
-    context.dependencies.callees.append(made.is_current)
-    context.dependencies.types.update(made.dependencies.types)
-    values, nodes = argument_nodes(found, span)
-    node = found.function.called(call_op(*nodes, function=made.function))
-    if made.context.has_effects:
-        add_effects_of_call(context, node if made.result_type is NONE else None, made.context.prints)
-    result = runtime(made.result_type, node)
-    carrying = [value for value, slot in zip(values, made.runtime_slots, strict=True) if not slot.no_diff]
-    if not found.function.differentiable:
-        return context.with_flow(result, "call", values, at, function.__name__)
-    for value in carrying:
-        context.expect(value)
-    if made.result_no_diff:
-        return context.with_flow(result, "cut", values, at)
-    return context.with_flow(result, "operation", carrying, at, function.__name__)
 
 
 def frames_around(function: FunctionType) -> list[FrameType]:

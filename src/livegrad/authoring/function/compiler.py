@@ -19,7 +19,7 @@ from livegrad.authoring.function.places import detached
 from livegrad.authoring.function.regions import FLAGS, flag, set_flag
 from livegrad.authoring.function.statements import checked_result, execute
 from livegrad.authoring.function.types import NONE, FrontType, differential_type, ir_of
-from livegrad.authoring.function.values import Value, from_python, node_of, runtime, static
+from livegrad.authoring.function.values import Value, from_python, node_of, runtime, static, zero_value
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op
 from livegrad.ir.node import Key, Node, originating_from
@@ -129,6 +129,8 @@ def _result_value(context: Context) -> Value:
     if returned.is_static and not returned.static:
         return checked_result(context, static(None), definition)
     value = context.environment.get("$return")
+    if value is None and returned.static is True and context.result_type is not None:
+        return runtime(context.result_type, zero_value(context.result_type))  # every way ends the run
     if value is None:
         return checked_result(context, static(None), definition)
     if not returned.is_static and value.type is not NONE:

@@ -48,6 +48,7 @@ class Context:
         self.kind: Any = None  # the class of captured functions that is being compiled
         self.inlining: list[ast.AST] = []  # local functions that are being written out
         self.standing_alone: dict[ast.AST, Any] = {}  # local functions that were handed on
+        self.dropped: ast.expr | None = None  # an expression whose value nobody takes
         self.has_effects = False  # checks or prints
         self.prints = False
         self._evaluate: Callable[[Context, ast.expr], Value]

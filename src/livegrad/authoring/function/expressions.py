@@ -100,18 +100,21 @@ def _is_ready(expression: ast.expr) -> bool:
 def _boolean(context: Context, node: ast.BoolOp) -> Value:
     is_and = isinstance(node.op, ast.And)
     value = context.evaluate(node.values[0])
+    known: set[str] = set()  # what has a value where the operands before leave the answer open
     for index, right in enumerate(node.values[1:]):
-        value = _joined(context, is_and, value, right, node.values[index])
+        then, otherwise = narrowings(node.values[index])
+        known |= then if is_and else otherwise
+        value = _joined(context, is_and, value, right, node.values[index], known)
     return value
 
 
-def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr) -> Value:
+def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, known: set[str]) -> Value:
     """`left and right` or `left or right`: the right side only where the left leaves the answer open."""
     test = truth(context, left, at)
     if test.is_static:
-        return context.evaluate(right) if bool(test.static) is is_and else left
+        return _narrowed(context, right, known) if bool(test.static) is is_and else left
     if left.type is ir.bool_ and _is_harmless(right):
-        other = context.evaluate(right)
+        other = _narrowed(context, right, known)
         if other.type is ir.bool_:
             if is_and:
                 return both(left, other, context, right)
@@ -124,12 +127,21 @@ def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: as
         context.environment[result] = context.environment[kept]
 
     def compute() -> None:
-        context.environment[result] = context.evaluate(right)
+        context.environment[result] = _narrowed(context, right, known)
 
     ways = (compute, keep) if is_and else (keep, compute)
     branch(context, node_of(test, context.span(at)), *ways, right)
     context.environment.pop(kept)
     return _outcome(context, context.environment.pop(result), right)
+
+
+def _narrowed(context: Context, expression: ast.expr, known: set[str]) -> Value:
+    """The value of an expression that is computed only where these names have a value."""
+    before = {name: context.environment[name] for name in known if name in context.environment}
+    narrow(context, known)
+    value = context.evaluate(expression)
+    context.environment.update(before)
+    return value
 
 
 def _outcome(context: Context, value: Value, at: ast.AST) -> Value:
@@ -156,12 +168,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
 
     def way(expression: ast.expr, known: set[str]) -> Callable[[], None]:
         def run() -> None:
-            before = dict(context.environment)
-            narrow(context, known)
-            value = context.evaluate(expression)
-            for name in known & before.keys():
-                context.environment[name] = before[name]
-            context.environment[result] = value
+            context.environment[result] = _narrowed(context, expression, known)
 
         return run
 

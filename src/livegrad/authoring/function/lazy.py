@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.authoring.function.captured import CapturedFunction, choose
+from livegrad.authoring.function.captured import CapturedFunction
+from livegrad.authoring.function.overloads import choose
 from livegrad.authoring.function.running import LAZY, abstract_argument, apply_mapped, call_span
 from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.source import MISSING

@@ -88,7 +88,6 @@ def _inlined(
     source = _own_source(context, function)
     given = _bound(context, function, positional, keywords, at)
     names = [argument.arg for argument in _parameters(function)]
-    context.after_loop.update(DefiniteAssignment(source, names, lambda loop: False).after)
     own = bound_names(source.body) | set(names)
     changed = sorted(stored_names(source.body) - own)
     if changed:
@@ -97,6 +96,7 @@ def _inlined(
             "LG102", f"`{function.name}` changes `{changed[0]}` of the function around it", at,
             help="return the new value instead",
         )  # fmt: skip
+    context.after_loop.update(DefiniteAssignment(source, names, lambda loop: False).after)
     outer = {name: context.environment.get(name) for name in (*own, *FLAGS, "$return")}
     for name in own:
         context.environment.pop(name, None)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from livegrad.authoring.function import captured
-from livegrad.authoring.function.captured import CapturedFunction, Match, Specialization, choose
+from livegrad.authoring.function.captured import CapturedFunction, Specialization
 from livegrad.authoring.function.known_calls import KnownCall, key_of
+from livegrad.authoring.function.overloads import Match, choose
 from livegrad.authoring.function.problems import Span
 from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.source import MISSING

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.source import Source
@@ -65,8 +65,8 @@ def read_annotation(value: Any) -> Annotation:
         return Annotation()
     if getattr(value, "__origin__", None) is list:
         return Annotation(listed=plain_type(value.__args__[0]))
-    if value is Any:
-        return Annotation()
+    if value is Any or value is str or value is Callable or get_origin(value) is Callable:
+        return Annotation()  # text and functions are known when their callers are compiled
     return Annotation(plain_type(value))
 
 

@@ -16,8 +16,8 @@ from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
-from livegrad.authoring.function.matching import UnknownPattern, without_match
 from livegrad.authoring.function.problems import FunctionError, Span
+from livegrad.authoring.function.rewriting import UnknownPattern, in_simpler_statements
 
 Definition = ast.FunctionDef | ast.Lambda
 MISSING: Any = object()
@@ -96,7 +96,7 @@ def capture(function: FunctionType) -> Source:
     if lines:
         definition = _find(lines, code)
         if definition is not None:
-            return _without_match(Source(function, definition, code.co_filename, lines))
+            return _simplified(Source(function, definition, code.co_filename, lines))
     raise FunctionError(
         "LG101",
         f"the source of `{function.__name__}` cannot be found",
@@ -105,9 +105,9 @@ def capture(function: FunctionType) -> Source:
     )
 
 
-def _without_match(source: Source) -> Source:
+def _simplified(source: Source) -> Source:
     try:
-        return replace(source, definition=without_match(source.definition))
+        return replace(source, definition=in_simpler_statements(source.definition))
     except UnknownPattern as problem:
         raise FunctionError(
             "LG102", str(problem), source.span(problem.node), help="write it with if and elif"

@@ -76,7 +76,9 @@ def _unsupported(context: Context, statement: ast.stmt) -> None:
 def _expression(context: Context, statement: ast.Expr) -> None:
     if isinstance(statement.value, ast.Constant):
         return  # a docstring
+    context.dropped = statement.value
     context.evaluate(statement.value)
+    context.dropped = None
 
 
 def _pass(context: Context, statement: ast.Pass) -> None:
@@ -114,7 +116,7 @@ def _raise(context: Context, statement: ast.Raise) -> None:
     call = statement.exc
     if isinstance(call, ast.Call):
         name = call.func.id if isinstance(call.func, ast.Name) else "error"
-        message = f"{name}: {_message(call.args[0])}" if call.args else name
+        message = f"{name}: {_message(context, call.args[0])}" if call.args else name
     elif isinstance(call, ast.Name):
         message = call.id
     add_check(context, constant(False, ir.bool_), message)
@@ -122,22 +124,22 @@ def _raise(context: Context, statement: ast.Raise) -> None:
     context.exited = True
 
 
-def _message(text: ast.expr) -> str:
+def _message(context: Context, text: ast.expr) -> str:
     """A message as it is written; of values that only the running function knows, the names."""
     if isinstance(text, ast.Constant):
         return str(text.value)
     if isinstance(text, ast.JoinedStr):
-        return "".join(map(_message, text.values))
-    if isinstance(text, ast.FormattedValue):
-        return f"{{{ast.unparse(text.value)}}}"
-    return ast.unparse(text)
+        return "".join(_message(context, part) for part in text.values)
+    inner = text.value if isinstance(text, ast.FormattedValue) else text
+    known = context.evaluate(inner)
+    return str(known.static) if known.is_static else f"{{{ast.unparse(inner)}}}"
 
 
 def _assert(context: Context, statement: ast.Assert) -> None:
     condition = truth(context, context.evaluate(statement.test), statement.test)
     message = "assertion failed"
     if statement.msg is not None:
-        message += f": {_message(statement.msg)}"
+        message += f": {_message(context, statement.msg)}"
     add_check(context, node_of(condition, context.span(statement.test)), message)
 
 

@@ -14,7 +14,7 @@ from livegrad.authoring.tensor.transforms import jvp, vjp
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.engine import execution
-from livegrad.ir.types import f64
+from livegrad.ir.types import c128, f64
 
 
 def check_gradients(
@@ -22,20 +22,20 @@ def check_gradients(
 ) -> None:
     """Compares both modes with central differences in float64, in a random direction; raises where they disagree.
 
-    Float arguments are taken to float64 first, so the check is of the mathematics, not of rounding.
+    Floats and complex numbers are taken to double precision first: the check is of the mathematics, not of rounding.
 
     >>> import livegrad as lg
     >>> lg.check_gradients(lambda x: lg.sum(lg.sin(x) * x), lg.asarray([0.5, 1.5]))
     """
     primals = tree_map(_in_double, arguments)
     generator = np.random.default_rng(seed)
-    tangents = tree_map(lambda leaf: asarray(generator.standard_normal(leaf.shape)), primals)
+    tangents = tree_map(lambda leaf: _direction(leaf, generator), primals)
     value, forward = jvp(function, primals, tangents)
     low = function(*tree_map(lambda p, t: p - step * t, primals, tangents))
     high = function(*tree_map(lambda p, t: p + step * t, primals, tangents))
     numeric = tree_map(lambda a, b: (b - a) / (2.0 * step), low, high)
     _require_close(forward, numeric, tolerance, "forward mode", "central differences")
-    cotangents = tree_map(lambda leaf: asarray(generator.standard_normal(leaf.shape)), value)
+    cotangents = tree_map(lambda leaf: _direction(leaf, generator), value)
     _, pullback = vjp(function, *primals)
     first = _inner(pullback(cotangents), tangents)
     second = _inner(cotangents, forward)
@@ -47,19 +47,28 @@ def check_gradients(
 
 def _in_double(leaf: Any) -> Tensor:
     tensor = leaf if isinstance(leaf, Tensor) else asarray(leaf)
-    if tensor.dtype.kind != "float":
+    if tensor.dtype.kind not in ("float", "complex"):
         raise UsageError(
             "gradients are checked with respect to floats",
             where=caller_origin(),
             found=str(tensor.dtype),
             help="close over the other arguments",
         )
-    return asarray(tensor, dtype=f64)
+    return asarray(tensor, dtype=f64 if tensor.dtype.kind == "float" else c128)
+
+
+def _direction(leaf: Tensor, generator: np.random.Generator) -> Tensor:
+    """Random numbers of a tensor's type."""
+    drawn = generator.standard_normal(leaf.shape)
+    if leaf.dtype.kind == "complex":
+        drawn = drawn + 1j * generator.standard_normal(leaf.shape)
+    return asarray(drawn, dtype=leaf.dtype)
 
 
 def _inner(first: Any, second: Any) -> float:
+    """How cotangents and tangents pair: by the real part of their product, without a conjugate."""
     pairs = zip(flatten(first)[0], flatten(second)[0], strict=True)
-    return float(sum(np.vdot(a.numpy(), b.numpy()).real for a, b in pairs))
+    return float(sum(np.sum(a.numpy() * b.numpy()).real for a, b in pairs))
 
 
 def _require_close(found: Any, expected: Any, tolerance: float, name: str, other: str) -> None:

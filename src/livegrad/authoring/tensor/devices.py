@@ -8,7 +8,7 @@ from livegrad.authoring.tensor.handle import Tensor
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.devices import DEFAULT_DEVICE, RUNNERS
 
-DEVICES = tuple(RUNNERS)
+DEVICES = tuple(name for name in RUNNERS if name != "cuda")  # those that every machine has
 
 
 def device_named(device: Any) -> str:
@@ -19,8 +19,8 @@ def device_named(device: Any) -> str:
     """
     if device is None:
         return DEFAULT_DEVICE
-    if not isinstance(device, str) or device not in DEVICES:
-        raise UsageError(f"no device {device!r}", where=caller_origin(), expected=" or ".join(DEVICES))
+    if not isinstance(device, str) or device not in RUNNERS:
+        raise UsageError(f"no device {device!r}", where=caller_origin(), expected=" or ".join(RUNNERS))
     return device
 
 

@@ -21,6 +21,7 @@ from livegrad.backends.arguments import is_dense
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.engine.execution import execute, is_watching
 from livegrad.engine.values import holders_of, leaf_of, may_be_differentiated, read_leaf
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
@@ -87,6 +88,8 @@ class Jitted:
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_watching():
+            return self._run_watched(args, kwargs)
         leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
         parts: list[Any] = []
         arrays: list[Any] = []
@@ -116,6 +119,13 @@ class Jitted:
             return self.function(*args, **kwargs)
         results = entry.plan.run([*arrays, *[tensor._value() for tensor in entry.captures]])
         return unflatten(entry.structure, map(_result, results, entry.function.result_types))
+
+    def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function as a graph that is run node by node, so that the first NaN is found inside it too."""
+        result = self.function(*args, **kwargs)
+        found = [leaf.node for leaf in flatten(result)[0] if isinstance(leaf, Tensor)]
+        execute([node for node in found if not is_traced(node)])
+        return result
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
         given = tuple(_Static(arg) if place in self._static_places else arg for place, arg in enumerate(args))

@@ -83,7 +83,7 @@ class Lifecycle:
 
     def _leaf(self: Any, user: str) -> Leaf:
         leaf = leaf_of(self.node)
-        if leaf is None or leaf.external or leaf.settled:
+        if leaf is None or leaf.external or (leaf.settled and self._extra is None):
             raise UsageError(
                 f"`{user}` gives other data to a leaf, and this tensor is "
                 + ("somebody else's memory" if leaf is not None and leaf.external else "computed"),

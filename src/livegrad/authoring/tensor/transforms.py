@@ -6,7 +6,7 @@ the arguments: the results are lazy tensors like any others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial, wraps
 from typing import Any, overload
 
@@ -15,6 +15,7 @@ from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
 from livegrad.authoring.tensor.tracing import Traced, close, name_of, placeholders, trace_call
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
+from livegrad.engine.values import compute_together
 from livegrad.ir.function import inline
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
@@ -69,10 +70,11 @@ def value_and_grad(
         _require_loss(call.name, loss)
         one = filled(1.0, loss.function.result_types[0])
         number, *gradients = call.pull_back(loss, [one], with_value=True)
-        result = wrap(number)
+        result, slopes = wrap(number), [wrap(gradient) for gradient in gradients]
+        compute_together([result, *slopes])
         if has_aux:
-            return (result, call.at_arguments(auxiliary)), call.like_arguments(gradients)
-        return result, call.like_arguments(gradients)
+            return (result, call.at_arguments(auxiliary)), call.like_arguments(slopes)
+        return result, call.like_arguments(slopes)
 
     return of_captured(function, "value_and_grad", derived, argnums=argnums, has_aux=has_aux)
 
@@ -110,7 +112,7 @@ def _vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[An
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         given = _matching(cotangents, traced, "cotangent")
-        return call.like_arguments(call.pull_back(traced, given))
+        return call.like_arguments(map(wrap, call.pull_back(traced, given)))
 
     return call.at_arguments(call.returned), pullback
 
@@ -213,8 +215,8 @@ class _Call:
         derived = _pull_back(traced.function, self.active(traced), with_value)
         return list(inline(derived, [*self.nodes, *traced.captures, *cotangents]))
 
-    def like_arguments(self, nodes: Sequence[Node]) -> Any:
-        parts = unflatten(self.structure, map(wrap, nodes))
+    def like_arguments(self, tensors: Iterable[Tensor]) -> Any:
+        parts = unflatten(self.structure, tensors)
         return parts[0] if self.single else parts
 
     def at_arguments(self, result: Any) -> Any:

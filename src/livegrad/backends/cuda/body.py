@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from livegrad.backends.cpu.emit.traces import execution_order
+from livegrad.backends.cpu.emit.traces import execution_order, mentions_traces
 from livegrad.backends.cuda import traces
 from livegrad.backends.cuda.elementwise import has_rule, write_elementwise
 from livegrad.backends.cuda.values import (
@@ -176,6 +176,13 @@ def _starting(writer: Writer, values: Sequence[Value]) -> tuple[Value, ...]:
     return _members(writer.variables(tuple(map(ready, values)), initial=True))
 
 
+def _leave_when_full(writer: Writer, node: Node) -> None:
+    """A loop that remembers does not go on when there is no more memory for it: the run does not count."""
+    if mentions_traces(node.attribute("body")):
+        writer.uses_traces = True
+        writer.line("if (memory.failed) break;")
+
+
 def _for_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
     trips, values = _text(operands[0]).text, operands[1:]
     carried = node.attribute("carried")
@@ -185,6 +192,7 @@ def _for_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
     if node.attribute("reverse"):
         head = f"for (long long {index} = {trips} - 1; {index} >= 0; --{index})"
     with writer.block(head):
+        _leave_when_full(writer, node)
         given = [Text(index, i64), *state, *values[carried:]]
         writer.assign(state, tuple(write_function(writer, node.attribute("body"), given)))
     return state
@@ -200,9 +208,7 @@ def _while_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
         if limit is not None:
             writer.report(f"{index} >= {limit}", f"the loop ran past its limit of {limit}", node.origin)
             writer.line(f"if ({index} >= {limit}) break;")
-        if writer.uses_traces:
-            # A loop that remembers must not go on when there is no more memory for it.
-            writer.line("if (*(volatile unsigned long long*)memory.full == 0) break;")
+        _leave_when_full(writer, node)
         given = [Text(index, i64), *state, *captures]
         writer.assign(state, tuple(write_function(writer, node.attribute("body"), given)))
     return state

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from livegrad.schedule.plan import Buffer, KernelStep, Plan
 
 
-def dependencies(steps: Sequence[KernelStep], plan: Plan) -> list[list[int]]:
-    """For each step the numbers of earlier ones that must have ended."""
+def dependencies(steps: Sequence[KernelStep], plan: Plan, one_by_one: Sequence[int] = ()) -> list[list[int]]:
+    """For each step the numbers of earlier ones that must have ended; those `one_by_one` share memory for traces."""
     overlaps = _overlaps(plan)
     writer: dict[Buffer, int] = {}
     readers: dict[Buffer, list[int]] = {}
@@ -27,6 +27,8 @@ def dependencies(steps: Sequence[KernelStep], plan: Plan) -> list[list[int]]:
                 before.update(readers.get(other, ()))
                 if other in writer:
                     before.add(writer[other])
+        if number in one_by_one:
+            before.update([other for other in one_by_one if other < number][-1:])
         before.discard(number)
         for buffer in inputs:
             readers.setdefault(buffer, []).append(number)

@@ -64,6 +64,8 @@ def _template(text: str) -> Rule:
 def _math(name: str) -> Rule:
     def rule(writer: Writer, node: Node, operands: list[Text]) -> str:
         suffix = "" if operands[0].type.bits == 64 else "f"
+        if name == "hypot" and not suffix:
+            return f"lg_hypot({operands[0].text}, {operands[1].text})"
         return f"{name}{suffix}({', '.join(operand.text for operand in operands)})"
 
     return rule

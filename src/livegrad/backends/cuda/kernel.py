@@ -53,7 +53,8 @@ class _Emitter:
         index, one = self.layout.index, "(row_index)blockIdx.x"
         first = one if self.as_block else f"{one} * blockDim.x + threadIdx.x"
         step = "gridDim.x" if self.as_block else "(row_index)gridDim.x * blockDim.x"
-        with writer.block(f"for (row_index row = {first}; row < {self.word('rows')}; row += {step})"):
+        writer.line(f"const row_index step = {step};")
+        with writer.block(f"for (row_index row = {first}; row < {self.word('rows')}; row += step)"):
             start = len(writer.lines)
             self._decode("row", self.domain, [f"domain{d}" for d in range(len(self.domain))])
             for stage in self.kernel.stages:
@@ -85,7 +86,9 @@ class _Emitter:
         worker = "((long long)blockIdx.x * blockDim.x + threadIdx.x)"
         size = self.word("trace_bytes")
         start = f"{self.word('traces', 'unsigned char*')} + {worker} * {size}"
-        return [f"    lg_memory memory = {{{start}, {size}, LG_SPARE, {self.word('full', 'unsigned long long*')}}};"]
+        return [
+            f"    lg_memory memory = {{{start}, {size}, LG_SPARE, {self.word('full', 'unsigned long long*')}, false}};"
+        ]
 
     # --- places ---
 

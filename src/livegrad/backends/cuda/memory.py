@@ -23,14 +23,19 @@ class DeviceMemory:
 
     def upload(self, array: np.ndarray[Any, Any], offset: int = 0) -> None:
         """Copies a dense array to the device. The array may be changed when this returns."""
-        if array.nbytes:
-            stream = device().stream
-            checked(driver.cuMemcpyHtoDAsync(self.address + offset, array.ctypes.data, array.nbytes, stream))
-            checked(driver.cuStreamSynchronize(stream))
+        upload(self.address + offset, array)
 
     def download(self, array: np.ndarray[Any, Any], offset: int = 0) -> None:
         """Fills a dense array from the device, after all work that was launched."""
         download(self.address + offset, array)
+
+
+def upload(address: int, array: np.ndarray[Any, Any]) -> None:
+    """Copies a dense array to an address on the device, in order with all other work."""
+    if array.nbytes:
+        stream = device().stream
+        checked(driver.cuMemcpyHtoDAsync(address, array.ctypes.data, array.nbytes, stream))
+        checked(driver.cuStreamSynchronize(stream))
 
 
 def download(address: int, array: np.ndarray[Any, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,16 +17,15 @@ from livegrad.backends.cuda.depend import dependencies
 from livegrad.backends.cuda.driver import DeviceError, checked, device, driver
 from livegrad.backends.cuda.graph import Graph, Launch
 from livegrad.backends.cuda.kernel import KernelText, emit_kernel
-from livegrad.backends.cuda.memory import DeviceArray, DeviceMemory, download
+from livegrad.backends.cuda.memory import DeviceArray, DeviceMemory, download, upload
 from livegrad.diagnostics import KernelCheckError
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, Slot
 
 _CLEAN = (1 << 64) - 1
 _FIRST_TRACE_BYTES = 2048
 _MOST_TRACE_BYTES = 1 << 34  # all threads together
-_MOST_MODULES = 2048
 
-_modules: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
+_modules: dict[str, tuple[Any, Any]] = {}  # never unloaded: a graph that still runs may use any of them
 _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
@@ -37,7 +35,6 @@ def _loaded_function(text: str, name: str) -> Any:
     assert driver is not None
     with _lock:
         if text in _modules:
-            _modules.move_to_end(text)
             return _modules[text][1]
     cubin = np.frombuffer(compile_source(text, device().architecture, name), np.uint8)
     module = checked(driver.cuModuleLoadData(cubin.ctypes.data))
@@ -150,7 +147,9 @@ class CudaPlan:
 
         def close() -> None:
             if waiting:
-                graph = Graph([w.launch for w in waiting], dependencies([w.step for w in waiting], self.plan))
+                remembering = [place for place, w in enumerate(waiting) if w.remembers]
+                order = dependencies([w.step for w in waiting], self.plan, remembering)
+                graph = Graph([w.launch for w in waiting], order)
                 self._places.update({w.number: (graph, place) for place, w in enumerate(waiting)})
                 segments.append(graph)
                 waiting.clear()
@@ -261,7 +260,7 @@ class CudaPlan:
         call.run(values)
         if isinstance(result, Buffer):
             array = values[result.base.number]
-            checked(driver.cuMemcpyHtoD(self._address(result), array.ctypes.data, array.nbytes))
+            upload(self._address(result), array)
 
     def _fetch(self, buffer: Buffer, values: dict[Any, Any]) -> None:
         base = buffer.base

@@ -28,6 +28,17 @@ template<class T> __device__ inline T lg_minimum(T a, T b) { const T c = b < a ?
 template<class T> __device__ inline T lg_maximum(T a, T b) { const T c = b > a ? b : a; return b != b ? b : c; }
 template<class T> __device__ inline T lg_sign(T x) { return x > 0 ? T(1) : x < 0 ? T(-1) : x; }
 
+// CUDA's own of doubles overflows near the largest number.
+__device__ inline double lg_hypot(double a, double b)
+{
+    const double x = fabs(a), y = fabs(b), large = x > y ? x : y, small = x > y ? y : x;
+    if (isinf(x) || isinf(y)) return lg_infinity_double();
+    if (x != x || y != y) return x + y;
+    if (large == 0 || small < large * 0x1p-60) return large;
+    const double ratio = small / large;
+    return large * sqrt(1 + ratio * ratio);
+}
+
 // The quotient is rounded down and the remainder takes the divisor's sign; the lowest number by -1 wraps round.
 template<class T> __device__ inline T lg_floor_div(T a, T b)
 {
@@ -94,12 +105,13 @@ template<class T, class F> __device__ inline T lg_block_fold(T value, F combine)
 # again with more.
 # Offset 0 is no trace: it reads as zeros.
 TRACES = """\
-struct lg_memory { unsigned char* start; long long size; long long used; unsigned long long* full; };
+struct lg_memory { unsigned char* start; long long size; long long used; unsigned long long* full; bool failed; };
 
+__device__ inline void lg_fail(lg_memory& m) { *m.full = 0; m.failed = true; }
 __device__ inline long long lg_take(lg_memory& m, long long bytes)
 {
     const long long rounded = (bytes + 15) / 16 * 16;
-    if (bytes < 0 || m.used + rounded > m.size) { *m.full = 0; return 0; }
+    if (bytes < 0 || m.used + rounded > m.size) { lg_fail(m); return 0; }
     const long long at = m.used;
     m.used += rounded;
     for (long long k = 0; k < rounded; k += 8) *(long long*)(m.start + at + k) = 0;
@@ -132,7 +144,7 @@ __device__ inline unsigned char* lg_trace_slot(lg_memory& m, long long trace, lo
         header[1] = capacity;
     }
     const long long at = header[0] + index * bytes;
-    if (at < LG_SPARE || at + bytes > m.size) { *m.full = 0; return m.start; }
+    if (at < LG_SPARE || at + bytes > m.size) { lg_fail(m); return m.start; }
     return m.start + at;
 }
 __device__ inline long long lg_trace_copy(lg_memory& m, long long trace, long long bytes)

@@ -6,6 +6,7 @@ CORE = "http://schemas.microsoft.com/3dmanufacturing/core/2015/02"
 IMPLICIT = "http://schemas.3mf.io/3dmanufacturing/implicit/2023/12"
 VOLUMETRIC = "http://schemas.3mf.io/3dmanufacturing/volumetric/2022/01"
 BEAM_LATTICE = "http://schemas.microsoft.com/3dmanufacturing/beamlattice/2017/02"
+LIVEGRAD = "urn:livegrad:assembly"  # of metadata that only we read
 RELATIONSHIPS = "http://schemas.openxmlformats.org/package/2006/relationships"
 CONTENT_TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
 MODEL_RELATIONSHIP = "http://schemas.microsoft.com/3dmanufacturing/2013/01/3dmodel"

@@ -21,6 +21,7 @@ from livegrad.authoring.assembly.resources import (
 from livegrad.formats.errors import FormatError
 from livegrad.formats.package import Limits, Package
 from livegrad.formats.threemf.names import MODEL_PART, MODEL_RELATIONSHIP, UNITS, family
+from livegrad.formats.threemf.positions import POSITIONS, with_positions
 from livegrad.formats.threemf.read_functions import read_image_function, read_implicit_function
 from livegrad.formats.threemf.read_resources import (
     read_image_stack,
@@ -89,7 +90,10 @@ class _Reader:
                 self._resource(element)
         items = tuple(self._item(item) for build in root.named("build") for item in build.named("item"))
         self._require_references()
-        return Assembly(self.functions, self.resources, items, Document(unit, metadata))
+        positions = [text for name, text in metadata if name == POSITIONS]
+        functions = with_positions(self.functions, positions[0], self.package.name) if positions else self.functions
+        others = tuple(entry for entry in metadata if entry[0] != POSITIONS)
+        return Assembly(functions, self.resources, items, Document(unit, others))
 
     def _resource(self, element: Element) -> None:
         kind = (family(element.namespace), element.name)

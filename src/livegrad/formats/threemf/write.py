@@ -31,6 +31,7 @@ from livegrad.formats.errors import FormatError
 from livegrad.formats.package import write_package
 from livegrad.formats.png import write_png
 from livegrad.formats.threemf import names
+from livegrad.formats.threemf.positions import POSITIONS, positions_text
 
 _REFERENCES = {type: ("resourceref" if type is PortType.RESOURCE else f"{type.value}ref") for type in PortType}
 
@@ -38,7 +39,8 @@ _REFERENCES = {type: ("resourceref" if type is PortType.RESOURCE else f"{type.va
 def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
     """Writes an assembly as a 3MF file, whole or not at all.
 
-    Literals of inputs become constant nodes, because files have no others. Positions of nodes are not written.
+    Literals of inputs become constant nodes, because files have no others. Positions of nodes are metadata, which
+    other readers pass over.
     """
     plain = literals_to_constants(assembly)
     order = call_order(plain, list(plain.functions))
@@ -119,6 +121,9 @@ def _transform(transform: tuple[float, ...]) -> tuple[float, ...] | None:
 
 def _model(assembly: Assembly, order: list[int], sheets: Mapping[int, list[str]]) -> str:
     spaces = {"i": names.IMPLICIT, "v": names.VOLUMETRIC, "b": names.BEAM_LATTICE}
+    positions = positions_text(assembly.functions)
+    if positions is not None:
+        spaces["livegrad"] = names.LIVEGRAD
     declared = "".join(f' xmlns:{prefix}="{space}"' for prefix, space in spaces.items())
     used = [prefix for prefix, needed in (("i", assembly.functions), ("v", assembly.resources)) if needed]
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
@@ -126,7 +131,8 @@ def _model(assembly: Assembly, order: list[int], sheets: Mapping[int, list[str]]
         f'<model xmlns="{names.CORE}"{declared} xml:lang="en-US"'
         f"{_attributes(unit=assembly.document.unit, requiredextensions=' '.join(used) or None)}>"
     )
-    for name, text in assembly.document.metadata:
+    own = () if positions is None else ((POSITIONS, positions),)
+    for name, text in (*assembly.document.metadata, *own):
         lines.append(f"<metadata{_attributes(name=name)}>{escape(text)}</metadata>")
     lines.append("<resources>")
     # What is referred to comes before what refers to it.

@@ -1,7 +1,7 @@
 """Programs as people bring them: small simulations, geometry, searches and solvers, with the habits of Python."""
 
-
 import math
+from typing import Literal
 
 import livegrad as lg
 from tests.authoring.function.programs.registry import program
@@ -181,10 +181,10 @@ def while_with_else(x: float, n: int) -> float:
 
 
 @program((0.5, 0.25))
-def shadowed_names(max_value: float, sum: float) -> float:  # noqa: A002
-    list = [max_value, sum]  # noqa: A001
-    abs = list[0] * list[1]  # noqa: A001
-    for max_value in range(3):  # noqa: B020
+def shadowed_names(max_value: float, sum: float) -> float:
+    list = [max_value, sum]
+    abs = list[0] * list[1]
+    for max_value in range(3):
         abs += max_value * sum
     return abs
 
@@ -296,7 +296,7 @@ def deep_conditionals(x: float, y: float, z: float) -> float:
 
 
 @program(([[1.0, 2.0], [0.5, 3.0]], [0.3, 0.7]))
-def matrix_of_lists(matrix: lg.array[lg.array[float, 2], 2], vector: list[float]) -> float:
+def matrix_of_lists(matrix: lg.array[lg.array[float, Literal[2]], Literal[2]], vector: list[float]) -> float:
     result = [0.0, 0.0]
     for i in range(2):
         for j in range(2):
@@ -322,3 +322,30 @@ def soft_maximum_of_a_list(values: list[float]) -> float:
     weights = [math.exp(v - largest) for v in values]
     total = sum(weights)
     return math.log(total) + largest + max(w / total for w in weights)
+
+
+@lg.differentiable
+class Hit:
+    distance: float
+    index: int
+
+
+@program((1.7, 4), (1.7, 0))
+def nearest_with_optional(x: float, n: int) -> float:
+    best: Hit | None = None
+    for i in range(n):
+        distance = (x - i) * (x - i)
+        if best is None or distance < best.distance:
+            best = Hit(distance, i)
+    return -1.0 if best is None else best.distance * best.index
+
+
+@program((2.0,))
+def set_in_the_condition(x: float) -> float:
+    while (y := x * x) < 50.0:
+        if y > 30.0:
+            continue_at = y + 2.0
+            x = continue_at
+            continue
+        x = y + 1.0
+    return y

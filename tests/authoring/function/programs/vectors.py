@@ -1,7 +1,7 @@
 """Vectors, matrices and structs: geometry as it is written for shading, simulation and implicit models."""
 
-
 import math
+from typing import Literal
 
 import livegrad as lg
 from tests.authoring.function.programs.registry import program
@@ -121,7 +121,7 @@ def struct_in_a_loop(s: State, dt: float, steps: int) -> float:
 
 
 @program(([ball(0.4), ball(0.9)], V))
-def list_of_structs(spheres: lg.array[Sphere, 2], p: lg.dvec3) -> float:
+def list_of_structs(spheres: lg.array[Sphere, Literal[2]], p: lg.dvec3) -> float:
     best = 1e9
     for s in spheres:
         best = min(best, lg.length(p - s.center) - s.radius)
@@ -157,7 +157,7 @@ def shading(normal: lg.dvec3, light: lg.dvec3, roughness: float) -> float:
     n, l = lg.normalize(normal), lg.normalize(light)
     diffuse = lg.max(lg.dot(n, l), 0.0)
     h = lg.normalize(n + l)
-    return diffuse + lg.max(lg.dot(n, h), 0.0) ** (1.0 / roughness)
+    return diffuse + lg.max(lg.dot(n, h), 0.0) ** (1.0 / roughness)  # type: ignore
 
 
 @program((0.3,))

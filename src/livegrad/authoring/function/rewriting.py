@@ -1,6 +1,7 @@
-"""`match` as `if` and `elif`: a definition in, one without `match` out. `source` calls this for what it captures.
+"""`match`, and `:=` in the condition of a loop, as simpler statements: a definition in, one without them out.
 
-Patterns are numbers, names of constants, `_`, a name that takes the value, tuples of these, and `|` between them.
+`source` calls this for what it captures. Patterns are numbers, names of constants, `_`, a name that takes the value,
+tuples of these, and `|` between them.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ class UnknownPattern(Exception):
         self.node = node
 
 
-def without_match(definition: Definition) -> Definition:
-    """The definition, with branches in place of `match`.
+def in_simpler_statements(definition: Definition) -> Definition:
+    """The definition, with branches in place of `match`, and a loop that is left where its condition would set a name.
 
     >>> tree = ast.parse("match n:\\n    case 1 | 2: x = 3\\n    case _: x = 4")
-    >>> print(ast.unparse(without_match(tree)).replace("~", ""))
+    >>> print(ast.unparse(in_simpler_statements(tree)).replace("~", ""))
     subject1 = n
     if subject1 == 1 or subject1 == 2:
         x = 3
     else:
         x = 4
     """
-    if not any(isinstance(node, ast.Match) for node in ast.walk(definition)):
+    if not any(isinstance(node, ast.Match | ast.NamedExpr) for node in ast.walk(definition)):
         return definition
     return _Rewriter().visit(copy.deepcopy(definition))
 
@@ -50,6 +51,14 @@ class _Rewriter(ast.NodeTransformer):
         for case in reversed(node.cases):
             rest = _branch(case, _at(ast.Name(name, ast.Load()), case.pattern), rest)
         return [first, *rest]
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        self.generic_visit(node)
+        sets = any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test))
+        if not sets or node.orelse or isinstance(node.test, ast.Call):
+            return node
+        leave = _at(ast.If(node.test, node.body, [_at(ast.Break(), node.test)]), node)
+        return _at(ast.While(_at(ast.Constant(True), node.test), [leave], []), node)
 
 
 def _branch(case: ast.match_case, subject: ast.expr, otherwise: list[ast.stmt]) -> list[ast.stmt]:

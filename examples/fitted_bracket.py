@@ -1,0 +1,91 @@
+"""Designs a bracket in Python, fits its measures to points on another one, and writes it as 3MF, STL and PNG.
+
+    python examples/fitted_bracket.py [--steps 200] [--out out]
+
+The bracket is one function of position and of five measures. The points stand for a scan: they lie on the surface of a
+bracket whose measures the fit does not know. Where the function is not zero at a point the measures are wrong, and the
+exact derivatives by each of them say which way to go. Nothing is compiled again while the measures change.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import livegrad as lg
+from livegrad.tools.picture import line_chart
+
+BOUNDS = ((-28.0, -16.0, -2.0), (28.0, 16.0, 34.0))
+FIRST = {"width": 36.0, "thickness": 6.0, "bore": 5.0, "boss": 9.0, "fillet": 2.0}
+SCANNED = {"width": 44.0, "thickness": 4.0, "bore": 6.5, "boss": 10.5, "fillet": 5.0}
+
+
+def bracket() -> lg.Part:
+    """A plate with two holes for screws, a wall on it, and a bearing on top of the wall, all joined by a fillet."""
+    shapes = lg.shapes
+    width, thickness, bore, boss, fillet = (shapes.Parameter(name, value) for name, value in FIRST.items())
+    plate = shapes.box((width, 24.0, thickness)).translate((0.0, 0.0, 2.0))
+    wall = shapes.box((14.0, 8.0, 20.0)).translate((0.0, 0.0, 10.0))
+    bearing = shapes.cylinder(boss, 14.0).rotate((1.0, 0.0, 0.0), np.pi / 2).translate((0.0, 0.0, 20.0))
+    body = shapes.union(plate, wall, bearing, blend=fillet)
+    bored = shapes.cylinder(bore).rotate((1.0, 0.0, 0.0), np.pi / 2).translate((0.0, 0.0, 20.0))
+    screws = shapes.union(*[shapes.cylinder(2.2).translate((x, 0.0, 0.0)) for x in (-15.0, 15.0)])
+    floor = shapes.half_space((0.0, 0.0, -1.0), 0.0)
+    return shapes.intersection(shapes.difference(body, bored, screws), floor).part(BOUNDS, "bracket")
+
+
+def scanned_points(count: int = 4000) -> np.ndarray[Any, Any]:
+    """Points on the surface of the bracket that is to be found."""
+    surface = lg.mesh(bracket().with_parameters(**SCANNED), feature_size=1.5)
+    chosen = np.random.default_rng(0).choice(len(surface.vertices), count, replace=False)
+    return surface.vertices[chosen]
+
+
+def fit(part: lg.Part, points: Any, steps: int) -> tuple[lg.Part, list[float]]:
+    """The part with measures that bring its surface to the points, and the mean squared distance at each step."""
+    names = list(part.parameter_names)
+    mean, square = np.zeros(len(names)), np.zeros(len(names))
+    losses: list[float] = []
+    for index in range(steps):
+        misses = part(points)
+        losses.append(float(np.mean(misses.astype(np.float64) ** 2)))
+        slopes = part.parameter_gradient(points, misses / len(points))
+        slope = np.array([slopes[name] for name in names])
+        mean, square = 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
+        rate = 0.25 * (1.0 - index / steps)  # Adam, slower towards the end
+        change = rate * (mean / (1 - 0.9 ** (index + 1))) / (np.sqrt(square / (1 - 0.99 ** (index + 1))) + 1e-9)
+        values = np.maximum([part.parameters[name] for name in names] - change, 0.05)
+        part = part.with_parameters(**dict(zip(names, values.astype(np.float32), strict=True)))
+        if (index + 1) % max(1, steps // 10) == 0:
+            print(f"step {index + 1:4d} of {steps}: surface misses by {losses[-1] ** 0.5:.4f} mm", flush=True)
+    return part, losses
+
+
+def main(arguments: list[str] | None = None) -> lg.Part:
+    """Fits the bracket, writes it, and gives it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--size", type=int, default=480, help="of each picture, in pixels")
+    parser.add_argument("--feature-size", type=float, default=1.0, help="of the mesh, in millimetres")
+    parser.add_argument("--out", type=Path, default=Path("out"))
+    chosen = parser.parse_args(arguments)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    first = bracket()
+    found, losses = fit(first, scanned_points(), chosen.steps)
+    view: dict[str, Any] = {"size": (chosen.size, chosen.size), "direction": (-0.5, 0.8, -0.4)}
+    pictures = [lg.render(first, color=(0.62, 0.67, 0.73), **view), lg.render(found, **view)]
+    lg.save_png(np.concatenate(pictures, axis=1), chosen.out / "fitted_bracket.png")
+    lg.save_png(line_chart(losses), chosen.out / "fitted_bracket_loss.png")
+    lg.save_3mf(lg.assembly_of_part(found, min_feature_size=chosen.feature_size), chosen.out / "bracket.3mf")
+    lg.save_stl(lg.mesh(found, feature_size=chosen.feature_size), chosen.out / "bracket.stl")
+    for name, value in found.parameters.items():
+        print(f"{name:10s} {FIRST[name]:6.2f} → {float(value):6.3f} mm   (scanned: {SCANNED[name]:g})")
+    print(f"wrote fitted_bracket.png, bracket.3mf and bracket.stl to {chosen.out}/")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Parts as assemblies: a shape written in Python becomes functions of nodes with a level set, ready for `save_3mf`."""
+
+from __future__ import annotations
+
+from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.builder import FunctionBuilder
+from livegrad.authoring.assembly.errors import AssemblyError
+from livegrad.authoring.assembly.from_ir import add_ir_function
+from livegrad.authoring.assembly.part import Part
+from livegrad.authoring.assembly.ports import PortType, literal_for
+from livegrad.authoring.assembly.resources import LevelSet, TriangleMesh
+from livegrad.diagnostics import caller_origin
+
+
+def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> Assembly:
+    """A part as an assembly that builds it: its function as nodes, its parameters as named constants, its bounds.
+
+    >>> from livegrad.authoring.assembly import shapes
+    >>> ball = shapes.sphere(shapes.Parameter("radius", 2.0)).part(((-3, -3, -3), (3, 3, 3)), "ball")
+    >>> made = assembly_of_part(ball)
+    >>> [function.name for function in made.functions.values()], made.node("ball", "radius").value
+    (['ball_shape', 'ball'], 2.0)
+    """
+    if len(part.arguments) > len(part.parameter_names):
+        raise AssemblyError(
+            f"part `{part.name}` reads meshes or images that its nodes would not have",
+            where=caller_origin(),
+            help="save the assembly that the part came from",
+        )
+    names = ["pos", *part.parameter_names]
+    assembly = add_ir_function(Assembly(), part.function, names, ["shape"], name=f"{part.name}_shape")
+    build = FunctionBuilder(assembly, part.name)
+    arguments = {"pos": build.input("pos", PortType.VECTOR)}
+    inputs = assembly.function(f"{part.name}_shape").inputs
+    for name, value in part.parameters.items():
+        arguments[name] = build.named_constant(name, literal_for(value, inputs[name]), inputs[name])
+    assembly = build.finish(shape=build.call(f"{part.name}_shape", arguments)["shape"])
+    domain, body = assembly.free_id(), assembly.free_id() + 1
+    assembly = assembly.add_resource(TriangleMesh.box(part.low, part.high), id=domain)
+    size = part.min_feature_size if min_feature_size is None else min_feature_size
+    level_set = LevelSet(build.id, "shape", domain, min_feature_size=size, name=part.name)
+    return assembly.add_resource(level_set, id=body).build(body)

@@ -1,0 +1,67 @@
+"""Append blocks: a function says for each element whether to emit it, and what; the emitted ones lie side by side.
+
+In: a function that returns `(emit, value)`. Out: a block with the outputs `values` (as many rows as its capacity, zeros
+after the last), `count` and `total`. The counter starts at zero whenever the step runs. Elements keep their order.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from livegrad.authoring.block.bodies import TracedBody
+from livegrad.authoring.tensor import namespace as xp
+from livegrad.authoring.tensor.tracing import name_of
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.engine.graph import Block
+
+
+class AppendBlock(Block):
+    """A block that appends, up to a capacity; the engine warns when `total` is beyond it."""
+
+    def __init__(self, function: Callable[..., Any], capacity: int, name: str | None = None) -> None:
+        if capacity.__class__ is not int or capacity < 1:
+            raise UsageError("a capacity is a positive whole number", where=caller_origin(), found=repr(capacity))
+        self.capacity = capacity
+        self.limits = {"total": capacity}
+        super().__init__(_body(function, capacity, name or name_of(function)), name)
+
+
+def append_block(function: Callable[..., Any], *, capacity: int, name: str | None = None) -> AppendBlock:
+    """A block that keeps the elements that a function emits.
+
+    >>> from livegrad.engine.engine import Engine
+    >>> engine = Engine()
+    >>> keep = engine.add(append_block(lambda x: (x > 1.0, x), capacity=3, name="keep"))
+    >>> engine.set(keep["x"], [0.5, 2.0, 3.0, 1.0])
+    >>> _ = engine.step()
+    >>> engine.read(keep["values"]).tolist(), int(engine.read(keep["count"]))
+    ([2.0, 3.0, 0.0], 2)
+    """
+    return AppendBlock(function, capacity, name)
+
+
+def _body(function: Callable[..., Any], capacity: int, name: str) -> TracedBody:
+    def append(**inputs: Any) -> tuple[Any, Any, Any]:
+        emit, value = function(**inputs)
+        emit = xp.astype(emit, xp.bool)
+        if emit.ndim != 1 or value.ndim < 1 or value.shape[0] != emit.shape[0]:
+            raise UsageError(
+                f"`{name}` returns a row of truth values and a value for each",
+                found=f"shapes {emit.shape} and {value.shape}",
+            )
+        total = xp.sum(xp.astype(emit, xp.int64))
+        # Emitted elements first, each side in its old order: a stable sort of what is not emitted.
+        order = xp.argsort(xp.astype(xp.logical_not(emit), xp.int64), stable=True)
+        chosen = xp.take(value, order[:capacity], axis=0)
+        rows = chosen.shape[0]
+        valid = xp.reshape(xp.arange(rows, dtype=xp.int64) < total, (rows,) + (1,) * (value.ndim - 1))
+        kept = xp.where(valid, chosen, xp.zeros_like(chosen))
+        if rows < capacity:
+            empty = xp.zeros((capacity - rows, *value.shape[1:]), dtype=value.dtype)
+            kept = xp.concat([kept, empty], axis=0)
+        return kept, xp.minimum(total, xp.asarray(capacity, dtype=xp.int64)), total
+
+    append.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return TracedBody(append, {}, ("values", "count", "total"), name)

@@ -1,0 +1,109 @@
+"""What can feed a pin from outside of a live graph: numbers, arrays, and memory that belongs to someone else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.types import Scalar, Tensor, scalar_of_dtype
+
+Numbers = np.ndarray[Any, Any]
+_NUMBER_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What reaches an input at compile time: a tensor of known shape, or a Python number, which is weakly typed."""
+
+    type: Tensor
+    weak: bool = False
+
+
+class ExternalBuffer:
+    """Memory that belongs to someone else. With a version, its readers run only after `touch`; else every frame.
+
+    >>> shared = ExternalBuffer(np.zeros(3, np.float32), version=0)
+    >>> shared.touch()
+    >>> shared.version
+    1
+    """
+
+    def __init__(self, array: Numbers, version: int | None = None) -> None:
+        if not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.aligned:
+            raise UsageError(
+                "an external buffer is a dense array",
+                where=caller_origin(),
+                help="copy it with numpy.ascontiguousarray",
+            )
+        scalar_of_dtype(array.dtype)
+        self.array = array
+        self.version = version
+
+    def touch(self) -> None:
+        """Says that the contents have changed."""
+        self.version = 0 if self.version is None else self.version + 1
+
+
+@dataclass(eq=False)
+class Setting:
+    """An input that was given a value: a number (a live parameter) or an array, of which this is a copy."""
+
+    value: Any
+    given: Given
+
+    @property
+    def is_number(self) -> bool:
+        return not isinstance(self.value, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """An input that reads external memory."""
+
+    external: ExternalBuffer
+
+
+def setting_of(value: Any, like: Setting | None = None) -> Setting:
+    """A value given to a pin: Python numbers stay numbers, anything else becomes an array.
+
+    An integer for a pin that holds a float is a float: moving a slider to a whole number changes no types.
+    """
+    if value.__class__ in _NUMBER_TYPES:
+        if value.__class__ is int and like is not None and like.value.__class__ is float:
+            value = float(value)
+        return Setting(value, Given(Tensor(scalar_of_name(value), ()), weak=True))
+    array = np.array(value, order="C")
+    given = Given(Tensor(scalar_of_dtype(array.dtype), array.shape))
+    return Setting(array[()] if array.ndim == 0 else array, given)
+
+
+def scalar_of_name(value: Any) -> Scalar:
+    """The type that stands for a Python number.
+
+    >>> scalar_of_name(1.5)
+    f64
+    """
+    return scalar_of_dtype({"bool": "bool", "i64": "int64", "f64": "float64", "c128": "complex128"}[
+        _NUMBER_TYPES[value.__class__]
+    ])  # fmt: skip
+
+
+def same_value(old: Any, new: Any) -> bool:
+    """Whether two values of one type are the same, bit by bit: 0.0 is not -0.0, and NaN is itself.
+
+    >>> same_value(0.0, -0.0), same_value(float("nan"), float("nan"))
+    (False, True)
+    """
+    if isinstance(old, int) and isinstance(new, int):
+        return old == new
+    return np.asarray(old).tobytes() == np.asarray(new).tobytes()
+
+
+def describe_setting(setting: Setting) -> str:
+    """A value as people are told of it."""
+    if setting.is_number:
+        return repr(setting.value)
+    return f"array of {setting.given.type}"

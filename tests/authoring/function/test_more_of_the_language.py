@@ -1,0 +1,312 @@
+"""Functions inside functions, `match`, text in prints and messages, generic structs, checks in derivatives, calls."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+
+Element = TypeVar("Element")
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+@lg.differentiable
+def integrated(f: Callable[[float], float], low: float, high: float, n: int) -> float:
+    width = (high - low) / n
+    total = 0.0
+    for i in range(n):
+        total += f(low + (i + 0.5) * width)
+    return total * width
+
+
+# --- functions inside functions --------------------------------------------------------------------------------------
+
+
+def test_a_local_function_sees_the_variables_as_they_are_at_the_call():
+    @lg.differentiable
+    def f(x: float, n: int) -> float:
+        k = 2.0
+
+        def g(y, s=x * k):
+            if y > 1.0:
+                return y * k
+            y = y + s
+            return y * y
+
+        total = 0.0
+        for i in range(n):
+            k = k + x
+            total += g(x + i) if i % 2 == 0 else g(x, 0.5)
+        return total
+
+    for x in (0.3, 1.5, -0.7):
+        assert math.isclose(f(x, 5), f.python(x, 5), rel_tol=1e-14)
+        step = 1e-6
+        slope = (f(x + step, 5) - f(x - step, 5)) / (2 * step)
+        assert math.isclose(lg.grad(f)(x, 5), slope, rel_tol=1e-6)
+        assert math.isclose(lg.fwd_diff(f)(lg.pair(x, 1.0), 5).differential, lg.grad(f)(x, 5), rel_tol=1e-12)
+
+
+def test_a_function_that_stands_alone_can_be_handed_on():
+    @lg.differentiable
+    def f(high: float) -> float:
+        def cube(t):
+            return t * t * t
+
+        return integrated(lambda t: t * t, 0.0, high, 200) + integrated(cube, 0.0, high, 200)
+
+    assert math.isclose(f(2.0), 8.0 / 3.0 + 4.0, rel_tol=1e-4)
+    assert math.isclose(lg.grad(f)(2.0), 4.0 + 8.0, rel_tol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def g(y): return g(y)\n    return g(x)", "`g` calls itself"),
+        ("a = [x]\n    def g(y): a[0] = y\n    g(x)\n    return a[0]", "`g` changes `a` of the function around it"),
+        ("return integrated(lambda t: t * x, 0.0, 1.0, 3)", "it uses variables of the function around it"),
+        ("y = g(x)\n    def g(t): return t\n    return y", "`g` may be unset here"),
+        ("def g(t, *rest): return t\n    return g(x)", r"functions do not have `\*rest`"),
+        ("g = lambda t: t\n    return g(x, x)", "`lambda` takes 1 arguments"),
+        ("def g(t):\n        if t > 0.0: return t\n    return g(x)", "`g` may end without returning a value"),
+    ],
+)
+def test_local_functions_that_are_refused(body: str, message: str) -> None:
+    names = lg.run_source(f"def f(x: float) -> float:\n    {body}", {"integrated": integrated})
+    with pytest.raises(lg.FunctionError, match=message):
+        lg.differentiable(names["f"])(2.0)
+
+
+# --- match -----------------------------------------------------------------------------------------------------------
+
+
+def test_match_by_values_names_tuples_and_conditions():
+    @lg.differentiable
+    def f(a: int, b: int, x: float) -> float:
+        total = 0.0
+        for i in range(3):
+            match (a + i, b):
+                case (0, 0):
+                    return x
+                case (1, other):
+                    total += x * other
+                case (2 | 3, _) if x > 1.0:
+                    break
+                case (_, 1):
+                    total += x * x
+                    continue
+                case _:
+                    total -= 1.0
+            total += 0.5 * x
+        return total
+
+    for a in range(-2, 4):
+        for b in range(3):
+            for x in (0.5, 1.5):
+                assert f(a, b, x) == f.python(a, b, x)
+                slope = (f(a, b, x + 1e-6) - f(a, b, x - 1e-6)) / 2e-6
+                assert math.isclose(lg.grad(f, 2)(a, b, x), slope, abs_tol=1e-6)
+
+
+def test_patterns_that_functions_do_not_have():
+    names = lg.run_source("def f(x: float):\n    match x:\n        case {'a': 1}:\n            return x\n    return x")
+    with pytest.raises(lg.FunctionError, match="functions do not have this pattern"):
+        lg.function(names["f"])(1.0)
+
+
+def test_text_chooses_when_the_function_is_compiled():
+    @lg.differentiable
+    def f(x: float, name: str) -> float:
+        if name == "sin":
+            return math.sin(x)
+        if name in ("cos", "cosine"):
+            return math.cos(x)
+        raise ValueError(f"no function {name}")
+
+    assert f(2.0, "sin") == math.sin(2.0)
+    assert lg.grad(f)(2.0, "cosine") == -math.sin(2.0)
+    with pytest.raises(lg.LivegradError, match="ValueError: no function tan"):
+        f(2.0, "tan")
+
+
+def test_a_call_for_the_sake_of_what_it_changes_is_refused():
+    @lg.differentiable
+    class Particle:
+        x: float
+
+        def move(self, by):
+            self.x += by
+
+    @lg.function
+    def f(x: float) -> float:
+        particle = Particle(x)
+        particle.move(1.0)
+        return particle.x
+
+    with pytest.raises(lg.FunctionError, match="`move` changes its `self`, which is a copy"):
+        f(1.0)
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def test_f_strings_are_printed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    @lg.differentiable
+    def f(x: float, n: int) -> float:
+        for i in range(n):
+            if i % 2 == 0:
+                print(f"trip {i}: x = {x:.2f}", x > 1.0, sep=" | ")
+            x = x * 1.5
+        lg.print("braces {}", f"{x!r} {{}} {n + 1:>3}")
+        return x
+
+    f(1.0, 3)
+    expected = "trip 0: x = 1.00 | False\ntrip 2: x = 2.25 | True\nbraces {} 3.375 {}   4\n"
+    assert capsys.readouterr().out == expected
+    lg.bwd_diff(f)(1.0, 3, 1.0)
+    assert capsys.readouterr().out == expected
+
+
+def test_messages_of_checks_name_what_they_show():
+    @lg.function
+    def f(x: float) -> float:
+        assert x < 1.0, f"x is {x}, too large"
+        return x
+
+    with pytest.raises(lg.LivegradError, match=r"x is \{x\}, too large"):
+        f(2.0)
+
+
+# --- checks in derivatives -------------------------------------------------------------------------------------------
+
+
+@lg.differentiable
+def checked(x: float, n: int) -> float:
+    assert x > 0.0, "x must be positive"
+    total = 0.0
+    for i in range(n):
+        assert total < 10.0, "too much"
+        total += x * x * i
+    return total
+
+
+CHECKED: dict[str, Callable[[float], Any]] = {
+    "value": lambda x: checked(x, 4),
+    "forward": lambda x: lg.fwd_diff(checked)(lg.pair(x, 1.0), 4),
+    "backward": lambda x: lg.bwd_diff(checked)(x, 4, 1.0),
+    "gradient": lambda x: lg.grad(checked)(x, 4),
+    "second": lambda x: lg.grad(lg.grad(checked))(x, 4),
+    "forward of backward": lambda x: lg.fwd_diff(lg.bwd_diff(checked))(lg.pair(x, 1.0), 4, lg.pair(1.0, 0.0)),
+    "points": lambda x: lg.bwd_diff(checked)(np.array([1.0, x]), 4, 1.0),
+    "tensors": lambda x: lg.grad(lambda t: lg.sum(checked(t, 4)))(lg.asarray([1.0, x])).numpy(),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_failed_check_is_an_error_in_every_derivative(name: str) -> None:
+    CHECKED[name](1.0)
+    with pytest.raises(lg.LivegradError, match="x must be positive"):
+        CHECKED[name](-1.0)
+    with pytest.raises(lg.LivegradError, match="too much"):
+        CHECKED[name](5.0)
+
+
+def test_checks_do_not_change_derivatives():
+    assert lg.bwd_diff(checked)(1.0, 4, 1.0) == (12.0, None)
+    assert lg.grad(lg.grad(checked))(1.0, 4) == 12.0
+
+
+# --- generic structs -------------------------------------------------------------------------------------------------
+
+
+@lg.differentiable
+class Both(Generic[Element]):
+    a: Element
+    b: Element
+
+    @lg.differentiable
+    def total(self):
+        return self.a + self.b  # type: ignore[operator]
+
+
+@lg.differentiable
+class Mixed(Generic[First, Second]):
+    parts: tuple[First, Second]
+    last: Second
+
+
+def test_generic_structs():
+    @lg.differentiable
+    def f(both: Both[float], k: float) -> float:
+        scaled = Both[float](both.a * k, both.b)
+        return scaled.total() * scaled.a
+
+    both = Both[float](2.0, 3.0)
+    assert Both[float] is Both[float]
+    assert repr(both) == "Both[float](a=2.0, b=3.0)"
+    assert both.copy() == both
+    assert f(both, 2.0) == f.python(both, 2.0) == 28.0
+    assert lg.bwd_diff(f)(both, 2.0, 1.0) == (Both[float].Differential(a=22.0, b=4.0), 22.0)
+
+
+def test_generic_structs_of_vectors_in_structs():
+    @lg.differentiable
+    def f(both: Both[lg.dvec2], mixed: Mixed[float, lg.dvec2]) -> float:
+        v = both.total()
+        return v.x * v.y + mixed.parts[0] * lg.dot(mixed.last, mixed.parts[1])
+
+    both = Both[lg.dvec2](lg.dvec2(1.0, 2.0), lg.dvec2(3.0, 4.0))
+    mixed = Mixed[float, lg.dvec2]((2.0, lg.dvec2(1.0, 1.0)), lg.dvec2(5.0, 6.0))
+    by_both, by_mixed = lg.bwd_diff(f)(both, mixed, 1.0)
+    np.testing.assert_array_equal(by_both.a, [6.0, 4.0])
+    assert by_mixed.parts[0] == 11.0
+    np.testing.assert_array_equal(by_mixed.last, [2.0, 2.0])
+
+
+def test_a_generic_struct_needs_its_types():
+    with pytest.raises(lg.FunctionError, match=r"write Both\[float\]"):
+        Both(1.0, 2.0)
+    with pytest.raises(TypeError, match="takes 1 types"):
+        Both[float, float]  # type: ignore
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+def test_known_calls_notice_what_has_changed():
+    @lg.differentiable
+    def f(x: float, scale: float = 2.0) -> float:
+        return x * scale
+
+    gradient = lg.grad(f)
+    assert [f(3.0), f(3.0, scale=5.0), f(3.0), f(3), gradient(3.0), gradient(3.0)] == [6.0, 15.0, 6.0, 6.0, 2.0, 2.0]
+
+    @f.backward_derivative
+    def _(x: float, scale: float, d: float) -> tuple[float, float]:
+        return 7.0 * d, 0.0
+
+    assert [gradient(3.0), gradient(3.0)] == [7.0, 7.0]
+    compiled = f.compile_count
+    f(4.0)
+    f(scale=1.0, x=3.0)
+    assert f.compile_count == compiled
+
+
+def test_known_calls_tell_shapes_and_fields_apart():
+    @lg.function
+    def total(values: list[float]) -> float:
+        return sum(values)
+
+    assert [total([1.0]), total([1.0, 2.0]), total([1, 2]), total([1.0])] == [1.0, 3.0, 3.0, 1.0]
+
+    @lg.differentiable
+    def f(both: Both[float]) -> float:
+        return both.a * both.b
+
+    assert f(Both[float](2.0, 3.0)) == 6.0
+    np.testing.assert_array_equal(f(Both[float](np.array([1.0, 2.0]), 3.0)), [3.0, 6.0])  # type: ignore[arg-type]
+    assert f(Both[float](4.0, 3.0)) == 12.0

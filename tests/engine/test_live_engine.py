@@ -1,0 +1,421 @@
+"""The live engine: staleness from needs, failures, composites, nested regions, append buffers, watched files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.authoring.block import append_block, block, edit, watch
+from livegrad.diagnostics import KernelCheckError, UsageError
+from livegrad.engine.engine import Engine
+from livegrad.engine.graph import Composite, State
+from livegrad.engine.regions import For, If, IfElse, Switch
+from livegrad.engine.sources import ExternalBuffer
+from livegrad.engine.update import Level
+from livegrad.ir.function import trace
+from livegrad.ir.leaves import parameter
+from livegrad.ir.node import Function
+from livegrad.ir.types import Dimension, Tensor, f32
+from livegrad.ops.context import context
+from livegrad.ops.movement import broadcast_to
+
+NUMBERS = np.arange(4, dtype=np.float32)
+
+
+def one_block(function, **options) -> Composite:
+    """A composite around one block, with all pins exposed."""
+    body = Composite("body")
+    inner = body.graph.add(block(function, name=options.pop("name", "inner"), **options))
+    for pin in (*inner.inputs.values(), *inner.outputs.values()):
+        body.expose(pin)
+    return body
+
+
+# --- what blocks wrap ------------------------------------------------------------------------------------------------
+
+
+def test_a_block_of_an_ir_function_takes_other_sizes_without_new_code():
+    n = Dimension.symbol("n")
+    row = Tensor(f32, (n,))
+    product = trace(lambda x, y: (x * y, x + y), row, row, name="both")
+    engine = Engine()
+    both = engine.add(block(product, inputs=("x", "y"), outputs=("product", "sum")))
+    engine.set(both["x"], NUMBERS)
+    engine.set(both["y"], NUMBERS)
+    engine.step()
+    np.testing.assert_array_equal(engine.read(both["product"]), NUMBERS**2)
+    longer = np.ones(7, np.float32)
+    engine.set(both["x"], longer)
+    engine.set(both["y"], longer)
+    assert engine.step().level is Level.WARM
+    np.testing.assert_array_equal(engine.read(both["sum"]), longer * 2)
+
+
+def test_sizes_that_do_not_fit_each_other_are_an_error_of_the_block():
+    row = Tensor(f32, (Dimension.symbol("n"),))
+    engine = Engine()
+    add = engine.add(block(trace(lambda x, y: x + y, row, row, name="add"), inputs=("x", "y")))
+    engine.set(add["x"], NUMBERS)
+    engine.set(add["y"], np.ones(3, np.float32))
+    assert [problem.block for problem in engine.step().problems] == [add]
+
+
+def test_a_captured_function_runs_at_every_point():
+    @lg.differentiable
+    def soften(x: float, width: float) -> float:
+        return x / (1.0 + x * x) if x > width else width
+
+    engine = Engine()
+    soft = engine.add(block(soften, name="soft"))
+    engine.set(soft["x"], NUMBERS)
+    engine.set(soft["width"], np.float32(0.5))
+    assert engine.step().ok, engine.frame.problems
+    expected = np.where(NUMBERS > 0.5, NUMBERS / (1 + NUMBERS * NUMBERS), 0.5)
+    np.testing.assert_allclose(engine.read(soft), expected, rtol=1e-6)
+
+
+def test_a_gradient_of_a_block_is_a_block():
+    def energy(x, stiffness=2.0):
+        return lg.sum(stiffness * x * x)
+
+    engine = Engine()
+    force = engine.add(block(lambda x, stiffness=2.0: lg.grad(energy)(x, stiffness), name="force"))
+    engine.set(force["x"], NUMBERS)
+    engine.step()
+    np.testing.assert_array_equal(engine.read(force), 4 * NUMBERS)
+    engine.set(force["stiffness"], 3.0)
+    assert engine.step().level is Level.HOT
+    np.testing.assert_array_equal(engine.read(force), 6 * NUMBERS)
+
+
+def test_tensors_made_inside_are_constants_and_those_from_outside_are_refused():
+    engine = Engine()
+    inside = engine.add(block(lambda x: x * lg.asarray([1.0, 2.0, 3.0, 4.0]), name="inside"))
+    engine.set(inside["x"], NUMBERS)
+    assert engine.step().ok
+    np.testing.assert_array_equal(engine.read(inside), NUMBERS * [1, 2, 3, 4])
+    held = lg.asarray([1.0, 2.0, 3.0, 4.0])
+    outside = engine.add(block(lambda x: x * held, name="outside"))
+    engine.set(outside["x"], NUMBERS)
+    (problem,) = engine.step().problems
+    assert "reads a tensor from outside" in str(problem)
+
+
+# --- staleness -------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_of_time_runs_exactly_what_reads_the_time():
+    moving = trace_with_time()
+    engine = Engine()
+    wave = engine.add(block(moving, inputs=("x",), name="wave"))
+    still = engine.add(block(lambda x: x + 1.0, name="still"))
+    after = engine.add(block(lambda x: x * 2.0, name="after"))
+    engine.set(wave["x"], NUMBERS)
+    engine.set(still["x"], NUMBERS)
+    engine.connect(wave, after["x"])
+    engine.set_feature("animation_time", 0.5)
+    assert set(engine.step().ran) == {"wave", "still", "after"}
+    engine.set_feature("animation_time", 2.0)
+    frame = engine.step()
+    assert frame.ran == ("wave", "after")
+    assert frame.level is Level.HOT
+    np.testing.assert_array_equal(engine.read(after), NUMBERS * 4)
+    engine.set_feature("animation_time", 2.0)
+    assert engine.step().ran == ()
+
+
+def trace_with_time():
+    x = parameter(0, Tensor(f32, (4,)))
+    result = x * broadcast_to(context("animation_time"), (4,))
+    return Function("wave", (x,), (result,))
+
+
+def test_a_feature_without_a_value_is_an_error_of_its_readers_only():
+    engine = Engine()
+    wave = engine.add(block(trace_with_time(), inputs=("x",), name="wave"))
+    still = engine.add(block(lambda x=1.0: x + 1.0, name="still"))
+    engine.set(wave["x"], NUMBERS)
+    engine.step()
+    assert float(engine.read(still)) == 2.0
+    with pytest.raises(Exception, match="animation_time"):
+        engine.read(wave)
+    engine.set_feature("animation_time", 1.0)
+    engine.step()
+    np.testing.assert_array_equal(engine.read(wave), NUMBERS)
+
+
+def test_a_value_that_is_set_again_makes_nothing_stale_but_minus_zero_is_another():
+    engine = Engine()
+    invert = engine.add(block(lambda x=0.0: 1.0 / x, name="invert"))
+    engine.step()
+    engine.set(invert["x"], 0.0)
+    assert engine.step().ran == ()
+    engine.set(invert["x"], -0.0)
+    assert engine.step().ran == ("invert",)
+    assert engine.read(invert) == -np.inf
+
+
+def test_external_memory_without_a_version_is_read_every_frame():
+    engine = Engine()
+    copy = engine.add(block(lambda x: x + 0.0, name="copy"))
+    shared = NUMBERS.copy()
+    engine.bind(copy["x"], shared)
+    engine.step()
+    shared[0] = 9
+    engine.step()
+    np.testing.assert_array_equal(engine.read(copy), shared)
+
+
+def test_one_external_buffer_bound_to_two_blocks_makes_both_stale():
+    engine = Engine()
+    shared = ExternalBuffer(NUMBERS.copy(), version=0)
+    blocks = [engine.add(block(lambda x: x + 1.0, name=name)) for name in ("first", "second")]
+    for own in blocks:
+        engine.bind(own["x"], shared)
+    engine.step()
+    shared.touch()
+    assert engine.step().ran == ("first", "second")
+
+
+def test_a_number_and_a_new_block_in_one_frame_both_arrive():
+    engine = Engine()
+    scale = engine.add(block(lambda x, gain=2.0: x * gain, name="scale"))
+    apart = engine.add(block(lambda x=1.0: x, name="apart"))
+    engine.set(scale["x"], NUMBERS)
+    engine.step()
+    engine.set(scale["gain"], 5.0)
+    engine.add(block(lambda x=1.0: x, name="new"))
+    frame = engine.step()
+    assert {key: change.level for key, change in frame.changes.items()} == {"scale": Level.HOT, "new": Level.COLD}
+    assert set(frame.ran) == {"scale", "new"}
+    np.testing.assert_array_equal(engine.read(scale), NUMBERS * 5)
+    assert float(engine.read(apart)) == 1.0
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_step_stops_what_depends_on_it_and_nothing_else():
+    engine = Engine()
+    pick = engine.add(block(lambda x, index: lg.take(x, index), name="pick"))
+    below = engine.add(block(lambda x: x + 1.0, name="below"))
+    apart = engine.add(block(lambda x=1.0: x * 3.0, name="apart"))
+    count = engine.add(State("count", np.float64(0)))
+    tick = engine.add(block(lambda n: n + 1.0, name="tick"))
+    engine.connect(count, tick["n"])
+    engine.connect(tick, count["next"])
+    engine.set(pick["x"], NUMBERS)
+    engine.set(pick["index"], np.array([1, 9]))
+    engine.connect(pick, below["x"])
+    frame = engine.step()
+    assert set(frame.ran) == {"apart", "tick"}
+    assert frame.failed == {"pick", "below"}
+    assert isinstance(pick.debug.errors[0], KernelCheckError)
+    assert "pick: cold, failed" in engine.explain()
+    assert float(engine.read(apart)) == 3.0
+    for lost in (pick, below):
+        with pytest.raises(KernelCheckError):
+            engine.read(lost)
+    assert engine.read(count) == 0  # a frame that did not finish moves no state
+    engine.set(pick["index"], np.array([1, 2]))
+    assert set(engine.step().ran) == {"pick", "below"}  # the state did not move, so `tick` has its value already
+    np.testing.assert_array_equal(engine.read(below), [2, 3])
+    assert pick.debug.errors == []
+    assert engine.read(count) == 1
+
+
+def test_a_function_that_raises_leaves_the_old_code_running():
+    engine = Engine()
+    shade = engine.add(block(lambda x: x + 1.0, name="shade"))
+    engine.set(shade["x"], NUMBERS)
+    engine.step()
+    edit(engine, shade, lambda x: x.no_such_method())
+    (problem,) = engine.step().problems
+    assert "AttributeError" in str(problem)
+    np.testing.assert_array_equal(engine.read(shade, running=True), NUMBERS + 1)
+    edit(engine, shade, lambda x: x + 2.0)
+    assert engine.step().ok
+    np.testing.assert_array_equal(engine.read(shade), NUMBERS + 2)
+
+
+def test_a_number_that_does_not_fit_is_an_error_at_its_pin():
+    engine = Engine()
+    scale = engine.add(block(trace(lambda x: x * 2.0, f32, name="scale"), inputs=("x",)))
+    engine.set(scale["x"], 1.0)
+    engine.step()
+    engine.set(scale["x"], 1e300)
+    (problem,) = engine.step().problems
+    assert (problem.block, problem.pin) == (scale, "x")
+    other = engine.add(block(lambda x=1.0: x, name="other"))
+    (problem,) = engine.step().problems
+    assert (problem.block, problem.pin) == (scale, "x")
+    engine.set(scale["x"], 2.0)
+    assert engine.step().ok
+    engine.set(scale["x"], 1e300)
+    engine.step()
+    edit(engine, other, lambda x=1.0: x * 2.0)
+    assert [problem.block for problem in engine.step().problems] == [scale]
+    engine.set(scale["x"], 3.0)
+    assert engine.step().ok
+    assert float(engine.read(scale)) == 6.0
+    assert scale.debug.errors == []
+
+
+def test_what_is_not_there_is_refused_by_name():
+    engine = Engine()
+    only = engine.add(block(lambda x: x, name="only"))
+    with pytest.raises(UsageError, match="has no pin `y`"):
+        only["y"]
+    with pytest.raises(UsageError, match="already"):
+        engine.add(block(lambda x: x, name="only"))
+    with pytest.raises(UsageError, match="is no input"):
+        engine.set(only["result"], 1.0)
+    with pytest.raises(UsageError, match="no value yet"):
+        engine.read(only)
+
+
+# --- composites and regions ------------------------------------------------------------------------------------------
+
+
+def test_blocks_compose_into_blocks_and_inner_edits_are_live():
+    engine = Engine()
+    outer = Composite("outer")
+    first = outer.graph.add(block(lambda x, gain=2.0: x * gain, name="first"))
+    second = outer.graph.add(block(lambda x: x + 1.0, name="second"))
+    outer.graph.connect(first, second["x"])
+    outer.expose(first["x"])
+    outer.expose(second["result"])
+    engine.add(outer)
+    after = engine.add(block(lambda x: x * 10.0, name="after"))
+    engine.set(outer["x"], NUMBERS)
+    engine.connect(outer, after["x"])
+    assert engine.step().ran == ("outer/first", "outer/second", "after")
+    np.testing.assert_array_equal(engine.read(outer), NUMBERS * 2 + 1)
+    outer.graph.set(first["gain"], 3.0)
+    assert engine.step().level is Level.HOT
+    np.testing.assert_array_equal(engine.read(after), (NUMBERS * 3 + 1) * 10)
+    edit(engine, second, lambda x: x - 1.0)
+    frame = engine.step()
+    assert frame.level is Level.CODE
+    assert frame.ran == ("outer/second", "after")
+    np.testing.assert_array_equal(engine.read(after), (NUMBERS * 3 - 1) * 10)
+
+
+@pytest.mark.parametrize(("condition", "factor"), [(True, 2), (False, 3)])
+def test_if_else_runs_one_body(condition, factor):
+    engine = Engine()
+    choice = engine.add(IfElse("choice", one_block(lambda x: x * 2.0), one_block(lambda x: x * 3.0)))
+    engine.set(choice["x"], NUMBERS)
+    engine.set(choice["condition"], condition)
+    assert sum(engine.step().calls.values()) == 1
+    np.testing.assert_array_equal(engine.read(choice), NUMBERS * factor)
+
+
+@pytest.mark.parametrize(("index", "factor"), [(0, 1), (1, 2), (2, 3), (3, 0), (-1, 0)])
+def test_switch_runs_the_body_of_that_number_or_none(index, factor):
+    engine = Engine()
+    bodies = [one_block(lambda x, k=float(k): x * k) for k in (1, 2, 3)]
+    for body in bodies:  # the constants are theirs, not pins to be fed
+        body.inner_inputs.pop("k")
+        body.inputs.pop("k")
+    switch = engine.add(Switch("switch", *bodies))
+    engine.set(switch["x"], NUMBERS)
+    engine.set(switch["index"], index)
+    engine.step()
+    np.testing.assert_array_equal(engine.read(switch), NUMBERS * factor)
+
+
+def test_regions_nest():
+    """A sum over i of those i that are even: an If inside a For."""
+    engine = Engine()
+    body = Composite("body")
+    even = body.graph.add(block(lambda index: index % 2 == 0, name="even"))
+    gate = body.graph.add(If("gate", one_block(lambda index: index + 0, outputs=("value",))))
+    add = body.graph.add(block(lambda total, value: total + value, name="add"))
+    body.graph.connect(even, gate["condition"])
+    body.graph.connect(gate["value"], add["value"])
+    for pin in (even["index"], gate["index"], add["total"]):
+        body.expose(pin)
+    body.expose(add["result"], "sum")
+    loop = engine.add(For("loop", body, {"total": "sum"}))
+    engine.set(loop["total"], np.int64(0))
+    engine.set(loop["count"], 7)
+    frame = engine.step()
+    assert frame.ok, frame.problems
+    assert engine.read(loop) == 0 + 2 + 4 + 6
+    assert dict(frame.calls) == {"loop/even": 7, "loop/gate/inner": 4, "loop/add": 7}
+
+
+def test_a_loop_that_changes_its_type_is_an_error_at_the_carried_pin():
+    engine = Engine()
+    loop = engine.add(For("loop", one_block(lambda x: lg.astype(x, lg.float64)), {"x": "result"}))
+    engine.set(loop["x"], NUMBERS)
+    engine.set(loop["count"], 2)
+    (problem,) = engine.step().problems
+    assert (problem.node, problem.pin) == ("loop", "x")
+
+
+def test_code_inside_a_region_is_edited_without_a_rebuild():
+    engine = Engine()
+    body = one_block(lambda x: x + 1.0)
+    loop = engine.add(For("loop", body, {"x": "result"}))
+    engine.set(loop["x"], NUMBERS)
+    engine.set(loop["count"], 3)
+    engine.step()
+    edit(engine, body.graph.blocks["inner"], lambda x: x * 2.0)
+    frame = engine.step()
+    assert frame.level is Level.CODE
+    np.testing.assert_array_equal(engine.read(loop), NUMBERS * 8)
+
+
+# --- append buffers and watched files --------------------------------------------------------------------------------
+
+
+def test_append_counts_from_zero_every_frame_and_reports_overflow():
+    engine = Engine()
+    keep = engine.add(append_block(lambda x, limit=1.0: (x > limit, x), capacity=2, name="keep"))
+    engine.set(keep["x"], np.array([5, 0, 3, 2], np.float32))
+    frame = engine.step()
+    assert frame.warnings == ("keep: 3 elements, room for 2",)
+    assert keep.debug.warnings == ["keep: 3 elements, room for 2"]
+    np.testing.assert_array_equal(engine.read(keep["values"]), [5, 3])
+    assert [int(engine.read(keep[name])) for name in ("count", "total")] == [2, 3]
+    engine.set(keep["limit"], 4.0)
+    assert engine.step().warnings == ()
+    np.testing.assert_array_equal(engine.read(keep["values"]), [5, 0])
+    assert int(engine.read(keep["count"])) == 1
+    assert keep.debug.warnings == []
+
+
+def test_append_keeps_rows_of_vectors():
+    engine = Engine()
+    rows = np.arange(8, dtype=np.float32).reshape(4, 2)
+    keep = engine.add(append_block(lambda p: (p[:, 0] > 1.0, p), capacity=6, name="keep"))
+    engine.set(keep["p"], rows)
+    assert engine.step().ok, engine.frame.problems
+    np.testing.assert_array_equal(engine.read(keep["values"]), [*rows[1:], [0, 0], [0, 0], [0, 0]])
+
+
+def test_saving_a_watched_file_is_a_code_update_and_a_bad_one_changes_nothing(tmp_path):
+    file = tmp_path / "shade.py"
+    file.write_text("def shade(x=2.0):\n    return x + 1.0\n")
+    engine = Engine()
+    shade = watch(engine, file, "shade")
+    engine.step()
+    assert engine.step().ran == ()
+    file.write_text("def shade(x=2.0):\n    return x * 100.0\n")
+    assert engine.step().level is Level.CODE
+    assert float(engine.read(shade)) == 200.0
+    file.write_text("def shade(x=2.0)\n    return 0.0\n")
+    engine.step()
+    assert "shade.py:1" in str(shade.debug.errors[0])
+    assert float(engine.read(shade)) == 200.0
+    file.unlink()
+    engine.step()
+    assert "cannot read" in str(shade.debug.errors[0])
+    assert float(engine.read(shade)) == 200.0
+    file.write_text("def shade(x=2.0):\n    return x - 1.0\n")
+    engine.step()
+    assert shade.debug.errors == []
+    assert float(engine.read(shade)) == 1.0
