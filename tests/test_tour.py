@@ -116,7 +116,7 @@ def test_every_pass_can_be_looked_at() -> None:
     trace = PipelineTrace()
     run_pipeline(Module((f,)), trace=trace)
     names = [stage.name for stage in trace.stages]
-    assert names == ["input", "differentiate", "optimize_outputs", "flatten_calls", "simplify"]
+    assert names == ["input", "differentiate", "optimize_outputs", "flatten_calls", "lower_bfloat16", "simplify"]
     assert "bwd_diff" in trace.stages[0].text
     assert "bwd_diff" not in trace.stages[1].text
 

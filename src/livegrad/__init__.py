@@ -30,6 +30,7 @@ from livegrad.authoring.assembly import (
     to_opencl,
 )
 from livegrad.authoring.assembly import slice_part as slice
+from livegrad.authoring.block import AppendBlock, append_block, block, edit, watch
 from livegrad.authoring.context import (
     CacheLimits,
     Context,
@@ -168,6 +169,13 @@ from livegrad.diagnostics import (
     UsageError,
     VerifyError,
 )
+from livegrad.engine.engine import Engine
+from livegrad.engine.frame import EngineError, Frame
+from livegrad.engine.graph import Block, Composite, State
+from livegrad.engine.profile import chrome_trace
+from livegrad.engine.regions import For, If, IfElse, Switch, While
+from livegrad.engine.sources import ExternalBuffer
+from livegrad.engine.update import Level
 from livegrad.engine.values import reset_stats, set_cache_budget, stats
 from livegrad.formats import (
     FormatError,
@@ -199,12 +207,15 @@ from livegrad.ops.control import map_over
 __version__ = "0.1.0"
 
 __all__ = [
+    "AppendBlock",
     "Array",
     "Assembly",
     "AssemblyError",
     "AxisError",
+    "Block",
     "CacheLimits",
     "CompileError",
+    "Composite",
     "Context",
     "ContextError",
     "ContextGraph",
@@ -215,19 +226,27 @@ __all__ = [
     "Dimension",
     "DiskCache",
     "DtypeError",
+    "Engine",
+    "EngineError",
     "ExportError",
+    "ExternalBuffer",
     "Extract",
     "ExtractAll",
+    "For",
     "FormatError",
+    "Frame",
     "Function",
     "FunctionBuilder",
     "FunctionError",
     "Graph",
     "GraphMergeError",
     "GraphOrderError",
+    "If",
+    "IfElse",
     "IndexRangeError",
     "Inject",
     "KernelCheckError",
+    "Level",
     "LevelSet",
     "LivegradError",
     "Matrix",
@@ -245,7 +264,9 @@ __all__ = [
     "Scoped",
     "ShapeError",
     "Slice",
+    "State",
     "Struct",
+    "Switch",
     "Tensor",
     "TriangleMesh",
     "Tuple",
@@ -253,11 +274,14 @@ __all__ = [
     "UsageError",
     "Vector",
     "VerifyError",
+    "While",
     "add_expression",
     "add_ir_function",
+    "append_block",
     "array",
     "assembly_of_part",
     "bf16",
+    "block",
     "bool_",
     "bounded",
     "bwd_diff",
@@ -265,6 +289,7 @@ __all__ = [
     "c128",
     "check_gradients",
     "checkpoint",
+    "chrome_trace",
     "clamp",
     "clear_caches",
     "compile",
@@ -294,6 +319,7 @@ __all__ = [
     "dvec3",
     "dvec4",
     "dzero",
+    "edit",
     "evaluate",
     "execute",
     "f16",
@@ -387,6 +413,7 @@ __all__ = [
     "vec4",
     "vjp",
     "vmap",
+    "watch",
     "while_loop",
 ]
 __all__ += _namespace.__all__

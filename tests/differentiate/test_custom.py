@@ -115,7 +115,7 @@ def test_the_pipeline_leaves_a_plain_program() -> None:
 
 
 # A derivative that is wrong on purpose shows whether it was used.
-DOUBLED = {
+DOUBLED: dict[str, Any] = {
     "forward": trace(lambda x, dx: dx * 2.0, f64, f64, name="doubled_forward"),
     "backward": trace(lambda x, ct: ct * 2.0, f64, f64, name="doubled_backward"),
     "stand_in": trace(lambda x: x * 2.0, f64, name="doubled"),
@@ -245,7 +245,7 @@ def test_several_results_of_which_one_is_read() -> None:
         ({"forward": DOUBLED["forward"], "stand_in": SQUARE}, "both a stand-in and a derivative"),
     ],
 )
-def test_signatures_are_checked_where_the_call_is_written(rules: dict[str, Function], message: str) -> None:
+def test_signatures_are_checked_where_the_call_is_written(rules: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeRuleError, match=message) as caught:
         trace(lambda x: make_custom_call(SQUARE, x, **rules), f64)
     assert "test_custom.py" in str(caught.value)

@@ -10,7 +10,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.backends.cpu.kernels import kernels_in_memory
-from livegrad.engine import execution, values
+from livegrad.engine import values
 from livegrad.ir.node import live_node_count
 
 

@@ -47,6 +47,8 @@ signbit = Op(
     elementwise=True,
     differentiable=False,
 )
+
+
 def _nextafter_type(x: Type, towards: Type) -> Type:
     if scalar_of(x) is bf16:
         # Arithmetic on bf16 is done in f32, where the next number is another one.

@@ -174,7 +174,7 @@ def make_host_call(
         raise UsageError("a host function with a derivative can have no effect", where=caller_origin())
     types = tuple(node.type for node in operands)
     plain = _wrapped(function, types, promised)
-    rules: dict[str, Function] = {}
+    rules: dict[str, Any] = {}
     if jvp is not None:
         rules["forward"] = _wrapped(jvp, (*types, *differentials(types)), differentials(promised))
     if vjp is not None:
