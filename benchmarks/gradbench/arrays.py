@@ -40,10 +40,15 @@ class NumpyArrays:
     """NumPy, on real and on complex numbers: a step along the imaginary axis gives derivatives without rounding."""
 
     exp, log, sqrt, sin, cos = np.exp, np.log, np.sqrt, np.sin, np.cos
-    where, array, sum, max, min, product, stack, concatenate, zeros_like = map(
-        staticmethod,
-        (np.where, np.asarray, np.sum, np.max, np.min, np.prod, np.stack, np.concatenate, np.zeros_like),
-    )
+    where: Any = staticmethod(np.where)
+    array: Any = staticmethod(np.asarray)
+    sum: Any = staticmethod(np.sum)
+    max: Any = staticmethod(np.max)
+    min: Any = staticmethod(np.min)
+    product: Any = staticmethod(np.prod)
+    stack: Any = staticmethod(np.stack)
+    concatenate: Any = staticmethod(np.concatenate)
+    zeros_like: Any = staticmethod(np.zeros_like)
 
     def swap(self, x: Any) -> Any:
         """The last two axes exchanged."""

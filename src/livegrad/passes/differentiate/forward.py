@@ -212,8 +212,9 @@ def jvp(function: Function) -> Function:
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f64
-    >>> jvp(trace(lambda x: x * x, f64))
-    <function <lambda>.fwd(f64, f64) -> (f64, f64)>
+    >>> derived = jvp(trace(lambda x: x * x, f64))
+    >>> derived.parameter_types, derived.result_types
+    ((f64, f64), (f64, f64))
     """
     types = function.parameter_types
     active = tuple(map(is_differentiable, types))

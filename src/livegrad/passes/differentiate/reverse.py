@@ -18,8 +18,9 @@ def vjp(function: Function, *, with_value: bool = False) -> Function:
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f64
-    >>> vjp(trace(lambda x, y: x * y, f64, f64))
-    <function <lambda>.bwd(f64, f64, f64) -> (f64, f64)>
+    >>> derived = vjp(trace(lambda x, y: x * y, f64, f64))
+    >>> derived.parameter_types, derived.result_types
+    ((f64, f64, f64), (f64, f64))
     """
     types = function.parameter_types
     active = tuple(map(is_differentiable, types))
