@@ -114,11 +114,13 @@ def nullify_context(uses: Sequence[ContextUse], root: Collection[FeatureLevel]) 
     if any(optional.values()):
         reaching = _reach(uses, bits, given)
         kept = {name: (must | optional[name]) & reaching[name] for name, must in required.items()}
-    features, feature_set = bits.features, bits.feature_set
+    # Few sets are different, however many nodes there are.
+    features = {mask: bits.features(mask) for mask in set(kept.values())}
+    feature_sets = {mask: bits.feature_set(mask) for mask in set(required.values())}
     by_name = {use.name: use for use in uses} if required[output] & ~given else {}
     return ContextNeeds(
-        needs={name: features(mask) for name, mask in kept.items()},
-        required={name: feature_set(mask) for name, mask in required.items()},
+        needs={name: features[mask] for name, mask in kept.items()},
+        required={name: feature_sets[mask] for name, mask in required.items()},
         unsourced=tuple(
             _find_extract(by_name, output, bits, required, bit) for bit in _single_bits(required[output] & ~given)
         ),
@@ -131,6 +133,14 @@ def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[dict[str, int], di
     required: dict[str, int] = {}
     optional: dict[str, int] = {}
     mask_of, lower = bits.mask, bits.lower
+    if not any([use.optional for use in uses]):
+        for use in uses:
+            must = mask_of(use.extracts) if use.extracts else 0
+            for edge in use.inputs:
+                below = required[edge.source]
+                must |= lower(edge, below) if edge.injects or edge.modifies else below
+            required[use.name] = must
+        return required, dict.fromkeys(required, 0)
     for use in uses:
         must = mask_of(use.extracts) if use.extracts else 0
         may = mask_of(use.optional) if use.optional else 0
@@ -200,9 +210,8 @@ class _Bits:
 
     def __init__(self, uses: Sequence[ContextUse], root: Collection[FeatureLevel]) -> None:
         read = set(chain.from_iterable({use.extracts for use in uses} | {use.optional for use in uses})) | set(root)
-        written = {edge.injects for use in uses for edge in use.inputs}
-        written |= {edge.modifies for use in uses for edge in use.inputs}
-        put = set(chain.from_iterable(written))
+        writing = [edge for use in uses for edge in use.inputs if edge.injects or edge.modifies]
+        put = set(chain.from_iterable(chain(edge.injects, edge.modifies) for edge in writing))
         # One level more than anyone reads: what a caller pushes onto the deepest level is held, and then dropped.
         depth = max((level for _, level in read), default=0) + 2
         self._first: dict[str, int] = {}
