@@ -133,7 +133,7 @@ def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[dict[str, int], di
     required: dict[str, int] = {}
     optional: dict[str, int] = {}
     mask_of, lower = bits.mask, bits.lower
-    if not any([use.optional for use in uses]):
+    if not any(use.optional for use in uses):
         for use in uses:
             must = mask_of(use.extracts) if use.extracts else 0
             for edge in use.inputs:
