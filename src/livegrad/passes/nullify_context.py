@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from livegrad.ops.context import FeatureLevel, feature_named
@@ -111,7 +112,7 @@ def nullify_context(uses: Sequence[ContextUse], root: Collection[FeatureLevel]) 
     given, output = bits.mask(root), uses[-1].name
     kept = required
     # Only an optional feature can be needed and yet come from nowhere: without any there is nothing to take away.
-    if any(optional.values()):
+    if optional:
         reaching = _reach(uses, bits, given)
         kept = {name: (must | optional[name]) & reaching[name] for name, must in required.items()}
     # Few sets are different, however many nodes there are.
@@ -119,8 +120,8 @@ def nullify_context(uses: Sequence[ContextUse], root: Collection[FeatureLevel]) 
     feature_sets = {mask: bits.feature_set(mask) for mask in set(required.values())}
     by_name = {use.name: use for use in uses} if required[output] & ~given else {}
     return ContextNeeds(
-        needs={name: features[mask] for name, mask in kept.items()},
-        required={name: feature_sets[mask] for name, mask in required.items()},
+        needs=dict(zip(kept, map(features.__getitem__, kept.values()), strict=True)),
+        required=dict(zip(required, map(feature_sets.__getitem__, required.values()), strict=True)),
         unsourced=tuple(
             _find_extract(by_name, output, bits, required, bit) for bit in _single_bits(required[output] & ~given)
         ),
@@ -129,18 +130,19 @@ def nullify_context(uses: Sequence[ContextUse], root: Collection[FeatureLevel]) 
 
 
 def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[dict[str, int], dict[str, int]]:
-    """The need equation, from the leaves up: what cannot be missing, and what may be."""
+    """The need equation, from the leaves up: what cannot be missing, and what may be (nothing, if no node says so)."""
     required: dict[str, int] = {}
     optional: dict[str, int] = {}
     mask_of, lower = bits.mask, bits.lower
-    if not any(use.optional for use in uses):
+    if not any(map(attrgetter("optional"), uses)):
         for use in uses:
             must = mask_of(use.extracts) if use.extracts else 0
             for edge in use.inputs:
                 below = required[edge.source]
-                must |= lower(edge, below) if edge.injects or edge.modifies else below
+                if below:
+                    must |= lower(edge, below) if edge.injects or edge.modifies else below
             required[use.name] = must
-        return required, dict.fromkeys(required, 0)
+        return required, {}
     for use in uses:
         must = mask_of(use.extracts) if use.extracts else 0
         may = mask_of(use.optional) if use.optional else 0
@@ -209,8 +211,10 @@ class _Bits:
     """Which bit stands for which feature and level, and how sets change across an edge."""
 
     def __init__(self, uses: Sequence[ContextUse], root: Collection[FeatureLevel]) -> None:
-        read = set(chain.from_iterable({use.extracts for use in uses} | {use.optional for use in uses})) | set(root)
-        writing = [edge for use in uses for edge in use.inputs if edge.injects or edge.modifies]
+        declared = set(map(attrgetter("extracts"), uses)) | set(map(attrgetter("optional"), uses))
+        read = set(chain.from_iterable(declared)) | set(root)
+        edges = chain.from_iterable(map(attrgetter("inputs"), uses))
+        writing = [edge for edge in edges if edge.injects or edge.modifies]
         put = set(chain.from_iterable(chain(edge.injects, edge.modifies) for edge in writing))
         # One level more than anyone reads: what a caller pushes onto the deepest level is held, and then dropped.
         depth = max((level for _, level in read), default=0) + 2
