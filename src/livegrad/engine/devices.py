@@ -11,7 +11,7 @@ import numpy as np
 from livegrad.backends.cpu import compile_function, run_function
 from livegrad.backends.reference import apply_node
 from livegrad.engine.programs import Compile, find_program
-from livegrad.engine.values import Array, Cell, count, lock
+from livegrad.engine.values import Array, Cell, count
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Node
 from livegrad.ops.placement import transfer
@@ -35,27 +35,32 @@ def _run_compiled(
 ) -> list[Array]:
     program, arguments, fresh = find_program(order, known, wanted, compile)
     results = program.run(arguments)
-    with lock:
-        count(
-            kernels_run=program.kernels,
-            library_calls=program.library_calls,
-            programs_compiled=fresh,
-            programs_reused=not fresh,
-        )
+    count(
+        kernels_run=program.kernels,
+        library_calls=program.library_calls,
+        programs_compiled=fresh,
+        programs_reused=not fresh,
+    )
     return results
 
 
-def _run_reference(order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
-    """Node by node, with NumPy: slow and obvious."""
+def run_by_node(
+    order: Sequence[Node],
+    known: Mapping[Node, Array],
+    wanted: Sequence[Node],
+    look_at: Callable[[Node, Any], None] = lambda node, value: None,
+) -> list[Array]:
+    """Node by node, with NumPy: slow and obvious. Every value is shown to `look_at` as soon as it is there."""
     made: dict[Node, Any] = dict(known)
     with np.errstate(all="ignore"):
         for node in order:
             if node not in made:
                 made[node] = apply_node(node, [made[operand] for operand in node.operands], run_function)
+            look_at(node, made[node])
     return [np.array(made[node], order="C") for node in wanted]
 
 
-RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": _run_reference, "cuda": _run_cuda}
+RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": run_by_node, "cuda": _run_cuda}
 
 
 def assign_devices(order: Sequence[Node]) -> dict[Node, str]:

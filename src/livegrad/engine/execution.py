@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from livegrad.backends.arguments import is_dense
-from livegrad.backends.cpu import run_function
-from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
 from livegrad.engine import values
-from livegrad.engine.devices import DEFAULT_DEVICE, RUNNERS, assign_devices
+from livegrad.engine.devices import DEFAULT_DEVICE, RUNNERS, assign_devices, run_by_node
 from livegrad.engine.values import (
     MOST_GENERATIONS,
     Array,
@@ -193,8 +191,7 @@ def _take_leaf(node: Node, work: _Work) -> None:
 
 
 def _run(work: _Work, progress: Progress | None) -> None:
-    with values.lock:
-        values.count(executions=1)
+    values.count(executions=1)
     inputs = list(work.known)
     todo = [node for node in work.order if node not in work.known and node.op is not constant_op]
     devices = assign_devices(work.order) if any(node.op is transfer or _is_away(node) for node in work.order) else {}
@@ -243,8 +240,7 @@ def _run_at_once(work: _Work, groups: list[list[Node]]) -> None:
     left = [node for node in work.order if node in work.kept and node not in work.known]
     if left:
         _run_piece(work, toposort(left, stop=work.known.__contains__), set(left), DEFAULT_DEVICE)
-    with values.lock:
-        values.count(parallel_groups=len(groups))
+    values.count(parallel_groups=len(groups))
 
 
 def _is_trivial(node: Node) -> bool:
@@ -289,8 +285,7 @@ def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progres
         outputs = {n for n in piece if n in work.kept or last_use.get(n, -1) > number}
         moved = [o for o in outside if o.op is not constant_op and devices.get(o, DEFAULT_DEVICE) != device]
         _run_piece(work, [*outside, *piece], outputs, device)
-        with values.lock:
-            values.count(copies_between_devices=len(moved))
+        values.count(copies_between_devices=len(moved))
         for node in outside:
             if last_use[node] == number and node not in lasting:
                 work.known.pop(node, None)
@@ -356,13 +351,7 @@ def is_watching() -> bool:
 
 
 def _run_watched(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array]:
-    made: dict[Node, Any] = dict(known)
-    with np.errstate(all="ignore"):
-        for node in order:
-            if node not in made:
-                made[node] = apply_node(node, [made[operand] for operand in node.operands], run_function)
-            _require_numbers(node, made[node])
-    return [np.array(made[node], order="C") for node in wanted]
+    return run_by_node(order, known, wanted, _require_numbers)
 
 
 def _require_numbers(node: Node, value: Any) -> None:

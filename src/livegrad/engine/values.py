@@ -397,15 +397,15 @@ def set_cache_budget(bytes: int) -> None:
 
 
 def count(**more: int) -> None:
-    """Adds to the statistics. The caller holds the lock."""
-    for name, number in more.items():
-        _counts[name] += number
+    """Adds to the statistics."""
+    with lock:
+        for name, number in more.items():
+            _counts[name] += number
 
 
 def count_shape_from_data() -> None:
     """Notes that something is computed early, because the shape of a result depends on its data."""
-    with lock:
-        count(shapes_from_data=1)
+    count(shapes_from_data=1)
 
 
 def stats() -> Stats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from livegrad.diagnostics import TypeRuleError
-from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor, Type
 
@@ -25,8 +24,3 @@ transfer = Op(
     expand=lambda y: y.operands[0],
     cost=0.0,
 )
-
-
-def device_of_transfer(node: Node) -> str | None:
-    """The device that a node moves its value to, if it does."""
-    return node.attribute("device") if node.op is transfer else None

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.authoring.tensor import weakness
 
 
 def data(*shape: int, seed: int = 0) -> lg.Tensor:
@@ -141,3 +142,20 @@ def test_loops_refuse_a_state_that_changes_its_type():
         lg.fori_loop(0, 3, lambda i, x: x * 1.5, lg.asarray(1))
     with pytest.raises(lg.ShapeError, match="one value"):
         lg.cond(lg.asarray([True, False]), lambda: 1.0, lambda: 2.0)
+
+
+def test_numbers_are_weak_only_while_a_function_is_traced():
+    seen: list[int] = []
+
+    def f(x, rate):
+        seen.append(weakness.traces)
+        if rate.dtype == lg.int64:
+            raise ValueError("an integer")
+        return x * rate
+
+    jitted = lg.jit(f)
+    jitted(lg.asarray([1.0]), 0.5)
+    with pytest.raises(ValueError, match="an integer"):
+        jitted(lg.asarray([1.0]), 2)
+    assert seen == [1, 1]
+    assert weakness.traces == 0

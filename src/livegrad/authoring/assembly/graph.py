@@ -74,10 +74,6 @@ class GraphFunction:
         """The function with a node added or exchanged."""
         return replace(self, nodes={**self.nodes, node.identifier: node})
 
-    def without_node(self, identifier: str) -> GraphFunction:
-        """The function without a node; links from it stay and must be dealt with by the caller."""
-        return replace(self, nodes={name: node for name, node in self.nodes.items() if name != identifier})
-
     def free_identifier(self, stem: str) -> str:
         """A node name that is not taken, by counting up from one."""
         number = len(self.nodes) + 1

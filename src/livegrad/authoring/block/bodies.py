@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from livegrad.authoring.function.captured import CapturedFunction
-from livegrad.authoring.tensor.handle import weak_tensor, wrap
+from livegrad.authoring.tensor.handle import wrap
 from livegrad.authoring.tensor.tracing import close, name_of, placeholders
+from livegrad.authoring.tensor.weakness import weak_numbers
 from livegrad.backends.arguments import learn_sizes
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.engine import Engine
@@ -187,10 +188,10 @@ class TracedBody:
     def _trace(self, types: tuple[Type, ...], weak: tuple[bool, ...]) -> Specialized:
         self.traces += 1
         nodes = placeholders(types)
-        tensors = [weak_tensor(node) if own else wrap(node) for own, node in zip(weak, nodes, strict=True)]
         names = [spec.name for spec in self.inputs]
         try:
-            result = self.function(**dict(zip(names, tensors, strict=True)))
+            with weak_numbers(node for own, node in zip(weak, nodes, strict=True) if own):
+                result = self.function(**dict(zip(names, map(wrap, nodes), strict=True)))
         except LivegradError:
             raise
         except Exception as error:
@@ -198,7 +199,7 @@ class TracedBody:
         if isinstance(result, Mapping):
             result = tuple(result[output] for output in self.outputs)
         traced = close(self.name, nodes, result)
-        del result, tensors
+        del result
         return _close_over(traced.function, traced.captures, nodes, self.name)
 
 

@@ -7,7 +7,7 @@ whose last axis (or two, for matrices) is the vector: the result is a lazy tenso
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -58,6 +58,16 @@ def _vector(value: Any) -> Any:
     return array.view(VectorValue) if array.ndim else array[()]
 
 
+def _extremum(values: Sequence[Any], is_better: Any, of_numbers: Callable[..., Any]) -> Any:
+    """The best of several values, or of one sequence of them; the first of equals."""
+    if len(values) == 1:
+        return _extremum(tuple(values[0]), is_better, of_numbers)
+    best = values[0]
+    for value in values[1:]:
+        best = np.where(is_better(value, best), value, best)
+    return _vector(best) if np.ndim(best) else of_numbers(*values)
+
+
 @known_as("max")
 def max(*values: Any) -> Any:
     """The largest value, as Python's `max`; of vectors, component by component.
@@ -65,12 +75,7 @@ def max(*values: Any) -> Any:
     >>> float(max(1.0, 3.0))
     3.0
     """
-    if len(values) == 1:
-        return max(*values[0])
-    total = values[0]
-    for value in values[1:]:
-        total = np.where(np.greater(value, total), value, total)
-    return _vector(total) if np.ndim(total) else builtins.max(*values)
+    return _extremum(values, np.greater, builtins.max)
 
 
 @known_as("min")
@@ -80,12 +85,7 @@ def min(*values: Any) -> Any:
     >>> float(min(1.0, 3.0))
     1.0
     """
-    if len(values) == 1:
-        return min(*values[0])
-    total = values[0]
-    for value in values[1:]:
-        total = np.where(np.less(value, total), value, total)
-    return _vector(total) if np.ndim(total) else builtins.min(*values)
+    return _extremum(values, np.less, builtins.min)
 
 
 @known_as("clamp")

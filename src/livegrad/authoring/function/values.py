@@ -17,7 +17,6 @@ from livegrad.authoring.function.types import (
     MISSING,
     NONE,
     ArrayType,
-    Composite,
     FrontType,
     RecordType,
     TupleType,
@@ -354,8 +353,3 @@ def array_value(items: Sequence[Value], span: Span) -> Value:
     nodes = [node_of(convert(item, common.type, span, "the element"), span) for item in items]
     type = ArrayType(common.type, len(items))
     return Value(type, make(*nodes, type=type.ir), weak=common.weak)
-
-
-def is_composite(type: FrontType | None) -> bool:
-    """Whether a type is made of others."""
-    return isinstance(type, Composite)

@@ -156,7 +156,7 @@ class custom_vjp(_Custom):
         cotangents: list[Node | None] = []
         for part, child in zip(found, children, strict=True):
             if part is None:
-                cotangents += [None] * len(flatten(unflatten(child, [0] * _leaf_count(child)))[0])
+                cotangents += [None] * _leaf_count(child)
             else:
                 cotangents += self._nodes(part, child)
         results_of_rule = [

@@ -9,10 +9,10 @@ import importlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, ClassVar, NoReturn
-from weakref import WeakSet
 
 import numpy as np
 
+from livegrad.authoring.tensor import weakness
 from livegrad.authoring.tensor.concrete import at_arguments
 from livegrad.authoring.tensor.constants import Number, number_node
 from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
@@ -20,11 +20,12 @@ from livegrad.authoring.tensor.errors import DtypeError, NoDimensionsError, NotA
 from livegrad.authoring.tensor.interop import Interop
 from livegrad.authoring.tensor.lifecycle import Lifecycle
 from livegrad.authoring.tensor.methods import Methods
+from livegrad.authoring.tensor.weakness import is_weak
 from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
 from livegrad.engine.execution import execute
 from livegrad.engine.values import Array, hold, known_value, leaf_node, leaf_of, read_leaf
 from livegrad.ir.bfloat16 import readable
-from livegrad.ir.leaves import constant_op, input_op, parameter_op
+from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Size, f64
@@ -366,8 +367,8 @@ def wrap(node: Node) -> Tensor:
     made = object.__new__(Tensor)
     made._node, made._extra = node, None
     hold(node, made)
-    if _weak_in_use and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
-        _note_weakness(node)
+    if weakness.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
+        weakness.note_result(node)
     return made
 
 
@@ -462,7 +463,7 @@ def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
 def _weakness(value: Any) -> int:
     """How readily an operand takes the other's type: tensors never, numbers of a traced call, then Python numbers."""
     if isinstance(value, Tensor):
-        return 1 if _weak_in_use and value._node in _weak_nodes else 0
+        return 1 if is_weak(value._node) else 0
     return 2 if isinstance(value, _NUMBERS) and not isinstance(value, np.generic) else 0
 
 
@@ -474,30 +475,9 @@ def _weakened(value: Any, beside: Node) -> Node:
         element = weak_type(example, own.element)
         return value.node if value.dtype is element else cast(value.node, type=element)
     element = weak_type(value, own.element)
-    if element is DEFAULT_FLOAT and own.element.kind != "float" and _weak_in_use and beside in _weak_nodes:
+    if element is DEFAULT_FLOAT and own.element.kind != "float" and is_weak(beside):
         element = f64  # nothing here has a precision yet: the tensor that they meet will say
     return number_node(value, element, own.shape if element is own.element else ())
-
-
-# Python numbers that a traced function was called with, and what was computed from them and from constants alone: they
-# take the type of the tensor beside them, as the numbers themselves would have done.
-_weak_nodes: WeakSet[Node] = WeakSet()
-_weak_in_use = False  # asked at every operation: most programs have no such numbers
-
-
-def weak_tensor(node: Node) -> Tensor:
-    """A handle on a number without a type of its own."""
-    global _weak_in_use
-    _weak_in_use = True
-    _weak_nodes.add(node)
-    return wrap(node)
-
-
-def _note_weakness(node: Node) -> None:
-    """A node computed from weak numbers and constants alone is weak as well."""
-    below = toposort([node], stop=_weak_nodes.__contains__)
-    if all(n.operands or n in _weak_nodes or n.op is constant_op for n in below):
-        _weak_nodes.add(node)
 
 
 def _binary(name: str, first: Any, second: Any) -> Tensor:
@@ -507,7 +487,7 @@ def _binary(name: str, first: Any, second: Any) -> Tensor:
             _refuse_freed()
         if a.type is b.type:
             return wrap(make_node(Op.table[name], (a, b)))
-    elif second.__class__ is float and first.__class__ is Tensor and not _weak_in_use:
+    elif second.__class__ is float and first.__class__ is Tensor and not weakness.traces:
         a = first.node
         own = a.type
         if own.element.kind == "float":  # type: ignore[attr-defined]

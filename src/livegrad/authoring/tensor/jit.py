@@ -14,9 +14,10 @@ from weakref import ref
 
 import numpy as np
 
-from livegrad.authoring.tensor.handle import Tensor, is_traced, node_of, weak_tensor, wrap, wrap_array
+from livegrad.authoring.tensor.handle import Tensor, is_traced, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.tracing import close, name_of, placeholders
 from livegrad.authoring.tensor.trees import Structure, flatten, unflatten
+from livegrad.authoring.tensor.weakness import weak_numbers
 from livegrad.backends.arguments import is_dense
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.execute import CompiledPlan
@@ -154,14 +155,14 @@ class Jitted:
         leaves, structure = self._take_apart(args, kwargs)
         dynamic = [leaf for leaf in leaves if not _is_static(leaf)]
         inputs = placeholders([_type_of(leaf) for leaf in dynamic])
-        tensors = iter(
-            [weak_tensor(n) if leaf.__class__ in _NUMBERS else wrap(n) for n, leaf in zip(inputs, dynamic, strict=True)]
-        )
+        tensors = map(wrap, inputs)
         given = [
             leaf.value if isinstance(leaf, _Static) else leaf if _is_static(leaf) else next(tensors) for leaf in leaves
         ]
         positional, named = unflatten(structure, given)
-        traced = close(name_of(self.function), inputs, self.function(*positional, **named))
+        with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
+            returned = self.function(*positional, **named)
+        traced = close(name_of(self.function), inputs, returned)
         for result in traced.function.result_types:
             if not isinstance(result, TensorType):
                 raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
-from livegrad.engine.devices import RUNNERS, assign_devices
+from livegrad.engine.devices import assign_devices
 from livegrad.engine.values import (
     Leaf,
     ends_gradients,
@@ -107,8 +107,7 @@ class Lifecycle:
         >>> (x + 1.0).device
         'reference'
         """
-        if device not in RUNNERS:
-            raise UsageError(f"no device {device!r}", where=caller_origin(), expected=" or ".join(RUNNERS))
+        _module("devices").device_named(device)
         wrap = _module("handle").wrap
         return wrap(self.node) if self.device == device else wrap(transfer(self.node, device=device))
 

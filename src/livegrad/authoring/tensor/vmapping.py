@@ -226,6 +226,3 @@ def _transposed(parts: list[Any], structure: Structure) -> Any:
     result_structure = flatten(parts[0])[1]
     rows = [unflatten(structure, [column[place] for column in leaves]) for place in range(len(leaves[0]))]
     return unflatten(result_structure, rows)
-
-
-__all__ = ["Arguments", "hessian", "jacfwd", "jacrev", "vmap"]

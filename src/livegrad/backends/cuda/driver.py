@@ -86,9 +86,3 @@ def device() -> Device:
         checked(driver.cuCtxSetCurrent(found.context))
         _thread.ready = found
     return found
-
-
-def synchronize() -> None:
-    """Waits until all work that was launched has ended; a kernel that faulted is told of here."""
-    assert driver is not None
-    checked(driver.cuStreamSynchronize(device().stream))

@@ -17,7 +17,7 @@ from livegrad.backends.cuda.depend import dependencies
 from livegrad.backends.cuda.driver import DeviceError, checked, device, driver
 from livegrad.backends.cuda.graph import Graph, Launch
 from livegrad.backends.cuda.kernel import KernelText, emit_kernel
-from livegrad.backends.cuda.memory import DeviceArray, DeviceMemory, download, upload
+from livegrad.backends.cuda.memory import DeviceMemory, download, upload
 from livegrad.diagnostics import KernelCheckError
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, Slot
 
@@ -309,12 +309,3 @@ class CudaPlan:
             site = failed.text.sites[word & 0xFFFF]
             raise KernelCheckError(f"{site.message}, at element {word >> 16}", where=site.origin)
         return full
-
-
-def results_on_device(plan: CudaPlan) -> list[DeviceArray]:
-    """New arrays on the device that a plan's results go to from its next run on."""
-    made = [DeviceArray(slot.element.dtype, slot.shape) for slot in plan.plan.results if isinstance(slot, Buffer)]
-    buffers = [slot for slot in plan.plan.results if isinstance(slot, Buffer)]
-    for slot, array in zip(buffers, made, strict=True):
-        plan.bind(slot, array)
-    return made
