@@ -13,6 +13,7 @@ HITS = 10_000
 def rows(quick: bool) -> list[Benchmark]:
     shapes = 10 if quick else 106
     nodes = len(document(shapes))
+    rungs = 1_000 if quick else 10_000
     return [
         Benchmark(
             "context_frames",
@@ -51,5 +52,11 @@ def rows(quick: bool) -> list[Benchmark]:
             f"nullify_context on {nodes:,} nodes beside their whole compilation",
             Problem("context_compile", shapes),
             ("livegrad", "whole compile"),
+        ),
+        Benchmark(
+            "context_ladder",
+            f"compiling a ladder of {rungs:,} levels, each used twice by the next",
+            Problem("context_ladder", rungs),
+            ("livegrad",),
         ),
     ]

@@ -147,6 +147,17 @@ def build_pass(problem: Problem) -> Run:
     return lambda: len(nullify_context(order, root).needs)
 
 
+def build_ladder(problem: Problem) -> Run:
+    """A graph with two paths from each level to the next: an analysis that follows paths never ends."""
+    graph = ContextGraph()
+    graph.node("level 0", lambda ctx: ctx["animation_time"], extract=["animation_time"])
+    for level in range(1, problem.size):
+        below = f"level {level - 1}"
+        graph.node(f"level {level}", lambda ctx, a, b: a + b, plain=[below, below])
+    nodes, root = graph.nodes, [parse_feature(name) for name in ROOT]
+    return lambda: len(link(nodes, f"level {problem.size - 1}", root, MemoStore()).units)
+
+
 BUILDERS: dict[str, dict[str, Callable[[Problem], Run]]] = {
     "livegrad": {
         "context_frames": build_frames,
@@ -154,6 +165,7 @@ BUILDERS: dict[str, dict[str, Callable[[Problem], Run]]] = {
         "context_hit": build_hit,
         "context_fan": build_fan,
         "context_compile": build_pass,
+        "context_ladder": build_ladder,
     },
     "functools": {"context_hit": build_hit_functools, "context_fan": build_fan_functools},
     "whole context": {"context_whole": build_frames_whole},

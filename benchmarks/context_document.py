@@ -13,7 +13,7 @@ from typing import Any
 ROOT = ("animation_time", "footprint", "pointer_position", "real_time")
 FRAMES = {"context_frames": 240, "context_whole": 12}
 FAN = 1000
-KINDS = frozenset({*FRAMES, "context_hit", "context_fan", "context_compile"})
+KINDS = frozenset({*FRAMES, "context_hit", "context_fan", "context_compile", "context_ladder"})
 
 
 @dataclass(frozen=True)

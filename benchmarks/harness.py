@@ -2,6 +2,7 @@
 
 In: a `Benchmark`. Out: an `Outcome` with every raw sample, or the reason why a contender gave none."""
 
+import gc
 import os
 import statistics
 import time
@@ -14,6 +15,7 @@ from benchmarks import (
     gradient_contenders,
     handwritten,
     parts_contenders,
+    sdf_cuda,
     tensor_contenders,
 )
 from benchmarks.contenders import Unavailable
@@ -27,12 +29,14 @@ LOCAL = {
     | gradient_contenders.BUILDERS
     | tensor_contenders.BUILDERS
     | context_contenders.BUILDERS["livegrad"]
-    | parts_contenders.BUILDERS["livegrad"],
+    | parts_contenders.BUILDERS["livegrad"]
+    | sdf_cuda.BUILDERS["livegrad"],
     "handwritten": handwritten.BUILDERS,
     "memcpy": handwritten.BUILDERS,
     "adjoint": gradient_contenders.ADJOINTS,
     **{name: builders for name, builders in context_contenders.BUILDERS.items() if name != "livegrad"},
     **{name: builders for name, builders in parts_contenders.BUILDERS.items() if name != "livegrad"},
+    **{name: builders for name, builders in sdf_cuda.BUILDERS.items() if name != "livegrad"},
 }
 
 
@@ -165,5 +169,9 @@ def measure(benchmark: Benchmark, workers: Workers, effort: Effort) -> Outcome:
             samplers[name], result.first_seconds = prepare(name, problem, workers, wanted[problem])
         except Unavailable as reason:
             result.reason = str(reason)
+    # What is alive now, of this row and of rows before it, is not walked again by collections during the samples.
+    gc.collect()
+    gc.freeze()
     interleave(samplers, results, benchmark.calls, effort)
+    gc.unfreeze()
     return Outcome(benchmark, results)

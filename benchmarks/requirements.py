@@ -89,6 +89,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     AtLeast("context_hit", 0.2, ("functools",)),  # a hit costs at most five of theirs
     AtLeast("context_fan", 0.2, ("functools",)),
     AtLeast("context_compile", 20.0, ("whole compile",)),  # the pass takes at most 5%
+    AtMost("context_ladder", 1.0),
     AtLeast("context_whole", 3.0, ("whole context",)),
     AtLeast("prospero_drawn_4096", 10.0, ("plain",)),  # what pruning is worth
     AtLeast("gmm", 1.0, ("jax",)),

@@ -24,6 +24,7 @@ class Session:
 
     def load(self, problem: Problem) -> dict[str, Any]:
         self.run = None
+        gc.unfreeze()
         gc.collect()
         if problem.kind not in self.builders:
             return {"unavailable": "this peer has no such contender"}
@@ -32,6 +33,8 @@ class Session:
         result = run()
         seconds = time.perf_counter() - start
         self.run = run
+        gc.collect()
+        gc.freeze()
         return {"first_seconds": seconds, "probe": probe(result)}
 
     def sample(self, calls: int) -> dict[str, Any]:

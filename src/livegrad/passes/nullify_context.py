@@ -6,8 +6,8 @@ than that. Context graphs call it when they compile, engines to find what a chan
 
     need(n) = extract(n) ∪ ⋃ need(plain inputs) ∪ ⋃ (need(scoped input) without what n injects there)
 
-Sets of features are integers with a bit for each feature and level. A stack's levels lie side by side, so that pushing
-a level is a shift.
+Sets of features are integers with a bit for each feature and level. A stack's levels lie side by side in its lane, so
+that pushing a level is a shift; the lowest bit of a lane is level 0.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[dict[str, int], di
     required: dict[str, int] = {}
     optional: dict[str, int] = {}
     mask_of, lower = bits.mask, bits.lower
-    if not any(map(attrgetter("optional"), uses)):
+    if not bits.any_optional:
         for use in uses:
             must = mask_of(use.extracts) if use.extracts else 0
             for edge in use.inputs:
@@ -211,31 +211,34 @@ class _Bits:
     """Which bit stands for which feature and level, and how sets change across an edge."""
 
     def __init__(self, uses: Sequence[ContextUse], root: Collection[FeatureLevel]) -> None:
-        declared = set(map(attrgetter("extracts"), uses)) | set(map(attrgetter("optional"), uses))
-        read = set(chain.from_iterable(declared)) | set(root)
-        edges = chain.from_iterable(map(attrgetter("inputs"), uses))
-        writing = [edge for edge in edges if edge.injects or edge.modifies]
-        put = set(chain.from_iterable(chain(edge.injects, edge.modifies) for edge in writing))
+        # Many nodes share few sets, so this looks at sets, not at nodes.
+        extracted, optional = set(map(attrgetter("extracts"), uses)), set(map(attrgetter("optional"), uses))
+        self.any_optional = any(optional)
+        read = set(chain.from_iterable(extracted | optional)) | set(root)
         # One level more than anyone reads: what a caller pushes onto the deepest level is held, and then dropped.
-        depth = max((level for _, level in read), default=0) + 2
-        self._first: dict[str, int] = {}
+        self._depth = max((level for _, level in read), default=0) + 2
         self._levels: list[FeatureLevel] = []
         self._lane: dict[str, int] = {}
-        for name in sorted({feature for feature, _ in read} | put):
-            width = depth if feature_named(name).stack else 1
-            self._first[name] = len(self._levels)
-            self._lane[name] = ((1 << width) - 1) << len(self._levels)
-            self._levels.extend(FeatureLevel(name, level) for level in range(width))
         self._masks: dict[Collection[FeatureLevel], int] = {}
         self._texts: dict[int, tuple[FeatureLevel, ...]] = {0: ()}
         self._sets: dict[int, frozenset[FeatureLevel]] = {}
+
+    def _lane_of(self, name: str) -> int:
+        """The bits of a feature's levels, which it gets when it is first met."""
+        lane = self._lane.get(name)
+        if lane is None:
+            width, first = self._depth if feature_named(name).stack else 1, len(self._levels)
+            self._levels.extend(FeatureLevel(name, level) for level in range(width))
+            lane = self._lane[name] = ((1 << width) - 1) << first
+        return lane
 
     def mask(self, features: Collection[FeatureLevel]) -> int:
         known = self._masks.get(features) if features.__class__ is frozenset else None
         if known is None:
             known = 0
             for name, level in features:
-                known |= 1 << (self._first[name] + level)
+                lane = self._lane_of(name)
+                known |= (lane & -lane) << level
             if isinstance(features, frozenset):
                 self._masks[features] = known
         return known
@@ -243,7 +246,7 @@ class _Bits:
     def features(self, mask: int) -> tuple[FeatureLevel, ...]:
         known = self._texts.get(mask)
         if known is None:
-            known = tuple([self._levels[bit.bit_length() - 1] for bit in _single_bits(mask)])
+            known = tuple(sorted(self._levels[bit.bit_length() - 1] for bit in _single_bits(mask)))
             self._texts[mask] = known
         return known
 
@@ -256,26 +259,27 @@ class _Bits:
     def lower(self, edge: InputUse, mask: int) -> int:
         """What the caller needs so that `mask` is there behind the edge."""
         for name in edge.injects:
-            lane = self._lane[name]
+            lane = self._lane_of(name)
             # Level 0 is what is injected; deeper levels are the caller's own, one level up. Others have level 0 only.
             mask = (mask & ~lane) | ((mask & lane) >> 1 & lane)
         for name in edge.modifies:
-            lane, lowest = self._lane[name], 1 << self._first[name]
-            mask = (mask & ~lane) | ((mask & lane) >> 1 & lane) | (mask & lowest)
+            lane = self._lane_of(name)
+            mask = (mask & ~lane) | ((mask & lane) >> 1 & lane) | (mask & lane & -lane)
         return mask
 
     def raised(self, edge: InputUse, mask: int) -> int:
         """What there is behind the edge when the caller has `mask`."""
         for name in edge.modifies:
-            lane, lowest = self._lane[name], 1 << self._first[name]
-            mask = (mask & ~lane) | ((mask & lane) << 1 & lane) | (mask & lowest)
+            lane = self._lane_of(name)
+            mask = (mask & ~lane) | ((mask & lane) << 1 & lane) | (mask & lane & -lane)
         for name in edge.injects:
-            lane = self._lane[name]
-            mask = (mask & ~lane) | ((mask & lane) << 1 & lane) | 1 << self._first[name]
+            lane = self._lane_of(name)
+            mask = (mask & ~lane) | ((mask & lane) << 1 & lane) | lane & -lane
         return mask
 
     def injected(self, edge: InputUse) -> int:
         mask = 0
         for name in chain(edge.injects, edge.modifies):
-            mask |= 1 << self._first[name]
+            lane = self._lane_of(name)
+            mask |= lane & -lane
         return mask

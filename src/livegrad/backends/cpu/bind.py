@@ -22,6 +22,8 @@ from livegrad.schedule.plan import KernelStep
 _ITEM_COST = 4_000_000.0
 _LEAST_BLOCK, _MOST_BLOCK = 1024, 1 << 16
 _LONG_KERNEL, _LARGE_KERNEL = 800, 2000  # nodes
+_MANY_MATH_CALLS = 8
+_MOST_LANES = 128
 
 
 @dataclass(frozen=True)
@@ -106,21 +108,22 @@ def _remove(sizes: list[int], strides: list[list[int]], offset: int, position: i
 def lane_count(kernel: Kernel, vector_bytes: int) -> int:
     """Some registers' worth of the widest number in the kernel: enough independent work to hide latencies.
 
-    Measured: a 316-op function with 59 calls of math functions runs at 36, 48 and 64 Mpoints/s with one, two and four
-    registers; a 310-op one without at 214 and 248 with one and two, and four spill; their gradients, of 1,000 ops each,
-    at 13, 16 and 19 and at 43 and 56 (one thread), where two registers compile in 0.2 s and four in 0.5 s; at 3,010 ops
-    one is as fast as two (everything spills) and compiles in less than half the time.
+    Measured: a 316-op function with 59 calls of math functions runs at 20, 25, 34, 40 and 32 Mpoints/s (one thread)
+    with one, two, four, eight and sixteen registers, while a single call gains nothing from eight and compiles longer;
+    a 310-op one without at 214 and 248 with one and two, and four spill; their gradients, of 1,000 ops each, at 13, 16
+    and 19 and at 43 and 56 (one thread), where two registers compile in 0.2 s and four in 0.5 s; at 3,010 ops one is
+    as fast as two (everything spills) and compiles in less than half the time.
     """
     widest = max((byte_size(scalar) for scalar in _scalars(kernel)), default=4)
-    return max(4, min(64, _registers(kernel) * vector_bytes // widest))
+    return max(4, min(_MOST_LANES, _registers(kernel) * vector_bytes // widest))
 
 
 def _registers(kernel: Kernel) -> int:
     every = [node for function in _functions(kernel) for node in nodes_of(function)]
-    math = sum(node.op.cost for node in every if (node.op.llvm or {}).get("float", "").startswith("math:"))
-    mostly_math = math > 0.5 * sum(node.op.cost for node in every)
+    calls = [node.op.cost for node in every if (node.op.llvm or {}).get("float", "").startswith("math:")]
+    mostly_math = sum(calls) > 0.5 * sum(node.op.cost for node in every)
     if mostly_math:
-        return 2 if len(every) > _LONG_KERNEL else 4
+        return 2 if len(every) > _LONG_KERNEL else 8 if len(calls) > _MANY_MATH_CALLS else 4
     return 1 if len(every) > _LARGE_KERNEL else 2
 
 

@@ -193,7 +193,9 @@ class Assembler:
             bits = self.raw(f"zext i{mask.lanes} {bits} to i8")
         self.declarations.add(f"declare i{width} @llvm.cttz.i{width}(i{width}, i1)")
         count = self.raw(f"call i{width} @llvm.cttz.i{width}(i{width} {bits}, i1 false)")
-        return self.make(f"zext i{width} {count} to i64" if width < 64 else f"add i64 {count}, 0", i64, 1)
+        if width == 64:
+            return Register(count, i64, 1)
+        return self.make(f"{'zext' if width < 64 else 'trunc'} i{width} {count} to i64", i64, 1)
 
 
 def intrinsic_suffix(type: Scalar, lanes: int) -> str:
