@@ -40,7 +40,7 @@ def _function(request: MathRequest) -> NativeFunction:
     key = (request, host_target().vector_bytes * 8)
     with _lock:
         if key not in _compiled:
-            _compiled[key] = compile_kernel(_module_text(*key), math_function_name(*request))
+            _compiled[key] = compile_kernel(_module_text(*key), math_function_name(*request), speed=2)
         return _compiled[key]
 
 

@@ -11,8 +11,8 @@ from typing import Literal
 from livegrad.backends.cpu.emit import memory
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.body import has_divergence
-from livegrad.backends.cpu.emit.values import Register, TensorReference, Value
-from livegrad.ir.types import Scalar, bool_, i64
+from livegrad.backends.cpu.emit.values import Register, TensorReference, Value, llvm_type
+from livegrad.ir.types import Scalar, bool_, i64, u8
 from livegrad.schedule.kernel import Kernel, Port
 
 StrideKind = Literal["zero", "one", "any"]
@@ -134,12 +134,15 @@ class Frame:
         return indices[::-1]
 
     def _lane_mask(self, tail: Tail) -> Register:
-        """The lanes that stand for elements below the end."""
+        """The lanes that stand for elements below the end.
+
+        Compared as bytes: one instruction for all lanes, where numbers of 64 bits take one for each eight."""
         asm = self.asm
         position, stop = tail
-        left = asm.widen(asm.apply("sub", i64, stop, position), asm.lanes)
-        return asm.apply("icmp slt", bool_, self._lane_numbers(), left)
+        left = asm.intrinsic("smin", i64, asm.apply("sub", i64, stop, position), asm.constant(asm.lanes, i64))
+        count = asm.widen(asm.convert("trunc", asm.intrinsic("smax", i64, left, asm.constant(0, i64)), u8), asm.lanes)
+        return asm.apply("icmp ult", bool_, self._lane_numbers(u8), count)
 
-    def _lane_numbers(self) -> Register:
-        lanes = ", ".join(f"i64 {lane}" for lane in range(self.asm.lanes))
-        return Register(f"<{lanes}>", i64, self.asm.lanes, literal=True)
+    def _lane_numbers(self, type: Scalar = i64) -> Register:
+        lanes = ", ".join(f"{llvm_type(type, 1)} {lane}" for lane in range(self.asm.lanes))
+        return Register(f"<{lanes}>", type, self.asm.lanes, literal=True)
