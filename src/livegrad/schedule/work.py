@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, scalar_of
+from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import members_of
 from livegrad.ops.control import component_shape
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.schedule.expression import Expressions, NotAligned
 from livegrad.schedule.fuse import Group, is_reducing, space_of
 from livegrad.schedule.plan import Buffer
-from livegrad.schedule.roots import map_result, roots_below
+from livegrad.schedule.roots import map_result
 from livegrad.schedule.views import Affine, Index
 
 
@@ -48,20 +49,41 @@ class Work:
     reduce: str | None
 
 
+@dataclass(frozen=True)
+class Outside(Mapping[Node, Buffer]):
+    """The stored tensors that are not members of a group: looked up, not copied, for a plan may store thousands."""
+
+    stored: Mapping[Node, Buffer]
+    members: set[Node]
+
+    def __contains__(self, node: object) -> bool:
+        return node not in self.members and node in self.stored
+
+    def __getitem__(self, node: Node) -> Buffer:
+        if node in self.members:
+            raise KeyError(node)
+        return self.stored[node]
+
+    def __iter__(self) -> Iterator[Node]:
+        return (node for node in self.stored if node not in self.members)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 @dataclass
 class KernelBuilder:
     """Builds the stages of one group. The trial of a root (`Trials`) uses the same code as the final build."""
 
     group: Group
     stored: Mapping[Node, Buffer]
-    outside: dict[Node, Buffer] = field(init=False)
+    outside: Outside = field(init=False)
     expressions: Expressions = field(init=False)
     rows: list[Scalar] = field(default_factory=list)
     row_slots: dict[Node, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        members = set(self.group.roots)
-        self.outside = {node: buffer for node, buffer in self.stored.items() if node not in members}
+        self.outside = Outside(self.stored, set(self.group.roots))
         self.expressions = Expressions(self.outside, len(self.group.domain) + len(self.group.inner))
 
     def phases(self) -> dict[Node, int]:
@@ -78,7 +100,8 @@ class KernelBuilder:
         return phases
 
     def _members_below(self, root: Node, members: set[Node]) -> set[Node]:
-        return roots_below(root, members | set(self.expressions.stored)) & members
+        below = toposort(root.operands, stop=lambda node: node in members or node in self.outside)
+        return {node for node in below if node in members}
 
     def work_of(self, root: Node) -> Work:
         """The scalar expressions of a root at the group's point."""
@@ -100,12 +123,14 @@ class KernelBuilder:
 
     def take(self, root: Node) -> bool:
         """Makes a root a member of the group, if its values can be computed there. Members come before their users."""
-        buffer = self.outside.pop(root, None)
+        members = self.outside.members
+        joins = root not in members
+        members.add(root)
         try:
             work = self.work_of(root)
         except NotAligned:
-            if buffer is not None:
-                self.outside[root] = buffer
+            if joins:
+                members.discard(root)
             return False
         if is_reducing(root) or is_row_level(root, self.group):
             self.keep(work)
