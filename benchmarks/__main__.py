@@ -1,14 +1,15 @@
-"""`python -m benchmarks [names] [--quick] [--json] [--check]`, started by `./bench`."""
+"""`python -m benchmarks [names] [--quick] [--json] [--check] [--page]`, started by `./bench`."""
 
 import argparse
 import sys
 
-from benchmarks import context, foundation, gradients, machine, parts, report, tensors
+from benchmarks import context, engine, foundation, gradients, machine, page, parts, report, tensors
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads, measure
 from benchmarks.worker import Workers
 
 SUITES = {
     "context": context.rows,
+    "engine": engine.rows,
     "foundation": foundation.rows,
     "gradients": gradients.rows,
     "implicit": parts.rows,
@@ -22,6 +23,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small problems and few samples, to see that it works")
     parser.add_argument("--json", action="store_true", help="keep the results with raw samples in benchmarks/results")
     parser.add_argument("--check", action="store_true", help="fail when a requirement is missed or not measured")
+    parser.add_argument("--page", action="store_true", help="write docs/benchmarks.md from what is kept, and stop")
     parser.add_argument("--list", action="store_true", help="name the rows and stop")
     return parser.parse_args()
 
@@ -46,6 +48,9 @@ def measure_all(benchmarks: list[Benchmark], workers: Workers, effort: Effort) -
 
 def main() -> int:
     arguments = parse_arguments()
+    if arguments.page:
+        print(f"wrote docs/{page.write().name}")
+        return 0
     benchmarks = choose(arguments.names, arguments.quick)
     if arguments.list:
         print("\n".join(f"{row.name:<20} {row.title}" for row in benchmarks))

@@ -15,10 +15,11 @@ from benchmarks.problems import Problem, Run, inputs, parameters, program
 from livegrad.backends.cpu import CpuFunction
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Dimension, Tensor, f32
+from livegrad.ir.types import Tensor, f32
 from livegrad.ops.control import make_map
 from livegrad.ops.reduction import reduce, spread_back
 

@@ -12,6 +12,8 @@ from typing import Protocol
 from benchmarks import (
     contenders,
     context_contenders,
+    engine_cpu_contenders,
+    engine_cuda_contenders,
     gradient_contenders,
     handwritten,
     parts_contenders,
@@ -29,6 +31,8 @@ LOCAL = {
     | gradient_contenders.BUILDERS
     | tensor_contenders.BUILDERS
     | context_contenders.BUILDERS["livegrad"]
+    | engine_cpu_contenders.BUILDERS
+    | engine_cuda_contenders.BUILDERS
     | parts_contenders.BUILDERS["livegrad"]
     | sdf_cuda.BUILDERS["livegrad"],
     "handwritten": handwritten.BUILDERS,

@@ -6,11 +6,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks import prospero
 from benchmarks.contenders import Unavailable
-from benchmarks.parts_expected import draw_with_numpy, field, points
+from benchmarks.parts_expected import CORNER, draw_with_numpy, field, meshing, points
 from benchmarks.problems import Problem, Run
 from livegrad.authoring.assembly import Assembly, add_expression
 from livegrad.authoring.assembly.meshing import mesh
@@ -31,7 +30,7 @@ max(box, hole)
 @cache
 def part() -> Part:
     made = add_expression(Assembly(), "part", PART, {"pos": "vector"})
-    return part_of_function(made, "part", ((-1.1, -0.8, -0.6), (1.1, 0.8, 0.6)))
+    return part_of_function(made, "part", (tuple(-corner for corner in CORNER), CORNER))
 
 
 @cache
@@ -39,21 +38,22 @@ def tape() -> Part:
     return load_vm(prospero.PATH)
 
 
-def volume(problem: Problem) -> NDArray[np.float64]:
-    found = meshed(problem)
-    a, b, c = found.vertices[found.triangles].transpose(1, 0, 2)
-    # A round hole meshed with flat triangles: its error goes with the square of the cell.
-    return np.array([np.einsum("ij,ij->", a, np.cross(b, c)) / 6])
+def meshed(problem: Problem, *, sharp: bool = True) -> TriangleMesh:
+    return mesh(part(), feature_size=2 * 2.0 / problem.size, sharp=sharp)  # cells are half a feature
 
 
-def meshed(problem: Problem) -> TriangleMesh:
-    return mesh(part(), feature_size=2 * 2.0 / problem.size)  # cells are half a feature
+def _meshed(sharp: bool) -> Any:
+    def build(problem: Problem) -> Run:
+        if not meshed(problem, sharp=sharp).is_closed():
+            raise Unavailable("its mesh is not closed")
 
+        def make() -> tuple[Any, Any]:
+            found = meshed(problem, sharp=sharp)
+            return found.vertices, found.triangles
 
-def _meshed(problem: Problem) -> Run:
-    if not meshed(problem).is_closed():
-        raise Unavailable("its mesh is not closed")
-    return lambda: volume(problem)
+        return meshing(make)
+
+    return build
 
 
 def differences(evaluate: Any, p: Any) -> Any:
@@ -89,7 +89,8 @@ def _numpy_differences(problem: Problem) -> Run:
 BUILDERS: dict[str, dict[str, Any]] = {
     "livegrad": {
         "prospero_drawn": _draw(True),
-        "part_meshed": _meshed,
+        "part_meshed": _meshed(True),
+        "part_triangles": _meshed(False),
         "part_gradient": _gradients,
     },
     "plain": {"prospero_drawn": _draw(False)},

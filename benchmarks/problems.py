@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import context_document, parts_expected, prospero, sdf, sdf_gradient, workloads
+from benchmarks import context_document, parts_expected, problems_engine, prospero, sdf, sdf_gradient, workloads
 from benchmarks.gradbench import expected as gradbench
 from benchmarks.gradbench.programs import PROGRAMS
 
@@ -20,6 +20,8 @@ LATENCY_POINTS = 1024  # a first call runs on few points: it is the compiler tha
 PRIMAL = ":primal"  # ends the kind of a problem that is the function to another's derivative
 SDF_GRADIENTS = ("gradient_algebraic", "gradient_transcendental")
 FIRST_GRADIENTS = tuple(f"first_{kind}" for kind in SDF_GRADIENTS)
+SDF_CUDA = "sdf_cuda_"  # begins the kind of a problem on a GPU
+TILE = 1 << 18  # of those, points repeat after so many: sums over all are known from a few
 GRADBENCH = tuple(name for program in PROGRAMS for name in (program, program + PRIMAL))
 
 NUMPY_OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -77,11 +79,13 @@ def inputs(problem: Problem) -> tuple[Array, ...]:
     """The arrays a run reads, in float32."""
     if problem.kind in context_document.KINDS:
         return ()  # contexts, not arrays
-    if problem.kind in parts_expected.KINDS:
+    if problem.kind in parts_expected.KINDS or problem.kind in problems_engine.KINDS:
         return ()  # each contender makes its own
     if problem.kind in workloads.KINDS:
         return workloads.inputs(problem.kind, problem.size)
     generator = np.random.default_rng(0)
+    if problem.kind.startswith(SDF_CUDA):
+        return tuple(np.tile(axis, -(-problem.size // TILE))[: problem.size] for axis in points(TILE))
     if problem.kind.startswith("sdf") or is_sdf_gradient(problem):
         return points(problem.size)
     if problem.kind in GRADBENCH:
@@ -119,6 +123,8 @@ def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
     """The probed elements, computed in float64."""
     if problem.kind in context_document.KINDS:
         return probe(context_document.expected(problem.kind, problem.size))
+    if problem.kind in problems_engine.KINDS:
+        return probe(problems_engine.expected(problem.kind, problem.size))
     if problem.kind == "prospero_drawn":
         return parts_expected.drawn_at(problem.size, probe_indices(problem.size**2))
     if problem.kind in parts_expected.KINDS:
@@ -127,6 +133,8 @@ def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
         return probe(workloads.expected(problem.kind, tuple(arrays)))
     if problem.kind in GRADBENCH:
         return expected_of_gradbench(problem)
+    if problem.kind.startswith(SDF_CUDA):
+        return expected_of_sdf_cuda(problem, arrays)
     if is_sdf_gradient(problem) or problem.kind in FIRST_GRADIENTS:
         return expected_of_sdf_gradient(problem, arrays)
     if problem.kind == "sum_of_squares":
@@ -168,8 +176,24 @@ def expected_of_sdf_gradient(problem: Problem, arrays: Sequence[Array]) -> list[
     return probe((value, *by_point, by_parameter))
 
 
+def expected_of_sdf_cuda(problem: Problem, arrays: Sequence[Array]) -> list[float]:
+    """The values, their gradients by point, or the sums of those by parameters."""
+    if problem.kind.endswith("by_parameter"):
+        repeats = max(1, problem.size // TILE)
+        few = [axis[: problem.size // repeats] for axis in arrays]
+        return probe((repeats * sdf_gradient.gradients(program(problem), few, NUMPY_OPERATIONS)[2],))
+    picked = [axis[probe_indices(axis.size)] for axis in arrays]
+    value, by_point, _ = sdf_gradient.gradients(program(problem), picked, NUMPY_OPERATIONS)
+    return list(value) if problem.kind.endswith("value") else [v for part in by_point for v in part[::3]]
+
+
 def agrees(problem: Problem, actual: Sequence[float], wanted: Sequence[float]) -> bool:
     if problem.kind in GRADBENCH:
         return gradbench.agree(actual, wanted)
+    if problem.kind.startswith(SDF_CUDA) and problem.kind.endswith("by_parameter"):
+        # Sums of millions of numbers of both signs: their error is one of the sum of magnitudes.
+        return bool(np.allclose(actual, wanted, rtol=1e-3, atol=1e-5 * problem.size))
     tolerance = 2e-3 if problem.kind in ("prospero", *workloads.KINDS) else 1e-4
+    if problem.kind == "part_triangles":
+        tolerance = parts_expected.ROUGH
     return bool(np.allclose(actual, wanted, rtol=tolerance, atol=tolerance))

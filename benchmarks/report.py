@@ -11,7 +11,7 @@ from benchmarks.problems import PRIMAL
 from benchmarks.requirements import AtMost, Requirement, requirements_of
 
 RESULTS = Path(__file__).resolve().parent / "results"
-OURS = ("livegrad", "handwritten", "memcpy", "adjoint")
+OURS = ("livegrad", "livegrad_ieee", "handwritten", "memcpy", "adjoint")
 
 
 def format_seconds(seconds: float) -> str:

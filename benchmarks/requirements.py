@@ -70,6 +70,12 @@ TENSOR_ROWS = (
     "training_step",
 )  # fmt: skip
 
+SDF_CUDA_ROWS = tuple(
+    f"{variant}_{wanted}"
+    for variant in ("algebraic", "transcendental")
+    for wanted in ("value", "by_point", "by_parameter")
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *[AtLeast(name, 1.0, (*DIFFERENTIATORS, "torch_eager")) for name in TENSOR_ROWS],
     *[AtLeast(f"first_{name}", 10.0, DIFFERENTIATORS) for name in ("chain", "attention_gradient", "training_step")],
@@ -86,6 +92,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     AtMost("prospero", 1.5),
     AtMost("warm_cache", 0.005),
     AtMost("call_overhead", 5e-6),
+    *[AtLeast(f"sdf_cuda_{name}", 1.0, ("jax_gpu", "torch_gpu")) for name in SDF_CUDA_ROWS],
+    AtMost("engine_cuda_hot", 15e-6),  # of a thousand kernels; the driver's floor is 4 µs
+    AtMost("engine_cuda_hot_all", 15e-6),
+    AtMost("engine_cuda_code", 100e-6),
+    AtMost("engine_cuda_cold", 0.05),
+    AtMost("engine_cpu_hot", 100e-6),  # of a thousand blocks, and nothing else stale
     AtLeast("context_hit", 0.2, ("functools",)),  # a hit costs at most five of theirs
     AtLeast("context_fan", 0.2, ("functools",)),
     AtLeast("context_compile", 20.0, ("whole compile",)),  # the pass takes at most 5%

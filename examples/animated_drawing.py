@@ -24,7 +24,7 @@ from livegrad.authoring.context import (
     context_function,
     context_node,
 )
-from livegrad.tools.picture import write_png
+from livegrad.formats import save_png
 
 Picture = np.ndarray[Any, Any]
 FLOWERS = 7
@@ -125,11 +125,12 @@ def main() -> None:
     options = parser.parse_args()
     program = build().compile("lake", root=["animation_time", "footprint", "real_time"])
     program.print(color=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     for frame in range(options.frames):
         picture = program.evaluate(
             animation_time=frame / 24, footprint=(options.size, options.size * 2 // 3), real_time=float(frame)
         )
-        write_png(options.out / f"frame{frame:03}.png", picture)
+        save_png(picture, options.out / f"frame{frame:03}.png")
     print(f"\n{options.frames} frames in {options.out}\n\n{program.report()}\n\n{program.why('flower')}")
 
 

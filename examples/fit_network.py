@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.tools.picture import line_chart, write_png
+from livegrad.tools.chart import chart_svg
 
 WIDTHS = (2, 32, 32, 1)
 BATCH = 64
@@ -115,8 +115,9 @@ def main(arguments: list[str] | None = None) -> float:
     unseen = accuracy(parameters, *two_moons(1000, seed=7))
     width = max(1, len(losses) // 30)
     smooth = np.convolve(losses, np.full(width, 1.0 / width), mode="valid")
-    write_png(chosen.out / "fit_network_loss.png", line_chart(smooth))
-    write_png(chosen.out / "fit_network.png", draw(parameters, points, labels))
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    (chosen.out / "fit_network_loss.svg").write_text(chart_svg(smooth, title="the loss", across="steps"))
+    lg.save_png(draw(parameters, points, labels), chosen.out / "fit_network.png")
     print(f"{100.0 * unseen:.1f}% of new points on the right side; pictures in {chosen.out}/")
     return unseen
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.tools.picture import line_chart
+from livegrad.tools.chart import chart_svg
 
 BOUNDS = ((-28.0, -16.0, -2.0), (28.0, 16.0, 34.0))
 FIRST = {"width": 36.0, "thickness": 6.0, "bore": 5.0, "boss": 9.0, "fillet": 2.0}
@@ -75,10 +75,10 @@ def main(arguments: list[str] | None = None) -> lg.Part:
     chosen.out.mkdir(parents=True, exist_ok=True)
     first = bracket()
     found, losses = fit(first, scanned_points(), chosen.steps)
-    view: dict[str, Any] = {"size": (chosen.size, chosen.size), "direction": (-0.5, 0.8, -0.4)}
+    view: dict[str, Any] = {"size": (chosen.size, chosen.size), "direction": (-0.5, 0.8, -0.4), "oversample": 2}
     pictures = [lg.render(first, color=(0.62, 0.67, 0.73), **view), lg.render(found, **view)]
     lg.save_png(np.concatenate(pictures, axis=1), chosen.out / "fitted_bracket.png")
-    lg.save_png(line_chart(losses), chosen.out / "fitted_bracket_loss.png")
+    (chosen.out / "fitted_bracket_loss.svg").write_text(chart_svg(losses, title="the loss", across="steps"))
     lg.save_3mf(lg.assembly_of_part(found, min_feature_size=chosen.feature_size), chosen.out / "bracket.3mf")
     lg.save_stl(lg.mesh(found, feature_size=chosen.feature_size), chosen.out / "bracket.stl")
     for name, value in found.parameters.items():

@@ -8,8 +8,9 @@ from livegrad import ops
 from livegrad.ir.node import Module
 from livegrad.ir.text import summarize
 from livegrad.passes.pipeline import PipelineTrace, run_pipeline
-from livegrad.tools import tour
-from livegrad.tools.picture import line_chart, write_png
+from livegrad.tools.tour import run_tour
+from livegrad.tools.tour.page import FILES
+from livegrad.tools.tour.script import Scale
 
 VEC3 = lg.Vector(lg.f64, 3)
 
@@ -133,14 +134,23 @@ def test_a_bad_index_is_an_error_and_never_a_wrong_value() -> None:
         f(np.zeros(4, np.float32), np.array([0, 3, 4]))
 
 
-def test_the_tour_runs_and_leaves_its_pictures(tmp_path, capsys) -> None:
-    tour.main(["--out", str(tmp_path)])
-    assert {path.name for path in tmp_path.iterdir()} == {"scene.png", "loss.png"}
-    assert "fitted size [0.8, 0.5, 1.1], roundness 0.200" in capsys.readouterr().out
-
-
-def test_pictures_are_valid_png_files(tmp_path) -> None:
-    write_png(tmp_path / "chart.png", line_chart([1.0, 0.1, 0.01]))
-    data = (tmp_path / "chart.png").read_bytes()
-    assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    assert data.endswith(b"IEND\xaeB`\x82")
+def test_one_live_graph_is_fitted_drawn_and_edited(tmp_path) -> None:
+    """`./run`, at a size for tests: each edit is applied at the cheapest level, and only what it touches runs."""
+    made = run_tour(tmp_path, "cpu", lambda what, share: None, Scale((48, 32), fit=3, turn=2, hold=1, feature_size=0.3))
+    edits = {entry.edit.split(":")[0]: entry for entry in made.ledger}
+    assert {edit: (entry.level, entry.ran) for edit, entry in edits.items() if entry.kept} == {
+        "turn the camera alone": ("none", ("lens", "march", "face", "miss", "shade", "finish")),
+        "nothing": ("none", ()),
+        "turn shade.warmth": ("hot", ("shade", "finish")),
+        "turn march.swell": ("hot", ("march", "face", "miss", "shade", "finish")),
+        "edit a kernel": ("code", ("shade", "finish")),
+        "add a block": ("cold", ("ink", "finish")),
+        "twice the picture": ("warm", ("lens", "march", "face", "miss", "shade", "ink", "finish")),
+    }
+    assert edits["turn shade.warmth"].made == ()
+    assert edits["turn the camera alone"].made == ("camera",)
+    assert made.outcome.losses[-1] < 1e-2 * made.outcome.losses[0]
+    assert made.outcome.agreement > 0.99
+    assert made.outcome.difference < 1e-6
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "index.html"}
+    assert lg.load_stl(tmp_path / "wheel.stl").is_closed()

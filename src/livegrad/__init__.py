@@ -3,420 +3,130 @@
 Tensors are lazy and follow the Array API: `lg.asarray`, `lg.sum`, `x @ y`. Or write a function of the value IR with
 `trace`, differentiate it with `jvp` or `vjp`, run it with `compile` (native code) or `evaluate` (the NumPy reference).
 Parts are functions of position: `lg.load_3mf`, `lg.shapes`, `lg.render`, `lg.slice`, `lg.mesh`.
+
+`import livegrad` loads the value IR and its ops. Every other name is loaded when it is first asked for; `_PLACES` says
+from where, and `__init__.pyi` says the same to type checkers.
 """
 
-from livegrad import ops
-from livegrad.authoring.assembly import (
-    Assembly,
-    AssemblyError,
-    FunctionBuilder,
-    LevelSet,
-    Part,
-    PortType,
-    Slice,
-    TriangleMesh,
-    add_expression,
-    add_ir_function,
-    assembly_of_part,
-    draw_plane,
-    fit_bounds,
-    lower_function_gradient,
-    mesh,
-    part_of_function,
-    parts,
-    render,
-    shapes,
-    to_function,
-    to_opencl,
-)
-from livegrad.authoring.assembly import slice_part as slice
-from livegrad.authoring.block import AppendBlock, append_block, block, edit, watch
-from livegrad.authoring.context import (
-    CacheLimits,
-    Context,
-    ContextError,
-    ContextGraph,
-    DiskCache,
-    Extract,
-    ExtractAll,
-    Inject,
-    Modify,
-    NodeContext,
-    Scoped,
-    context,
-    context_function,
-    context_node,
-    context_tensor,
-    register_feature,
-    tensor_function,
-)
-from livegrad.authoring.differentiable import (
-    Derivative,
-    Differentiable,
-    DifferentiableFunction,
-    NullDifferential,
-    bwd_diff,
-    dadd,
-    derivative_member,
-    differentiable,
-    dmul,
-    dzero,
-    fwd_diff,
-    interface,
-    prefer_checkpoint,
-    prefer_recompute,
-    remember_at_most,
-)
-from livegrad.authoring.differentiable.annotations import (
-    Pair,
-    array,
-    bool_,
-    c64,
-    c128,
-    dmat2,
-    dmat3,
-    dmat4,
-    dvec2,
-    dvec3,
-    dvec4,
-    f16,
-    f32,
-    f64,
-    i8,
-    i16,
-    i32,
-    i64,
-    ivec2,
-    ivec3,
-    ivec4,
-    mat,
-    mat2,
-    mat3,
-    mat4,
-    no_diff,
-    pair,
-    tensor,
-    u8,
-    u16,
-    u32,
-    u64,
-    vec,
-    vec2,
-    vec3,
-    vec4,
-)
-from livegrad.authoring.function.captured import function
-from livegrad.authoring.function.intrinsics import know_tensor_functions as _know_tensor_functions
-from livegrad.authoring.function.library import (
-    bounded,
-    clamp,
-    copy,
-    cross,
-    detach,
-    determinant,
-    dot,
-    fract,
-    inverse,
-    length,
-    mix,
-    normalize,
-    select,
-    smoothstep,
-    step,
-    unroll,
-)
-from livegrad.authoring.function.printing import print_values as print
-from livegrad.authoring.function.problems import FunctionError
-from livegrad.authoring.function.source import run_source
-from livegrad.authoring.tensor import namespace as _namespace
-from livegrad.authoring.tensor import optim
-from livegrad.authoring.tensor import trailing as _trailing
-from livegrad.authoring.tensor.checks import check_gradients, debug_nans
-from livegrad.authoring.tensor.control import cond, fori_loop, scan, switch, while_loop
-from livegrad.authoring.tensor.custom import custom_jvp, custom_vjp
-from livegrad.authoring.tensor.errors import (
-    AxisError,
-    DtypeError,
-    ExportError,
-    GraphMergeError,
-    GraphOrderError,
-    IndexRangeError,
-    NoDimensionsError,
-    NotANumberError,
-    NumberRangeError,
-    ShapeError,
-)
-from livegrad.authoring.tensor.execution import clear_caches, execute
-from livegrad.authoring.tensor.graph import Graph
-from livegrad.authoring.tensor.handle import Tensor
-from livegrad.authoring.tensor.interop import register_with_einops
-from livegrad.authoring.tensor.jit import jit
-from livegrad.authoring.tensor.namespace import *  # noqa: F403 - the namespace lists its names
-from livegrad.authoring.tensor.storage import load, save
-from livegrad.authoring.tensor.trailing import reduce_sum, transpose
-from livegrad.authoring.tensor.transforms import checkpoint, grad, jvp, stop_gradient, value_and_grad, vjp
-from livegrad.authoring.tensor.trees import tree_map
-from livegrad.authoring.tensor.vmapping import hessian, jacfwd, jacrev, vmap
-from livegrad.backends.cpu import compile_function as compile
-from livegrad.backends.reference import evaluate
-from livegrad.diagnostics import (
-    CompileError,
-    DifferentiationError,
-    KernelCheckError,
-    LivegradError,
-    ParseError,
-    TypeRuleError,
-    UsageError,
-    VerifyError,
-)
-from livegrad.engine.engine import Engine
-from livegrad.engine.frame import EngineError, Frame
-from livegrad.engine.graph import Block, Composite, State
-from livegrad.engine.profile import chrome_trace
-from livegrad.engine.regions import For, If, IfElse, Switch, While
-from livegrad.engine.sources import ExternalBuffer
-from livegrad.engine.update import Level
-from livegrad.engine.values import reset_stats, set_cache_budget, stats
-from livegrad.formats import (
-    FormatError,
-    load_3mf,
-    load_stl,
-    load_vm,
-    save_3mf,
-    save_mesh,
-    save_png,
-    save_stl,
-    save_svg,
-)
-from livegrad.ir import types
-from livegrad.ir.function import trace
-from livegrad.ir.leaves import constant
-from livegrad.ir.node import Function, Node
-from livegrad.ir.text import parse_function, print_function
-from livegrad.ir.types import (
-    Array,
-    Dimension,
-    Matrix,
-    Struct,
-    Tuple,
-    Vector,
-    bf16,
-)
-from livegrad.ops.control import map_over
+from importlib import import_module
+from typing import Any
+
+from livegrad import ops as ops  # loaded now: it makes every op known to the IR
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AppendBlock",
-    "Array",
-    "Assembly",
-    "AssemblyError",
-    "AxisError",
-    "Block",
-    "CacheLimits",
-    "CompileError",
-    "Composite",
-    "Context",
-    "ContextError",
-    "ContextGraph",
-    "Derivative",
-    "Differentiable",
-    "DifferentiableFunction",
-    "DifferentiationError",
-    "Dimension",
-    "DiskCache",
-    "DtypeError",
-    "Engine",
-    "EngineError",
-    "ExportError",
-    "ExternalBuffer",
-    "Extract",
-    "ExtractAll",
-    "For",
-    "FormatError",
-    "Frame",
-    "Function",
-    "FunctionBuilder",
-    "FunctionError",
-    "Graph",
-    "GraphMergeError",
-    "GraphOrderError",
-    "If",
-    "IfElse",
-    "IndexRangeError",
-    "Inject",
-    "KernelCheckError",
-    "Level",
-    "LevelSet",
-    "LivegradError",
-    "Matrix",
-    "Modify",
-    "NoDimensionsError",
-    "Node",
-    "NodeContext",
-    "NotANumberError",
-    "NullDifferential",
-    "NumberRangeError",
-    "Pair",
-    "ParseError",
-    "Part",
-    "PortType",
-    "Scoped",
-    "ShapeError",
-    "Slice",
-    "State",
-    "Struct",
-    "Switch",
-    "Tensor",
-    "TriangleMesh",
-    "Tuple",
-    "TypeRuleError",
-    "UsageError",
-    "Vector",
-    "VerifyError",
-    "While",
-    "add_expression",
-    "add_ir_function",
-    "append_block",
-    "array",
-    "assembly_of_part",
-    "bf16",
-    "block",
-    "bool_",
-    "bounded",
-    "bwd_diff",
-    "c64",
-    "c128",
-    "check_gradients",
-    "checkpoint",
-    "chrome_trace",
-    "clamp",
-    "clear_caches",
-    "compile",
-    "cond",
-    "constant",
-    "context",
-    "context_function",
-    "context_node",
-    "context_tensor",
-    "copy",
-    "cross",
-    "custom_jvp",
-    "custom_vjp",
-    "dadd",
-    "debug_nans",
-    "derivative_member",
-    "detach",
-    "determinant",
-    "differentiable",
-    "dmat2",
-    "dmat3",
-    "dmat4",
-    "dmul",
-    "dot",
-    "draw_plane",
-    "dvec2",
-    "dvec3",
-    "dvec4",
-    "dzero",
-    "edit",
-    "evaluate",
-    "execute",
-    "f16",
-    "f32",
-    "f64",
-    "fit_bounds",
-    "fori_loop",
-    "fract",
-    "function",
-    "fwd_diff",
-    "grad",
-    "hessian",
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "interface",
-    "inverse",
-    "ivec2",
-    "ivec3",
-    "ivec4",
-    "jacfwd",
-    "jacrev",
-    "jit",
-    "jvp",
-    "length",
-    "load",
-    "load_3mf",
-    "load_stl",
-    "load_vm",
-    "lower_function_gradient",
-    "map_over",
-    "mat",
-    "mat2",
-    "mat3",
-    "mat4",
-    "mesh",
-    "mix",
-    "no_diff",
-    "normalize",
-    "ops",
-    "optim",
-    "pair",
-    "parse_function",
-    "part_of_function",
-    "parts",
-    "prefer_checkpoint",
-    "prefer_recompute",
-    "print",
-    "print_function",
-    "reduce_sum",
-    "register_feature",
-    "register_with_einops",
-    "remember_at_most",
-    "render",
-    "reset_stats",
-    "run_source",
-    "save",
-    "save_3mf",
-    "save_mesh",
-    "save_png",
-    "save_stl",
-    "save_svg",
-    "scan",
-    "select",
-    "set_cache_budget",
-    "shapes",
-    "slice",
-    "smoothstep",
-    "stats",
-    "step",
-    "stop_gradient",
-    "switch",
-    "tensor",
-    "tensor_function",
-    "to_function",
-    "to_opencl",
-    "trace",
-    "transpose",
-    "tree_map",
-    "types",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "unroll",
-    "value_and_grad",
-    "vec",
-    "vec2",
-    "vec3",
-    "vec4",
-    "vjp",
-    "vmap",
-    "watch",
-    "while_loop",
-]
-__all__ += _namespace.__all__
+# Every public name, under the module that has it: `name`, or `name=its name there`.
+_PLACES = {
+    # errors
+    "livegrad.diagnostics": """
+        CompileError DifferentiationError KernelCheckError LivegradError ParseError TypeRuleError UsageError
+        VerifyError""",
+    # the value IR
+    "livegrad": "ops",
+    "livegrad.ir": "types",
+    "livegrad.ir.types": """
+        Array bf16 bool_ c128 c64 f16 f32 f64 i16 i32 i64 i8 Matrix Struct Tuple u16 u32 u64 u8 Vector""",
+    "livegrad.ir.dimension": "Dimension",
+    "livegrad.ir.node": "Function Node",
+    "livegrad.ir.function": "trace",
+    "livegrad.ir.leaves": "constant",
+    "livegrad.ir.text": "parse_function print_function",
+    "livegrad.ops.control": "map_over",
+    # running it
+    "livegrad.backends.cpu": "compile=compile_function",
+    "livegrad.backends.reference": "evaluate",
+    # the live engine
+    "livegrad.authoring.block": """
+        append_block AppendBlock block captured_block cuda_block edit fold_neighbours GradientBlock load_cuda_block
+        neighbour_block NeighbourBlock neighbours watch watch_cuda""",
+    "livegrad.engine.append_buffer": "AppendBuffer",
+    "livegrad.engine.engine": "Engine",
+    "livegrad.engine.frame": "EngineError Frame",
+    "livegrad.engine.graph": "Block Composite State",
+    "livegrad.engine.profile": "chrome_trace",
+    "livegrad.engine.regions": "For If IfElse Switch While",
+    "livegrad.engine.sources": "ExternalBuffer",
+    "livegrad.engine.update": "Level",
+    "livegrad.engine.values": "reset_stats set_cache_budget stats",
+    # lazy tensors
+    "livegrad.authoring.tensor": "optim",
+    "livegrad.authoring.tensor.checks": "check_gradients debug_nans",
+    "livegrad.authoring.tensor.control": "cond fori_loop scan switch while_loop",
+    "livegrad.authoring.tensor.custom": "custom_jvp custom_vjp",
+    "livegrad.authoring.tensor.errors": """
+        AxisError DtypeError ExportError GraphMergeError GraphOrderError IndexRangeError NoDimensionsError
+        NotANumberError NumberRangeError ShapeError""",
+    "livegrad.authoring.tensor.execution": "clear_caches execute",
+    "livegrad.authoring.tensor.graph": "Graph",
+    "livegrad.authoring.tensor.handle": "Tensor",
+    "livegrad.authoring.tensor.interop": "register_with_einops",
+    "livegrad.authoring.tensor.jit": "jit",
+    "livegrad.authoring.tensor.storage": "load save",
+    "livegrad.authoring.tensor.trailing": "reduce_sum transpose",
+    "livegrad.authoring.tensor.transforms": "checkpoint grad jvp stop_gradient value_and_grad vjp",
+    "livegrad.authoring.tensor.trees": "tree_map",
+    "livegrad.authoring.tensor.vmapping": "hessian jacfwd jacrev vmap",
+    "livegrad.authoring.tensor.namespace": """
+        __array_api_version__ __array_namespace_info__ abs acos acosh add all any arange argmax argmin argsort
+        asarray asin asinh astype atan atan2 atanh bfloat16 bitwise_and bitwise_invert bitwise_left_shift bitwise_or
+        bitwise_right_shift bitwise_xor bool broadcast_arrays broadcast_shapes broadcast_to can_cast ceil clip
+        complex128 complex64 concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum diff divide
+        e einsum empty empty_like equal erf exp expand_dims expm1 eye fft finfo flip float16 float32 float64 floor
+        floor_divide from_dlpack full full_like gelu greater greater_equal hypot iinfo imag inf int16 int32 int64
+        int8 isdtype isfinite isin isinf isnan less less_equal linalg linspace log log10 log1p log2 log_softmax
+        logaddexp logical_and logical_not logical_or logical_xor logsumexp matmul matrix_transpose max maximum mean
+        meshgrid min minimum moveaxis multiply nan negative newaxis nextafter nn nonzero not_equal one_hot ones
+        ones_like permute_dims pi positive pow prod random real reciprocal relu remainder repeat reshape result_type
+        roll round searchsorted sigmoid sign signbit silu sin sinh softmax sort sqrt square squeeze stack std
+        subtract sum take take_along_axis tan tanh tensordot tile top_k tril triu trunc uint16 uint32 uint64 uint8
+        unique_all unique_counts unique_inverse unique_values unstack var vecdot where zeros zeros_like""",
+    # captured functions
+    "livegrad.authoring.function.captured": "function",
+    "livegrad.authoring.function.library": """
+        bounded clamp copy cross detach determinant dot fract inverse length mix normalize select smoothstep step
+        unroll""",
+    "livegrad.authoring.function.printing": "print=print_values",
+    "livegrad.authoring.function.problems": "FunctionError",
+    "livegrad.authoring.function.source": "run_source",
+    "livegrad.authoring.differentiable": """
+        bwd_diff dadd Derivative derivative_member Differentiable differentiable DifferentiableFunction dmul dzero
+        fwd_diff interface NullDifferential prefer_checkpoint prefer_recompute remember_at_most""",
+    "livegrad.authoring.differentiable.annotations": """
+        array dmat2 dmat3 dmat4 dvec2 dvec3 dvec4 ivec2 ivec3 ivec4 mat mat2 mat3 mat4 no_diff Pair pair tensor vec
+        vec2 vec3 vec4""",
+    # contexts
+    "livegrad.authoring.context": """
+        CacheLimits Context context context_function context_node context_tensor ContextError ContextGraph DiskCache
+        Extract ExtractAll Inject Modify NodeContext register_feature Scoped tensor_function""",
+    # assemblies, parts and files
+    "livegrad.authoring.assembly": """
+        add_expression add_ir_function Assembly assembly_of_part AssemblyError BeamLattice BuildItem draw_plane
+        fit_bounds FunctionBuilder ImageStack LevelSet lower_function_gradient mesh Part part_of_function parts PortType
+        render shapes Slice slice=slice_part to_cuda to_function to_opencl TriangleMesh VolumeChannel VolumeData""",
+    "livegrad.formats": """
+        FormatError load_3mf load_stl load_vm save_3mf save_animation save_mesh save_png save_stl save_svg""",
+}
 
-_know_tensor_functions(_namespace, _namespace.__all__)
-_know_tensor_functions(_trailing, ["transpose"])
+_NAMES: dict[str, tuple[str, str]] = {}  # public name → module, its name there
+for _place, _words in _PLACES.items():
+    for _word in _words.split():
+        _public, _, _own = _word.partition("=")
+        _NAMES[_public] = (_place, _own or _public)
+
+__all__ = list(_NAMES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name, as `from its.place import name` would, and keeps it."""
+    if name not in _NAMES:
+        raise AttributeError(f"module 'livegrad' has no attribute '{name}'", name=name, obj=import_module(__name__))
+    place, own = _NAMES[name]
+    module = import_module(place)
+    if not hasattr(module, own):
+        import_module(f"{place}.{own}")
+    value = globals()[name] = getattr(module, own)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

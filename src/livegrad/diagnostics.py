@@ -148,42 +148,90 @@ class LivegradError(Exception):
 
 
 class UsageError(LivegradError):
-    """An argument that the called function cannot take."""
+    """An argument that the called function cannot take.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.Engine("abacus")
+    ... except UsageError as error:
+    ...     error.what
+    'there is no backend `abacus`'
+    """
 
     code = "usage"
 
 
 class TypeRuleError(LivegradError):
-    """Operands or attributes that an op's type rule refuses."""
+    """Operands or attributes that an op's type rule refuses.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.trace(lambda x, y: x + y, lg.f32, lg.i32)
+    ... except TypeRuleError as error:
+    ...     error.code
+    'type'
+    """
 
     code = "type"
 
 
 class VerifyError(LivegradError):
-    """IR that breaks an invariant, found after a pass or on request."""
+    """IR that breaks an invariant, found after a pass or on request.
+
+    >>> VerifyError("a result of `f` is not of its type").code
+    'verify'
+    """
 
     code = "verify"
 
 
 class ParseError(LivegradError):
-    """IR text that cannot be read."""
+    """IR text that cannot be read.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.parse_function("func @f(")
+    ... except ParseError as error:
+    ...     error.code
+    'parse'
+    """
 
     code = "parse"
 
 
 class DifferentiationError(LivegradError):
-    """A derivative that was asked for and does not exist."""
+    """A derivative that was asked for and does not exist.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.grad(lambda x: lg.sum(lg.linalg.qr(x, mode="complete")[0]))(lg.ones((3, 2)))
+    ... except DifferentiationError as error:
+    ...     error.code
+    'differentiation'
+    """
 
     code = "differentiation"
 
 
 class CompileError(LivegradError):
-    """Code that a backend could not produce."""
+    """Code that a backend could not produce.
+
+    >>> CompileError("no rule for `sort`").code
+    'compile'
+    """
 
     code = "compile"
 
 
 class KernelCheckError(LivegradError):
-    """A check inside running code that failed: an index, an integer division, an assertion, a loop bound."""
+    """A check inside running code that failed: an index, an integer division, an assertion, a loop bound.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     (lg.asarray([1]) // lg.asarray([0])).execute()
+    ... except KernelCheckError as error:
+    ...     error.code
+    'check'
+    """
 
     code = "check"

@@ -30,6 +30,13 @@ LOOPS = {
         run = lg.compile(lg.map_over(lg.trace(body, lg.f32)))
         endless, short = (np.full(100, 2.0, np.float32),), (np.full(100, -2.0, np.float32),)
     """,
+    "a while loop over whole tensors": """
+        from livegrad.ir.types import Tensor
+        test = lambda v: ops.lookup(ops.reduce(v, kind="max", axes=(0,))) > 0.0
+        body = lambda x: ops.make_while_loop(test, lambda i, v: ops.sqrt(v), x)[0]
+        run = lg.compile(lg.trace(body, Tensor(lg.f32, (5,))))
+        endless, short = (np.full(5, 2.0, np.float32),), (np.full(5, -2.0, np.float32),)
+    """,
     "a loop after a failed check": """
         def body(x):
             checked = ops.check(x, x > -3.0, message="too low")

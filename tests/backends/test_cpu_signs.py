@@ -6,8 +6,9 @@ import pytest
 from livegrad import ops
 from livegrad.backends.cpu import CpuFunction
 from livegrad.backends.reference import evaluate
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
-from livegrad.ir.types import Dimension, Scalar, Tensor, f16, f32, f64
+from livegrad.ir.types import Scalar, Tensor, f16, f32, f64
 from livegrad.ops.control import make_map
 
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 0.3, -7.5, 1e-7, -1e-7, np.inf, -np.inf, np.nan]

@@ -1,5 +1,6 @@
 """What a conformance case is: a closed function, seeded arguments, and how near results must come."""
 
+import functools
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ def make_case(
     return Case(label, op, function, lambda rng: values_of(types, rng, draws), tolerance, smooth)
 
 
+@functools.cache
 def accepts(op: Op, *types: Type, **attributes: Any) -> bool:
     """Whether the op's type rule takes operands of these types."""
     try:

@@ -535,6 +535,88 @@ def f(s: Shape) -> float:
 """,
         "f.ir()",
     ),
+    (
+        "LG102",
+        "an asynchronous function",
+        """
+@lg.function
+async def f(x: float):
+    return x
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG207",
+        "an attribute that the bound does not promise",
+        """
+T = TypeVar("T", bound=lg.Differentiable)
+@lg.differentiable
+def f(x: T) -> T:
+    return x.weight
+""",
+        "None",
+    ),
+    (
+        "LG304",
+        "no_diff on a call of a known function with a constant",
+        """
+import math
+@lg.differentiable
+def f(x: float) -> float:
+    return lg.no_diff(math.sin(3.0)) * x
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG308",
+        "two types of one name of which one brings its own dadd",
+        """
+def make(own):
+    @lg.differentiable
+    class Point:
+        x: float
+        if own:
+            @staticmethod
+            def dadd(a, b):
+                return a
+    return Point
+First, Second = make(True), make(False)
+@lg.differentiable
+def f(a: First, b: Second) -> float:
+    return a.x * b.x
+""",
+        "f(First(1.0), Second(2.0))",
+    ),
+    (
+        "LG310",
+        "a number for the differential of a tuple",
+        """
+@lg.differentiable
+def g(x: float) -> tuple[float, float]:
+    return x, x
+@lg.differentiable
+def f(x: float) -> float:
+    return lg.bwd_diff(g)(x, 1.0)[0]
+""",
+        "f(1.0)",
+    ),
+    (
+        "LG401",
+        "a method of another signature",
+        """
+@lg.interface
+class Shape:
+    @lg.differentiable
+    def area(self, scale: float) -> float: ...
+@lg.differentiable
+class Circle(Shape):
+    r: float
+    @lg.differentiable
+    def area(self) -> float:
+        return self.r
+""",
+        "None",
+    ),
 ]
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from livegrad.backends.reference import evaluate
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Dimension, Tensor, Vector, c128, f32, f64, i64
+from livegrad.ir.types import Tensor, Vector, c128, f32, f64, i64
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import make_for_loop, make_map
 from livegrad.ops.elementwise import abs, clamp, detach, fmod, max, maximum, min, minimum, mod, select

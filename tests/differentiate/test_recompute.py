@@ -9,10 +9,11 @@ import pytest
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError, UsageError
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.types import UNIT, Dimension, Struct, Tensor, Trace, Tuple, f64, i64
+from livegrad.ir.types import UNIT, Struct, Tensor, Trace, Tuple, f64, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import call, make_cond, make_for_loop, make_map, make_while_loop

@@ -28,9 +28,9 @@ def example() -> ModuleType:
 
 def test_it_learns_and_writes_its_pictures(example, tmp_path, capsys):
     assert example.main(["--steps", "120", "--out", str(tmp_path)]) > 0.9
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["fit_network.png", "fit_network_loss.png"]
-    for path in tmp_path.iterdir():
-        assert path.read_bytes().startswith(b"\x89PNG\r\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fit_network.png", "fit_network_loss.svg"]
+    assert (tmp_path / "fit_network.png").read_bytes().startswith(b"\x89PNG\r\n")
+    assert (tmp_path / "fit_network_loss.svg").read_text().startswith("<svg")
     assert capsys.readouterr().out.count("loss") == 10
 
 

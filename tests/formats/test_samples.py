@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.assembly import convert, lower_function_gradient
+from livegrad.authoring.assembly import PortType, convert, lower_function_gradient
 from livegrad.authoring.assembly.graph import GraphFunction
 from livegrad.authoring.assembly.level_sets import parts
+from livegrad.authoring.assembly.lower_gradient import gradient_nodes
 from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.pruning import fit_bounds
 from livegrad.authoring.assembly.rendering import render
+from livegrad.authoring.assembly.resources import LevelSet
 from livegrad.authoring.assembly.slicing import draw_plane, slice_part
 from livegrad.backends.opencl import compile_function as compile_opencl
 from livegrad.backends.opencl import reason_for_no_opencl
@@ -20,22 +22,32 @@ from livegrad.backends.reference import evaluate
 from livegrad.formats.threemf import load_3mf, save_3mf
 from livegrad.formats.vm import load_vm
 from livegrad.ir.walk import nodes_of
+from tests.formats.own_part import SIZE, own_part
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "samples"
-SIZES = {"gyroid": (3, 31), "SphereInACage": (8, 62), "RadialRadiator": (22, 206), "3mf-implicit": (36, 506)}
+OWN = "a part of our own"
+SIZES = {
+    OWN: SIZE, "gyroid": (3, 31), "SphereInACage": (8, 62), "RadialRadiator": (22, 206), "3mf-implicit": (36, 506),
+}  # fmt: skip
 
 needs_opencl = pytest.mark.skipif(reason_for_no_opencl() is not None, reason=str(reason_for_no_opencl()))
-pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the sample parts are not beside the repository")
+needs_samples = pytest.mark.skipif(not FOLDER.exists(), reason="the sample parts are not beside the repository")
 
 
 @pytest.fixture(params=SIZES, scope="module")
 def name(request: pytest.FixtureRequest) -> str:
+    if request.param != OWN and not FOLDER.exists():
+        pytest.skip("the sample parts are not beside the repository")
     return request.param
 
 
 @pytest.fixture(scope="module")
-def assembly(name: str) -> Any:
-    return load_3mf(FOLDER / f"{name}.3mf")
+def assembly(name: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    if name != OWN:
+        return load_3mf(FOLDER / f"{name}.3mf")
+    path = tmp_path_factory.mktemp("own") / "own.3mf"
+    save_3mf(own_part(), path)
+    return load_3mf(path)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +73,8 @@ def test_a_saved_copy_is_equal(assembly: Any, tmp_path: Path) -> None:
 
 def test_native_values_are_those_of_the_reference(assembly: Any, part: Any) -> None:
     level_set = next(r for r in assembly.resources.values() if hasattr(r, "channel"))
-    converted = convert(assembly, level_set.function, outputs=[level_set.channel], element=lg.f64)
+    ready = lower_function_gradient(assembly).assembly
+    converted = convert(ready, level_set.function, outputs=[level_set.channel], element=lg.f64)
     points = points_in(part, 4)
     lifted = [True, *[False] * len(converted.tables)]
     native = lg.compile(lg.map_over(converted.function, lifted))(points, *converted.tables)
@@ -80,8 +93,34 @@ def test_exact_gradients_and_central_differences_agree(assembly: Any, part: Any)
         assert np.quantile(error, 0.97) < most
 
 
-def test_lowering_leaves_parts_without_gradients_alone(assembly: Any) -> None:
-    assert lower_function_gradient(assembly).assembly == assembly
+def test_a_gradient_node_by_steps_and_exactly_agree(assembly: Any, part: Any) -> None:
+    """The same node on the part's own function, lowered both ways: the error goes with the square of the step."""
+    level_set = next(r for r in assembly.resources.values() if isinstance(r, LevelSet))
+    made = assembly.add_function("slope", {"pos": PortType.VECTOR, "h": PortType.SCALAR}, {"g": PortType.VECTOR})
+    made = made.add_node(
+        "slope", "FunctionGradient", "g", functionID=level_set.function, step="inputs.h", pos="inputs.pos",
+        scalar_output=level_set.channel, vector_input="pos",
+    ).link("slope", "g.gradient", "outputs.g")  # fmt: skip
+    lowered = lower_function_gradient(made).assembly
+    # What the part's own function has in it is lowered alike in both: only the node that is looked at differs.
+    inner = lower_function_gradient(assembly).assembly
+    exact_node = made.graph("slope")
+    points = points_in(part, 1000)
+    found = []
+    for ready, exact in ((lowered, False), (inner.with_function(exact_node), True)):
+        converted = convert(ready, "slope", exact=exact, element=lg.f64)
+        run = lg.compile(lg.map_over(converted.function, (True, *[False] * (1 + len(converted.tables)))))
+        found.append([run(points, step, *converted.tables) for step in (1e-2, 1e-3)])
+    (coarse, fine), (exact_gradient, _) = found
+    errors = [np.quantile(np.abs(steps - exact_gradient).max(-1), 0.9) for steps in (coarse, fine)]
+    assert errors[1] < 1e-4 * max(1.0, np.abs(exact_gradient).max())
+    assert errors[1] < 0.03 * errors[0] + 1e-9
+
+
+def test_lowering_leaves_parts_without_gradients_alone(name: str, assembly: Any) -> None:
+    lowered = lower_function_gradient(assembly).assembly
+    assert (lowered == assembly) is (name != OWN)
+    assert not list(gradient_nodes(lowered))
 
 
 def test_samples_are_drawn_cut_and_meshed(part: Any) -> None:
@@ -112,18 +151,23 @@ def test_meshes_are_within_half_a_feature_of_the_surface(part: Any) -> None:
 
 
 @needs_opencl
-def test_opencl_values_are_those_of_native_code(part: Any) -> None:
-    points = points_in(part, 500).astype(np.float32)
-    lifted = (True, *[False] * len(part.arguments))
-    native = part(points)
-    found = compile_opencl(part.function, lifted)(points, *part.arguments)
-    np.testing.assert_allclose(found, native, rtol=1e-5, atol=1e-5 * np.abs(native).max())
+def test_opencl_values_are_those_of_native_code(name: str, assembly: Any, part: Any) -> None:
+    # Our own divides by differences of nearly equal numbers, which single precision is too coarse for.
+    element, tolerance = (lg.f64, 1e-9) if name == OWN else (lg.f32, 1e-5)
+    (computed,) = parts(assembly, element=element)
+    points = points_in(part, 500).astype(element.dtype)
+    lifted = (True, *[False] * len(computed.arguments))
+    native = computed(points)
+    found = compile_opencl(computed.function, lifted)(points, *computed.arguments)
+    np.testing.assert_allclose(found, native, rtol=tolerance, atol=tolerance * np.abs(native).max())
 
 
+@needs_samples
 def test_the_tape_loads_whole() -> None:
     assert len(nodes_of(load_vm(FOLDER / "prospero.vm").function)) > 7000
 
 
+@needs_samples
 def test_the_tape_draws_the_same_with_and_without_pruning(tmp_path: Path) -> None:
     """Its first letters: to compile all of it, and its bounds, takes a benchmark's time."""
     lines = (FOLDER / "prospero.vm").read_text().splitlines()[:674]

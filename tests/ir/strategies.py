@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from livegrad.ir.types import SCALARS, Array, Dimension, Matrix, Size, Struct, Tensor, Trace, Tuple, Type, Vector
+from livegrad.ir.dimension import Dimension, Size
+from livegrad.ir.types import SCALARS, Array, Matrix, Struct, Tensor, Trace, Tuple, Type, Vector
 
 scalars = st.sampled_from(list(SCALARS.values()))
 dimensions: st.SearchStrategy[Dimension] = st.builds(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livegrad.diagnostics import UsageError
-from livegrad.ir.types import Dimension, Size, divide_exactly, size_product
+from livegrad.ir.dimension import Dimension, Size, divide_exactly, size_product
 
 NAMES = ("n", "m", "k")
 SIZES = {"n": 7, "m": 11, "k": 13}

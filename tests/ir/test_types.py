@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 
 from livegrad.diagnostics import UsageError
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.types import (
     SCALARS,
     UNIT,
     Array,
-    Dimension,
     Matrix,
     Struct,
     Tensor,

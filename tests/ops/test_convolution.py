@@ -9,9 +9,10 @@ import pytest
 from livegrad.backends.cpu import run_function
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
-from livegrad.ir.types import Dimension, Tensor, f32, f64, i8
+from livegrad.ir.types import Tensor, f32, f64, i8
 from livegrad.ops import convolution
 from livegrad.ops.convolution import convolve
 from livegrad.ops.reduction import reduce

@@ -9,10 +9,11 @@ import pytest
 from livegrad.backends.cpu import run_function
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import DifferentiationError, KernelCheckError, TypeRuleError
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Node
-from livegrad.ir.types import Dimension, Scalar, Tensor, c64, c128, f16, f32, f64
+from livegrad.ir.types import Scalar, Tensor, c64, c128, f16, f32, f64
 from livegrad.ops.aggregate import get
 from livegrad.ops.conversion import cast
 from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals

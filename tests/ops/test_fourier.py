@@ -8,10 +8,11 @@ import pytest
 from livegrad.backends.cpu import run_function
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Node
-from livegrad.ir.types import Dimension, Tensor, c64, c128, f32, f64
+from livegrad.ir.types import Tensor, c64, c128, f32, f64
 from livegrad.ops.fourier import fft, hfft, ihfft, irfft, irfftn, rfft, rfftn
 from livegrad.passes.differentiate.reverse import vjp
 from tests.differentiate.checks import check_orders, op_names

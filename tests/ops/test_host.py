@@ -10,10 +10,11 @@ from livegrad.backends.cpu import run_function
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import DifferentiationError, TypeRuleError, UsageError
 from livegrad.ir.digest import function_digest
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ir.types import Dimension, Struct, Tensor, Vector, bool_, f32, f64, i64
+from livegrad.ir.types import Struct, Tensor, Vector, bool_, f32, f64, i64
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import make_cond, make_for_loop, make_map, map_over
 from livegrad.ops.host import HostFunction, host_call, make_host_call, make_print

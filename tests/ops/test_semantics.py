@@ -14,8 +14,9 @@ from livegrad.diagnostics import KernelCheckError, TypeRuleError
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, f16, f32, f64, i8, i32, i64, u8, u64
+from livegrad.ops.comparison import shift_left, shift_right
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import fmod, max, maximum, min, minimum, round, shift_left, shift_right, sign
+from livegrad.ops.elementwise import fmod, max, maximum, min, minimum, round, sign
 from livegrad.ops.random import random_bits, random_normal, random_uniform
 
 finite = st.floats(-1e6, 1e6)

@@ -7,9 +7,10 @@ import pytest
 from livegrad.backends.cpu import run_function
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError, TypeRuleError
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
-from livegrad.ir.types import Dimension, Tensor, c64, f32, f64, i64
+from livegrad.ir.types import Tensor, c64, f32, f64, i64
 from livegrad.ops.reduction import reduce
 from livegrad.ops.sorting import argsort, searchsorted, sort, take_along_axis, top_k
 from tests.differentiate.checks import check_orders, gradient_of

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from livegrad import ops
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, parameter
 from livegrad.ir.node import Function, Module, Node
@@ -73,14 +74,14 @@ class Builder:
 
 def arithmetic(b: Builder) -> None:
     type = b.random.choice((f32, f32, i64, VECTOR, ROW))
-    ops = ["add", "sub", "mul", "min", "max", "minimum", "maximum"]
-    ops += ["bit_and", "bit_or", "bit_xor", "shift_left"] if type is i64 else ["div"]
-    b.add(getattr(elementwise, b.random.choice(ops))(b.one_of(type), b.one_of(type)))
+    names = ["add", "sub", "mul", "min", "max", "minimum", "maximum"]
+    names += ["bit_and", "bit_or", "bit_xor", "shift_left"] if type is i64 else ["div"]
+    b.add(getattr(ops, b.random.choice(names))(b.one_of(type), b.one_of(type)))
 
 
 def unary(b: Builder) -> None:
     name = b.random.choice(["neg", "abs", "floor", "ceil", "trunc", "round", "sign", "detach"])
-    b.add(getattr(elementwise, name)(b.one_of(b.random.choice((f32, VECTOR, ROW)))))
+    b.add(getattr(ops, name)(b.one_of(b.random.choice((f32, VECTOR, ROW)))))
 
 
 def negation(b: Builder) -> None:
@@ -90,12 +91,12 @@ def negation(b: Builder) -> None:
 def compare(b: Builder) -> None:
     type = b.random.choice((f32, i64))
     name = b.random.choice(["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
-    b.add(getattr(elementwise, name)(b.one_of(type), b.one_of(type)))
+    b.add(getattr(ops, name)(b.one_of(type), b.one_of(type)))
 
 
 def logic(b: Builder) -> None:
     name = b.random.choice(["bit_and", "bit_or", "bit_xor"])
-    b.add(getattr(elementwise, name)(b.one_of(bool_), b.one_of(bool_)), ~b.one_of(bool_))
+    b.add(getattr(ops, name)(b.one_of(bool_), b.one_of(bool_)), ~b.one_of(bool_))
 
 
 def choose(b: Builder) -> None:

@@ -9,11 +9,12 @@ import pytest
 from livegrad.backends.cpu import run_function
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError, UsageError
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Array, Dimension, Struct, Tensor, Trace, Tuple, Type, components, f64, i64
+from livegrad.ir.types import Array, Struct, Tensor, Trace, Tuple, Type, components, f64, i64
 from livegrad.ir.verify import verify_function
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import check, make_cond, make_for_loop, make_map, make_switch, make_while_loop

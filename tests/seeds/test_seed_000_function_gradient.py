@@ -7,11 +7,11 @@ import pytest
 
 import livegrad as lg
 from livegrad.authoring.assembly import Assembly, PortType, Reference, lower_function_gradient, to_function
+from livegrad.authoring.assembly.c_text import to_opencl
 from livegrad.authoring.assembly.gradient_function import GradientKey, gradient_name, place_function, zero_function
 from livegrad.authoring.assembly.graph import GraphFunction
 from livegrad.authoring.assembly.lower_gradient import gradient_nodes
 from livegrad.authoring.assembly.node_types import GRADIENT_TYPES
-from livegrad.authoring.assembly.opencl_text import to_opencl
 from livegrad.formats.threemf import load_3mf, save_3mf
 from livegrad.ir.node import Module
 from livegrad.ir.walk import nodes_of, reachable_functions
@@ -262,5 +262,5 @@ def test_generates_expected_ocl_for_lowered_graph() -> None:
     assert "fabs(p2)" in body
     assert len(re.findall(r"const float v\d+ = \(v\d+ / v\d+\);", body)) == 3
     assert len(re.findall(r"= length\(v\d+\);", body)) == 1
-    assert re.search(r"\(v\d+ \? v\d+ : v\d+\)", body)
+    assert re.search(r"\(v\d+\.x \? v\d+\.x : 0\.0f\)", body)
     assert "FunctionGradient" not in text

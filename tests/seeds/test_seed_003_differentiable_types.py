@@ -43,6 +43,37 @@ def test_interface_idifferentiable_has_a_differential_and_the_three_operations()
     assert Outer.dmul(2.0, outer(1.5)) == outer(3.0)
 
 
+def test_the_operations_of_a_type_are_those_that_derivatives_add_with():
+    """`interface IDifferentiable`, points 2 and 3: dadd adds what comes back from several uses, dzero is where the sum
+    starts. The dadd of this type ends at ten, so that it shows."""
+
+    @lg.differentiable
+    class Limited:
+        x: float
+
+        @staticmethod
+        def dzero():
+            return Limited.Differential(0.0)
+
+        @staticmethod
+        def dadd(a, b):
+            return Limited.Differential(min(a.x + b.x, 10.0))
+
+    @lg.differentiable
+    def times(v: Limited, s: float) -> float:
+        return v.x * s
+
+    @lg.differentiable
+    def uses(v: Limited, n: int) -> float:
+        total = times(v, 6.0)
+        for k in range(n):
+            total += times(v, 1.0 + k)
+        return total
+
+    assert lg.bwd_diff(uses)(Limited(1.0), 2, 1.0)[0] == Limited.Differential(9.0)
+    assert lg.bwd_diff(uses)(Limited(1.0), 3, 1.0)[0] == Limited.Differential(10.0)
+
+
 def test_derivative_member_associations():
     """Derivative member associations: `[DerivativeMember(MyDiffType.db)]` maps a field to the Differential's."""
 
@@ -176,6 +207,20 @@ def test_generic_functions_use_the_protocol_of_their_type():
     assert lg.bwd_diff(triple)(float, 2.0, 1.0) == (3.0,)
 
 
+def test_type_variables_look_up_the_operations_of_their_type():
+    """Looking up Differential Info on Generic types: `T.Differential da = T.dzero(); da = T.dadd(dpa.p * dOut, da)`."""
+    T = TypeVar("T", bound=lg.Differentiable)
+
+    @lg.differentiable
+    def bwd_my_func(p: T, d_out: T) -> T:
+        da = T.dzero()  # type: ignore
+        da = T.dadd(p * d_out, da)  # type: ignore
+        return T.dadd(p * d_out, da)  # type: ignore
+
+    assert bwd_my_func(3.0, 1.0) == 6.0
+    np.testing.assert_array_equal(bwd_my_func(lg.dvec2(3.0, 4.0), lg.dvec2(1.0, 0.5)), [6.0, 4.0])
+
+
 @lg.interface
 class IInterface:
     @lg.differentiable
@@ -295,6 +340,33 @@ def test_dadd_and_dzero_for_open_existential_types():
         return Linear.dadd(Linear.dadd(a, b), Linear.dzero())
 
     assert total(Linear.Differential(1.0), Linear.Differential(2.0)) == Linear.Differential(3.0)
+
+
+def test_an_existential_value_is_opened_by_asking_for_its_type():
+    """`dadd()` and `dzero()` for "open" Existential types: the concrete value, and the operations of its type."""
+
+    @lg.differentiable
+    def opened(obj: IInterface, a: float) -> float:
+        if isinstance(obj, Linear):
+            return Linear.dadd(Linear.dzero(), lg.bwd_diff(Linear.bar)(obj, a)[0]).k * obj.k
+        return obj.bar()
+
+    assert opened(Linear(2.0), 5.0) == 3.0 * 5.0 * 2.0
+    assert lg.bwd_diff(opened)(Linear(2.0), 5.0, 1.0) == (Linear.Differential(15.0), 6.0)
+    assert opened(Quadratic(0, 2.0, 5.0), 5.0) == 20.0
+
+
+def test_derivatives_of_interface_and_constrained_methods():
+    """Type Checking of Auto-Diff Calls: the methods of interfaces, and of types bound to one, are functions too."""
+    T = TypeVar("T", bound=IInterface)
+
+    @lg.differentiable
+    def by_bound(obj: T, a: float) -> float:
+        return lg.fwd_diff(obj.foo)(lg.pair(a, 1.0)).primal.bar()
+
+    assert lg.bwd_diff(IInterface.bar)(Linear(2.0), 1.0) == (Linear.Differential(3.0),)
+    assert by_bound(Linear(2.0), 1.5) == my_func(Linear(2.0), 1.5)
+    assert lg.bwd_diff(by_bound)(Linear(2.0), 1.5, 1.0) == (Linear.Differential(4.5), 6.0)
 
 
 def test_a_differential_of_another_type_than_the_value_is_refused():

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.block import block, edit
+from livegrad.authoring.block import append_block, block, captured_block, edit
+from livegrad.diagnostics import LivegradError
+from livegrad.engine.append_buffer import AppendBuffer
 from livegrad.engine.compile import compile_graph, validate
 from livegrad.engine.engine import Engine, EngineError
 from livegrad.engine.flatten import flatten_graph
@@ -19,18 +21,18 @@ from livegrad.engine.propagate import propagate_shapes
 from livegrad.engine.regions import For, If, While
 from livegrad.engine.shapes import apply_shape_rule
 from livegrad.engine.sort import sort_nodes
-from livegrad.engine.sources import ExternalBuffer
 from livegrad.engine.update import Level
 from livegrad.engine.wire import wire
-from livegrad.ir.types import Dimension, Tensor, f32
+from livegrad.ir.dimension import Dimension
+from livegrad.ir.types import Tensor, f32
 
 N = Dimension.symbol("n")
 NUMBERS = np.arange(4, dtype=np.float32)
 
 
-def chain(**options) -> tuple[Engine, dict]:
+def chain(executor_name: str) -> tuple[Engine, dict]:
     """a → b → d and a → c → d, with a knob on b; a's size may change without new code."""
-    engine = Engine(**options)
+    engine = Engine(executor_name)
     row = {"x": Tensor(f32, (N,))}
     blocks = {
         "a": engine.add(block(lambda x: x + 1.0, name="a", inputs=row)),
@@ -54,9 +56,9 @@ def levels(engine: Engine) -> dict[str, Level]:
     return {key: change.level for key, change in engine.frame.changes.items()}
 
 
-def test_phases_can_each_be_called_and_shown():
+def test_phases_can_each_be_called_and_shown(executor_name):
     """Seed 004, "Overview": the phases in order."""
-    engine, _ = chain()
+    engine, _ = chain(executor_name)
     network = flatten_graph(engine.graph)
     assert validate(network) == []
     order, cycles = sort_nodes(network)
@@ -67,9 +69,31 @@ def test_phases_can_each_be_called_and_shown():
     assert str(plan).splitlines()[1] == "  0: a(a.x) -> a.result: tensor<f32, [4]>"
 
 
-def test_validation_reports_every_error_at_its_pin_at_once():
+def test_all_phases_are_shown_together(executor_name):
+    """Seed 004, "Overview": what every phase made of the graph, and what is wrong with it."""
+    engine, blocks = chain(executor_name)
+    text = engine.phases()
+    names = ["flatten", "validate", "sort", "propagate shapes", "allocate", "wire", "build"]
+    assert [line for line in text.splitlines() if not line.startswith(" ")] == names
+    for line in (
+        "  d(x ← b.result, y ← c.result)",
+        "  nothing is wrong",
+        "  level 1: b, c",
+        "  b.result: tensor<f32, [4]>",
+        "  b.result: tensor<f32, [4]>, graph, 16 bytes, from b until d",
+        "    2: d(b.result, c.result) -> d.result: tensor<f32, [4]>",
+    ):
+        assert line in text.splitlines()
+    engine.disconnect(blocks["d"]["y"])
+    text = engine.phases()
+    assert "  d.y: nothing feeds this input; connect or set `d.y`" in text.splitlines()
+    assert "not reached: there are problems" in text
+    assert engine.plan is None  # showing compiles nothing that runs
+
+
+def test_validation_reports_every_error_at_its_pin_at_once(executor_name):
     """Seed 004, "Phase 1: Validation": types, cycles, completeness and shapes are errors."""
-    engine = Engine()
+    engine = Engine(executor_name)
     typed = engine.add(block(lambda x: x, name="typed", inputs={"x": Tensor(f32, (N,))}))
     lonely = engine.add(block(lambda x: x, name="lonely"))
     first = engine.add(block(lambda x: x + 1.0, name="first"))
@@ -90,18 +114,18 @@ def test_validation_reports_every_error_at_its_pin_at_once():
     assert all(b.debug.state == "failed" for b in (typed, lonely, first, second, shaped))
 
 
-def test_an_error_goes_only_to_the_block_that_it_is_about():
+def test_an_error_goes_only_to_the_block_that_it_is_about(executor_name):
     """Seed 004, "Error Handling": distributed to affected blocks."""
-    engine, blocks = chain()
+    engine, blocks = chain(executor_name)
     engine.step()
     edit(engine, blocks["c"], lambda x: x @ x @ x)
     engine.step()
     assert [name for name, b in blocks.items() if b.debug.errors] == ["c"]
 
 
-def test_the_old_graph_runs_on_after_an_error_and_takes_hot_updates():
+def test_the_old_graph_runs_on_after_an_error_and_takes_hot_updates(executor_name):
     """Seed 004, "Error Handling": the engine keeps the old compiled graph."""
-    engine, blocks = chain()
+    engine, blocks = chain(executor_name)
     engine.step()
     engine.disconnect(blocks["d"]["y"])
     engine.set(blocks["b"]["gain"], 5.0)
@@ -116,9 +140,9 @@ def test_the_old_graph_runs_on_after_an_error_and_takes_hot_updates():
     assert blocks["d"].debug.errors == []
 
 
-def test_buffers_have_the_lifetime_of_what_owns_them():
+def test_buffers_have_the_lifetime_of_what_owns_them(executor_name):
     """Seed 004, "Phase 2: Buffer Allocation": External, Graph, Region."""
-    engine, blocks = chain()
+    engine, blocks = chain(executor_name)
     engine.bind(blocks["a"]["x"], NUMBERS.copy())
     loop = engine.add(For("loop", summing_body(), {"total": "sum"}))
     engine.set(loop["total"], np.float32(0))
@@ -132,9 +156,9 @@ def test_buffers_have_the_lifetime_of_what_owns_them():
     assert lifetimes["loop#total"] == "region"
 
 
-def test_steps_have_topological_levels():
+def test_steps_have_topological_levels(executor_name):
     """Seed 004, "Phase 3: Topological Sort": A, then B and C, then D."""
-    engine, _ = chain()
+    engine, _ = chain(executor_name)
     plan = compile_graph(engine.graph).plan
     assert plan is not None
     assert {key: step.level for key, step in plan.steps.items()} == {"a": 0, "b": 1, "c": 1, "d": 2}
@@ -156,18 +180,18 @@ def test_shape_rules(rule, shapes, shape):
     assert apply_shape_rule(rule, shapes) == shape
 
 
-def test_shapes_follow_from_functions_and_obey_the_rules():
+def test_shapes_follow_from_functions_and_obey_the_rules(executor_name):
     """Seed 004, "Phase 4: Shape Propagation"."""
-    engine = Engine()
+    engine = Engine(executor_name)
     wide = engine.add(block(lambda x: lg.stack([x] * 16, axis=1), name="wide", shapes={"result": "[N, 16]"}))
     engine.set(wide["x"], NUMBERS)
     assert engine.step().ok
     assert engine.read(wide).shape == (4, 16)
 
 
-def test_buffers_share_memory_when_their_live_ranges_do_not_meet():
+def test_buffers_share_memory_when_their_live_ranges_do_not_meet(executor_name):
     """Seed 004, "Phase 5: Liveness Analysis"."""
-    engine = Engine(reuse_memory=True)
+    engine = Engine(executor_name, reuse_memory=True)
     blocks = [engine.add(block(lambda x: x + 1.0, name=f"k{index}")) for index in range(6)]
     engine.set(blocks[0]["x"], NUMBERS)
     for earlier, later in pairwise(blocks):
@@ -193,9 +217,9 @@ def summing_body() -> Composite:
     return body
 
 
-def test_if_runs_its_body_or_gives_zeros():
+def test_if_runs_its_body_or_gives_zeros(executor_name):
     """Seed 004, "If Region": outputs are zero-filled before the region."""
-    engine = Engine()
+    engine = Engine(executor_name)
     body = Composite("body")
     double = body.graph.add(block(lambda x: x * 2.0, name="double"))
     body.expose(double["x"])
@@ -212,9 +236,9 @@ def test_if_runs_its_body_or_gives_zeros():
     np.testing.assert_array_equal(engine.read(gate), np.zeros(4))
 
 
-def test_while_runs_as_long_as_its_condition_holds():
+def test_while_runs_as_long_as_its_condition_holds(executor_name):
     """Seed 004, "While Region": a whole optimisation (step, test of convergence) is one launch of one step."""
-    engine = Engine()
+    engine = Engine(executor_name)
     body = Composite("body")
     loss = lg.grad(lambda x, target: lg.sum((x - target) ** 2.0))
     descend = body.graph.add(block(lambda x, target: x - 0.25 * loss(x, target), name="descend"))
@@ -239,9 +263,9 @@ def test_while_runs_as_long_as_its_condition_holds():
     np.testing.assert_allclose(engine.read(fit["better"]), x, rtol=1e-6)
 
 
-def test_for_runs_its_body_n_times_and_a_new_n_is_hot():
+def test_for_runs_its_body_n_times_and_a_new_n_is_hot(executor_name):
     """Seed 004, "For Region"."""
-    engine = Engine()
+    engine = Engine(executor_name)
     loop = engine.add(For("loop", summing_body(), {"total": "sum"}))
     engine.set(loop["total"], np.float32(1))
     engine.set(loop["x"], np.float32(2))
@@ -259,127 +283,12 @@ def test_for_runs_its_body_n_times_and_a_new_n_is_hot():
     assert engine.read(loop) == 1
 
 
-# --- the update table ------------------------------------------------------------------------------------------------
+# --- profiling, state -------------------------------------------------------------------------------------------------
 
 
-def test_scalar_value_changed_is_hot():
-    """Seed 004, "KernelNode Updates": Scalar value changed."""
-    engine, blocks = chain()
-    engine.step()
-    engine.set(blocks["b"]["gain"], 3.0)
-    frame = engine.step()
-    assert levels(engine) == {"b": Level.HOT}
-    assert frame.ran == ("b", "d")
-    assert frame.prepared == 0
-    np.testing.assert_array_equal(engine.read(blocks["d"]), expected(NUMBERS, 3.0))
-
-
-def test_buffer_content_changed_needs_no_update():
-    """Seed 004, "KernelNode Updates": Buffer content changed."""
-    engine, blocks = chain()
-    shared = engine.bind(blocks["a"]["x"], ExternalBuffer(NUMBERS.copy(), version=0))
-    engine.step()
-    shared.array[0] = 9
-    assert engine.step().ran == ()
-    shared.touch()
-    assert engine.step().level is Level.NONE
-    assert engine.frame.ran == ("a", "b", "c", "d")
-    np.testing.assert_array_equal(engine.read(blocks["d"]), expected(shared.array))
-
-
-def test_buffer_rebind_of_the_same_size_is_warm():
-    """Seed 004, "KernelNode Updates": Buffer rebind (same size)."""
-    engine, blocks = chain()
-    engine.bind(blocks["a"]["x"], ExternalBuffer(NUMBERS.copy(), version=0))
-    engine.step()
-    engine.bind(blocks["a"]["x"], ExternalBuffer(NUMBERS + 1, version=0))
-    engine.step()
-    assert levels(engine) == {"a": Level.WARM}
-    np.testing.assert_array_equal(engine.read(blocks["d"]), expected(NUMBERS + 1))
-
-
-def test_buffer_resize_and_another_grid_are_warm():
-    """Seed 004, "KernelNode Updates": Buffer resize; Grid size changed."""
-    engine, blocks = chain()
-    engine.step()
-    longer = np.arange(9, dtype=np.float32)
-    engine.set(blocks["a"]["x"], longer)
-    engine.step()
-    assert levels(engine) == dict.fromkeys("abcd", Level.WARM)
-    np.testing.assert_array_equal(engine.read(blocks["d"]), expected(longer))
-
-
-def test_changed_logic_is_a_code_update_of_that_block():
-    """Seed 004, "KernelNode Updates": Patchable kernel logic changed."""
-    engine, blocks = chain()
-    engine.step()
-    edit(engine, blocks["c"], lambda x: x - 1.0)
-    frame = engine.step()
-    assert levels(engine) == {"c": Level.CODE}
-    assert frame.ran == ("c", "d")
-    assert frame.prepared == 1
-    np.testing.assert_array_equal(engine.read(blocks["d"]), (NUMBERS + 1) * 2 + NUMBERS)
-
-
-def test_added_and_removed_blocks_are_cold_and_the_rest_keeps_its_values():
-    """Seed 004, "KernelNode Updates": Node added/removed."""
-    engine, blocks = chain()
-    engine.step()
-    extra = engine.add(block(lambda x: x * 10.0, name="extra"))
-    engine.connect(blocks["a"], extra["x"])
-    frame = engine.step()
-    assert levels(engine) == {"extra": Level.COLD}
-    assert frame.ran == ("extra",)
-    engine.remove(extra)
-    frame = engine.step()
-    assert levels(engine) == {"extra": Level.COLD}
-    assert frame.ran == ()
-    np.testing.assert_array_equal(engine.read(blocks["d"]), expected(NUMBERS))
-
-
-def test_a_changed_edge_is_cold():
-    """Seed 004, "KernelNode Updates": Edge added/removed."""
-    engine, blocks = chain()
-    engine.step()
-    engine.connect(blocks["b"], blocks["d"]["y"])
-    frame = engine.step()
-    assert levels(engine) == {"d": Level.COLD}
-    assert frame.ran == ("d",)
-    np.testing.assert_array_equal(engine.read(blocks["d"]), (NUMBERS + 1) * 4)
-
-
-def test_an_added_region_is_cold():
-    """Seed 004, "KernelNode Updates": Region added/removed."""
-    engine, blocks = chain()
-    engine.step()
-    loop = engine.add(For("loop", summing_body(), {"total": "sum"}))
-    engine.connect(blocks["a"], loop["total"])
-    engine.connect(blocks["b"], loop["x"])
-    engine.set(loop["count"], 2)
-    engine.step()
-    assert levels(engine) == {"loop": Level.COLD}
-    np.testing.assert_array_equal(engine.read(loop), (NUMBERS + 1) * 5)
-    engine.remove(loop)
-    engine.step()
-    assert levels(engine) == {"loop": Level.COLD}
-
-
-def test_changes_of_every_kind_in_one_frame_are_all_applied_in_it():
-    """Seed 004, "Update Levels": two kinds of dirt in one frame do not wait for each other."""
-    engine, blocks = chain()
-    engine.bind(blocks["a"]["x"], ExternalBuffer(NUMBERS.copy(), version=0))
-    engine.step()
-    engine.set(blocks["b"]["gain"], 7.0)
-    engine.bind(blocks["a"]["x"], ExternalBuffer(NUMBERS + 2, version=0))
-    edit(engine, blocks["c"], lambda x: x + 3.0)
-    engine.step()
-    assert levels(engine) == {"a": Level.WARM, "b": Level.HOT, "c": Level.CODE}
-    np.testing.assert_array_equal(engine.read(blocks["d"]), (NUMBERS + 3) * 7 + (NUMBERS + 6))
-
-
-def test_profiling_changes_neither_results_nor_what_runs():
+def test_profiling_changes_neither_results_nor_what_runs(executor_name):
     """Seed 004, "Profiling": timing is given to blocks."""
-    engine, blocks = chain()
+    engine, blocks = chain(executor_name)
     engine.step()
     engine.set(blocks["b"]["gain"], 3.0)
     engine.profiling = "block"
@@ -397,9 +306,30 @@ def test_profiling_changes_neither_results_nor_what_runs():
     assert engine.step().ran == ()
 
 
-def test_a_state_is_the_only_legal_cycle_and_advances_once_a_frame():
+def test_steps_inside_of_a_region_are_measured_one_by_one():
+    """Seed 004, "Profiling": off, per block, per step; what runs and what comes out is the same."""
+    found = {}
+    for level in ("off", "block", "step"):
+        engine = Engine("cpu")
+        loop = engine.add(For("loop", summing_body(), {"total": "sum"}))
+        engine.set(loop["total"], np.float32(1))
+        engine.set(loop["x"], np.float32(2))
+        engine.set(loop["count"], 3)
+        engine.profiling = level
+        frame = engine.step()
+        found[level] = (frame.ran, dict(frame.calls), float(engine.read(loop)))
+        measured = None if frame.seconds is None else set(frame.seconds)
+        assert measured == {"off": None, "block": {"loop"}, "step": {"loop", "loop/add"}}[level]
+        assert ("    loop/add: ran 3 times" in engine.explain()) == (level == "step")
+        inner = loop.bodies["body"].graph.blocks["add"]
+        assert (inner.debug.seconds > 0) == (level == "step")
+        assert len(json.loads(chrome_trace([frame]))["traceEvents"]) == (0 if measured is None else len(measured))
+    assert found["off"] == found["block"] == found["step"]
+
+
+def test_a_state_is_the_only_legal_cycle_and_advances_once_a_frame(executor_name):
     """Seed 004, "Phase 1: Validation": cycle detection; state carries values from frame to frame."""
-    engine = Engine()
+    engine = Engine(executor_name)
     position = engine.add(State("position", np.zeros(3, np.float32)))
     move = engine.add(block(lambda x, speed=1.0: x + speed, name="move"))
     still = engine.add(block(lambda x=1.0: x + 1.0, name="still"))
@@ -413,3 +343,103 @@ def test_a_state_is_the_only_legal_cycle_and_advances_once_a_frame():
     engine.step()
     np.testing.assert_array_equal(engine.read(position), np.ones(3))
     assert float(engine.read(still)) == 2.0
+
+
+# --- append buffers and captured calls -------------------------------------------------------------------------------
+
+
+def two_writers(executor_name: str, capacity: int = 5):
+    engine = Engine(executor_name)
+    writers = [
+        engine.add(append_block(lambda x, limit=2.0: (x > limit, x), capacity=4, name="large")),
+        engine.add(append_block(lambda x, limit=0.0: (x < limit, x), capacity=4, name="small")),
+    ]
+    both = engine.add(AppendBuffer("both", capacity=capacity, writers=("first", "second")))
+    for writer, pin in zip(writers, ("first", "second"), strict=True):
+        engine.set(writer["x"], np.array([3, -1, 0, 5], np.float32))
+        engine.connect(writer["values"], both[pin])
+    return engine, writers, both
+
+
+def test_the_counter_of_an_append_buffer_is_set_to_zero_before_its_writers(executor_name):
+    """Seed 004, "Phase 4.5: Memset Nodes": one memset for all writers of a buffer, before any of them."""
+    engine, (large, _), both = two_writers(executor_name)
+    engine.step()
+    lines = str(engine.plan).splitlines()
+    memset = lines.index("  1: memset both.total := 0")
+    assert lines[memset + 1].startswith("  1: append both(large.values, large.total, small.values, small.total) -> ")
+    np.testing.assert_array_equal(engine.read(both["values"]), [3, 5, -1, 0, 0])
+    assert [int(engine.read(both[pin])) for pin in ("count", "total")] == [3, 3]
+    # A stale writer makes the whole buffer anew; the other's rows are still there, and are not computed again.
+    engine.set(large["limit"], 4.0)
+    assert engine.step().ran == ("large", "both")
+    np.testing.assert_array_equal(engine.read(both["values"]), [5, -1, 0, 0, 0])
+    assert [int(engine.read(both[pin])) for pin in ("count", "total")] == [2, 2]
+
+
+def test_an_append_buffer_that_is_full_says_so_and_counts_on(executor_name):
+    """Seed 004, "Phase 4.5: Memset Nodes": a counter is a pin; overflow is reported."""
+    engine, (large, _), both = two_writers(executor_name, capacity=2)
+    twice = engine.add(block(lambda n: n * 2, name="twice"))
+    engine.connect(both["total"], twice["n"])
+    assert engine.step().warnings == ("both: 3 elements, room for 2",)
+    assert both.debug.warnings == ["both: 3 elements, room for 2"]
+    np.testing.assert_array_equal(engine.read(both["values"]), [3, 5])
+    assert [int(engine.read(pin)) for pin in (both["count"], both["total"], twice["result"])] == [2, 3, 6]
+    engine.set(large["limit"], 9.0)
+    assert engine.step().warnings == ()
+    assert both.debug.warnings == []
+
+
+def test_an_append_buffer_takes_append_outputs_of_one_kind(executor_name):
+    """Seed 004, "Phase 1: Validation": pins are typed; an append buffer is a type of its own."""
+    engine, (_, small), both = two_writers(executor_name)
+    plain = engine.add(block(lambda x: x, name="plain"))
+    engine.set(plain["x"], NUMBERS)
+    engine.connect(plain, both["second"])
+    (problem,) = engine.step().problems
+    assert (problem.node, problem.pin) == ("both", "second")
+    assert "expected the `values` of an append block, found `plain.result`" in str(problem)
+    engine.connect(small["values"], both["second"])
+    engine.set(small["x"], np.array([1, -2, 3]))
+    (problem,) = engine.step().problems
+    assert (problem.node, problem.pin) == ("both", "second")
+    assert "found rows of tensor<i64, []>" in str(problem)
+
+
+def test_a_captured_call_that_raises_is_an_error_of_its_block(executor_name):
+    """Seed 004, "Phase 5b: Stream Capture" and "Error Handling"."""
+    engine = Engine(executor_name)
+
+    def broken(stream, x, result):
+        raise ValueError("the library says no")
+
+    call = engine.add(captured_block(broken, outputs={"result": "same(0)"}, name="call"))
+    apart = engine.add(block(lambda x=1.0: x + 1.0, name="apart"))
+    engine.set(call["x"], NUMBERS)
+    engine.step()
+    assert "`call` raised ValueError: the library says no (test_seed_004_graph_compiler.py:" in str(
+        call.debug.errors[0]
+    )
+    assert apart.debug.errors == []
+    with pytest.raises(LivegradError, match="the library says no"):
+        engine.read(call)
+
+
+def test_a_captured_call_may_stand_in_a_region():
+    """Seed 004, "Regions": a body may hold captured work. The call here is NumPy's."""
+    engine = Engine("cpu")
+    body = Composite("body")
+    divide = lambda stream, x, by, result: np.divide(x, by, out=result)  # noqa: E731
+    halve = body.graph.add(captured_block(divide, outputs={"result": "same(0)"}, name="halve"))
+    for pin in (halve["x"], halve["by"], halve["result"]):
+        body.expose(pin)
+    loop = engine.add(For("loop", body, {"x": "result"}))
+    engine.set(loop["x"], NUMBERS)
+    engine.set(loop["by"], np.float32(2))
+    engine.set(loop["count"], 3)
+    assert engine.step().ok, engine.frame.problems
+    np.testing.assert_array_equal(engine.read(loop), NUMBERS / 8)
+    engine.set(loop["by"], np.float32(4))
+    assert engine.step().level is Level.RECAPTURE
+    np.testing.assert_array_equal(engine.read(loop), NUMBERS / 64)

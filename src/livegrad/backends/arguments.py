@@ -14,21 +14,9 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.bfloat16 import LARGEST, narrow
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.node import Function
-from livegrad.ir.types import (
-    Array,
-    Dimension,
-    Matrix,
-    Scalar,
-    Struct,
-    Tensor,
-    Tuple,
-    Type,
-    Vector,
-    bf16,
-    components,
-    f32,
-)
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bf16, components, f32
 
 _RANK = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
 _RANK_OF_NUMPY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}

@@ -13,16 +13,18 @@ All problems of a phase are found, each at its pin. `Engine` calls `compile_grap
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from livegrad.engine.flatten import Network, flatten_graph
+from livegrad.engine.append_buffer import AppendBuffer
+from livegrad.engine.flatten import Network, NetworkNode, OutputRef, flatten_graph
 from livegrad.engine.graph import Graph, State
 from livegrad.engine.live_plan import LivePlan
-from livegrad.engine.problems import GraphError, Problem, problem
+from livegrad.engine.problems import GraphError, PinError, Problem, problem
 from livegrad.engine.propagate import Shapes, propagate_shapes
 from livegrad.engine.share import share_memory
 from livegrad.engine.sort import sort_nodes
-from livegrad.engine.wire import wire
+from livegrad.engine.wire import KnownWork, wire
 
 
 @dataclass
@@ -34,20 +36,28 @@ class Compilation:
     shapes: Shapes = field(default_factory=lambda: Shapes())
     plan: LivePlan | None = None
     problems: list[Problem] = field(default_factory=list)
+    same: set[str] = field(default_factory=set)  # steps that are as they were in the compilation before
 
 
-def compile_graph(graph: Graph, reuse_memory: bool = False, kept: frozenset[str] = frozenset()) -> Compilation:
-    """The plan of a graph, or everything that is wrong with it."""
+def compile_graph(
+    graph: Graph, reuse_memory: bool = False, kept: frozenset[str] = frozenset(), known: Compilation | None = None
+) -> Compilation:
+    """The plan of a graph, or everything that is wrong with it; what is as in one that is known is taken from there."""
     compilation = Compilation(flatten_graph(graph))
     network, problems = compilation.network, compilation.problems
     problems += validate(network)
     compilation.order, cycles = sort_nodes(network)
     problems += cycles
     broken = {problem.node for problem in problems}
-    compilation.shapes, more = propagate_shapes(network, compilation.order, broken)
+    compilation.shapes, more = propagate_shapes(
+        network, compilation.order, broken, None if known is None else known.shapes
+    )
     problems += more
     if not problems:
-        plan = wire(network, compilation.order, compilation.shapes)
+        work = None
+        if known is not None and known.plan is not None:
+            work = KnownWork(known.network, known.shapes, known.plan, compilation.same)
+        plan = wire(network, compilation.order, compilation.shapes, work)
         compilation.plan = share_memory(plan, kept) if reuse_memory else plan
     return compilation
 
@@ -58,14 +68,30 @@ def compile_graph(graph: Graph, reuse_memory: bool = False, kept: frozenset[str]
 def validate(network: Network) -> list[Problem]:
     """Inputs that nothing feeds, and blocks that stand where they cannot."""
     problems = []
-    for node in network.all_nodes():
+    known = {node.key: node for node in network.all_nodes()}
+    for node in known.values():
         for name, ref in node.feeds.items():
             if ref is None:
                 help = f"connect or set `{node.block.name}.{name}`"
                 problems.append(problem(node, name, GraphError("nothing feeds this input", help=help)))
+        if isinstance(node.block, AppendBuffer):
+            problems += _validate_writers(node, known)
         for body in node.bodies:
             for inner in body.nodes.values():
                 if isinstance(inner.block, State):
                     help = "carry the value through the loop, or put the state outside"
                     problems.append(problem(inner, None, GraphError("a state cannot live in a region", help=help)))
+    return problems
+
+
+def _validate_writers(node: NetworkNode, known: Mapping[str, NetworkNode]) -> list[Problem]:
+    """What an append buffer is fed with is the rows that an append block emits."""
+    problems = []
+    for name, ref in node.feeds.items():
+        source = known.get(ref.node) if isinstance(ref, OutputRef) else None
+        fits = source is not None and source.block.appends and isinstance(ref, OutputRef) and ref.pin == "values"
+        if ref is not None and not fits:
+            found = f"`{ref.key}`, a buffer or a value"
+            error = PinError(name, "the `values` of an append block", found)
+            problems.append(problem(node, name, error))
     return problems

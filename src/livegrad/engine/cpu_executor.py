@@ -1,11 +1,13 @@
 """Live plans on the CPU: every step is a call of native code on buffers that stay where they are.
 
-`Engine("cpu")` uses it. Regions are loops and branches here, run one step at a time.
+`Engine("cpu")` uses it. `cpu_calls` makes the calls, here are memory, updates and the order of a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -15,21 +17,20 @@ from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.memory_pool import aligned_memory
 from livegrad.diagnostics import CompileError, LivegradError
-from livegrad.engine.executor import Failure, RunReport
+from livegrad.engine.cpu_calls import Call, Calls
+from livegrad.engine.cuda_kernel import CudaKernel
+from livegrad.engine.executor import Failure, Known, Profile, RunReport, StepError
 from livegrad.engine.live_plan import (
     BlockStep,
     BufferOperand,
     BufferSpec,
-    FeatureOperand,
     LivePlan,
-    Operand,
-    ParameterOperand,
     RegionStep,
     Step,
     operand_key,
 )
+from livegrad.engine.problems import GraphError
 from livegrad.engine.sources import Numbers
-from livegrad.ir.types import Scalar, Tensor, Type
 from livegrad.ops.context import FeatureLevel
 
 
@@ -40,6 +41,8 @@ class CpuExecutor:
 
     def prepare(self, step: BlockStep) -> CompiledPlan:
         """The step's function as native code for its sizes."""
+        if isinstance(step.function, CudaKernel):
+            raise CompileError(f"`{step.key}` is a CUDA kernel", help='run it with Engine("cuda")')
         return compile_function(step.function).plan(dict(step.sizes))
 
     def build(
@@ -63,14 +66,13 @@ class CpuExecutable:
         features: Mapping[FeatureLevel, Any],
         previous: CpuExecutable | None,
     ) -> None:
+        _require_memory(plan, plan.buffers.values())
         self.plan = plan
         self._codes = dict(codes)
-        self._features = dict(features)
         self._memory = _memory_for(plan, previous)
-        self._calls: dict[str, Callable[[], None]] = {}
-        self._counts: dict[str, int] = {}
-        # Where a number goes when it changes: for each step, the argument lists that hold it and the positions there.
-        self._cells: dict[Any, dict[str, list[tuple[list[Any], int, Type]]]] = {}
+        self._make = Calls(self._memory, self._codes, dict(features))
+        self._make.parameters = plan.parameters
+        self._calls: dict[str, Call] = {}
         known = {state.value for state in previous.plan.states} if previous is not None else set()
         for state in plan.states:
             if state.value not in known or self._memory[state.value] is not previous._memory.get(state.value):  # type: ignore[union-attr]
@@ -78,23 +80,18 @@ class CpuExecutable:
         for key, contents in plan.contents.items():
             np.copyto(self._memory[key], contents)
         for key, step in plan.steps.items():
-            self._calls[key] = self._call(step, key)
+            self._calls[key] = self._make.make(step, key)
 
     # --- updates ---
 
     def set_parameter(self, key: str, value: Any) -> None:
         """Hot: puts the number into every argument list that has it."""
-        self._put(key, value)
+        self._make.put(key, value)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
         """Hot: the same for a feature."""
-        self._features[feature] = value
-        self._put(feature, value)
-
-    def _put(self, key: str | FeatureLevel, value: Any) -> None:
-        for places in self._cells.get(key, {}).values():
-            for arguments, position, type in places:
-                arguments[position] = _number(value, type)
+        self._make.features[feature] = value
+        self._make.put(feature, value)
 
     def write(self, buffer: str, contents: Numbers) -> None:
         """New contents for a buffer."""
@@ -103,29 +100,34 @@ class CpuExecutable:
     def update(self, plan: LivePlan, codes: Mapping[str, CompiledPlan], steps: Sequence[str]) -> None:
         """Warm and code: other memory and other functions for some steps."""
         touched = {key for name in steps for key in _buffers_around(plan.steps[name])}
+        _require_memory(plan, [plan.buffers[key] for key in touched])
         fresh = {}
         for key in touched:
             spec = plan.buffers[key]
             if spec.lifetime == "external":
-                fresh[key] = plan.bindings[key].array
+                fresh[key] = _bound_array(plan, key)
             elif spec != self.plan.buffers.get(key):
                 fresh[key] = _new_buffer(spec)
         # Nothing can fail from here on.
         self.plan = plan
+        self._make.parameters = plan.parameters
         self._memory.update(fresh)
         self._codes.update(codes)
         for key in touched & plan.contents.keys():
             np.copyto(self._memory[key], plan.contents[key])
         for name in steps:
-            for operand in plan.steps[name].all_operands():
-                self._cells.get(operand_key(operand), {}).pop(name, None)
-            self._calls[name] = self._call(plan.steps[name], name)
+            self._make.forget(plan.steps[name], name)
+            self._calls[name] = self._make.make(plan.steps[name], name)
 
     # --- running ---
 
-    def run(self, steps: Sequence[str], profile: bool = False) -> RunReport:
+    def make_ready(self, steps: Sequence[str]) -> None:
+        """Nothing: every call stands when the plan does."""
+
+    def run(self, steps: Sequence[str], profile: Profile = False) -> RunReport:
         """Runs these steps; what depends on one that failed is left out."""
-        self._counts = {}
+        counts = self._make.counts = {}
+        self._make.measure(profile == "step")
         ran: list[str] = []
         failures: list[Failure] = []
         lost: set[str] = set()
@@ -146,7 +148,11 @@ class CpuExecutable:
                 started[key], seconds[key] = start, perf_counter() - start
             ran.append(key)
         return RunReport(
-            tuple(ran), self._counts, tuple(failures), seconds if profile else None, started if profile else None
+            tuple(ran),
+            counts,
+            tuple(failures),
+            {**seconds, **self._make.seconds} if profile else None,
+            {**started, **self._make.started} if profile else None,
         )
 
     def _sources(self, key: str) -> Iterator[str]:
@@ -169,106 +175,16 @@ class CpuExecutable:
         """A copy of a buffer's contents."""
         return self._memory[buffer].copy()
 
+    def read_later(self, buffer: str) -> Known:
+        """The same: runs have ended when `run` returns, so that the value is known at once."""
+        return Known(self.read(buffer))
+
     def close(self) -> None:
         """Drops memory and code."""
         self._memory.clear()
         self._calls.clear()
-        self._cells.clear()
+        self._make.close()
         self._codes.clear()
-
-    # --- calls ---
-
-    def _call(self, step: Step, owner: str) -> Callable[[], None]:
-        return self._region_call(step, owner) if isinstance(step, RegionStep) else self._block_call(step, owner)
-
-    def _argument(self, operand: Operand) -> Any:
-        if isinstance(operand, BufferOperand):
-            return self._memory[operand.key]
-        if isinstance(operand, ParameterOperand):
-            return _number(self.plan.parameters[operand.key], operand.type)
-        value = self._features.get(operand.feature)
-        return None if value is None else _number(value, operand.type)
-
-    def _arguments(self, owner: str, operands: Sequence[Operand]) -> list[Any]:
-        arguments = [self._argument(operand) for operand in operands]
-        for position, operand in enumerate(operands):
-            if not isinstance(operand, BufferOperand):
-                places = self._cells.setdefault(operand_key(operand), {}).setdefault(owner, [])
-                places.append((arguments, position, operand.type))
-        return arguments
-
-    def _block_call(self, step: BlockStep, owner: str) -> Callable[[], None]:
-        code = self._codes[step.key]
-        arguments = self._arguments(owner, step.operands)
-        results: list[Any] = [self._memory[key] for key in step.results]
-        missing = [position for position, operand in enumerate(step.operands) if isinstance(operand, FeatureOperand)]
-        key, run, counted = step.key, code.run, self
-
-        def call() -> None:
-            for position in missing:
-                if arguments[position] is None:
-                    raise CompileError(
-                        f"`{key}` reads the feature `{step.operands[position].feature}`",  # type: ignore[union-attr]
-                        help="give it a value with engine.set_feature",
-                    )
-            counted._counts[key] = counted._counts.get(key, 0) + 1
-            run(arguments, results)
-
-        return call
-
-    def _region_call(self, step: RegionStep, owner: str) -> Callable[[], None]:
-        bodies = [[self._call(inner, owner) for inner in body] for body in step.bodies]
-        control = self._arguments(owner, [step.control])
-        initial = self._arguments(owner, [carried.initial for carried in step.carried])
-        carries = [self._memory[carried.carry] for carried in step.carried]
-        leaving = [self._memory[carried.result] for carried in step.carried]
-        results = [self._memory[key] for key in step.results]
-        index = None if step.index is None else self._memory[step.index]
-        condition = None if step.condition is None else self._memory[step.condition]
-
-        def begin() -> None:
-            for result in results:
-                result[...] = np.zeros((), result.dtype)
-            for value, carry, result in zip(initial, carries, leaving, strict=True):
-                carry[...] = value
-                result[...] = value
-
-        def iterate() -> None:
-            for inner in bodies[0]:
-                inner()
-            for carry, result in zip(carries, leaving, strict=True):
-                np.copyto(carry, result)
-
-        def branch() -> None:
-            begin()
-            number = int(control[0])
-            chosen = number if step.kind == "switch" else 0 if number else 1
-            if 0 <= chosen < len(bodies):
-                for inner in bodies[chosen]:
-                    inner()
-
-        def loop_while() -> None:
-            begin()
-            assert condition is not None
-            going = bool(control[0])
-            while going:
-                iterate()
-                going = bool(condition)
-
-        def loop_for() -> None:
-            begin()
-            for number in range(int(control[0])):
-                if index is not None:
-                    index[...] = number
-                iterate()
-
-        return {"while": loop_while, "for": loop_for}.get(step.kind, branch)
-
-
-def _number(value: Any, type: Type) -> Any:
-    """A number as a step takes it; vectors and tensors among the features stay as they are."""
-    scalar = type if isinstance(type, Scalar) else type.element if isinstance(type, Tensor) and not type.shape else None
-    return np.ascontiguousarray(value) if scalar is None else scalar(value)
 
 
 def _buffers_around(step: Step) -> Iterator[str]:
@@ -285,10 +201,38 @@ def _buffers_around(step: Step) -> Iterator[str]:
             yield from _buffers_around(inner)
 
 
+def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec]) -> None:
+    """Refuses buffers that are more than this machine has: the system would promise them and break its word."""
+    own = [spec for spec in buffers if spec.lifetime != "external" and spec.key not in plan.places]
+    needed = sum(spec.bytes for spec in own) + sum(plan.slots)
+    if needed > (there := machine_memory()):
+        largest = max(own, key=lambda spec: spec.bytes)
+        what = f"there is no memory for `{largest.key}`, {largest.type}"
+        error = GraphError(what, expected=f"at most {there} bytes in all", found=f"{needed}")
+        step = plan.producer.get(largest.key)
+        raise error if step is None else StepError(step, error)
+
+
+@cache
+def machine_memory() -> int:
+    """How much memory the machine has; without an answer, as much as an address can name."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 47
+
+
 def _new_buffer(spec: BufferSpec) -> Numbers:
     memory = aligned_memory(max(spec.bytes, 1))
     memory[...] = 0  # a buffer that never was written reads as zeros, not as what others left
     return memory[: spec.bytes].view(spec.element.dtype).reshape(spec.shape)
+
+
+def _bound_array(plan: LivePlan, key: str) -> Numbers:
+    array = plan.bindings[key].array
+    if not isinstance(array, np.ndarray):
+        raise GraphError(f"`{key}` is bound to memory of a device", help='use Engine("cuda"), or copy it to NumPy')
+    return array
 
 
 def _memory_for(plan: LivePlan, previous: CpuExecutable | None) -> dict[str, Numbers]:
@@ -300,7 +244,7 @@ def _memory_for(plan: LivePlan, previous: CpuExecutable | None) -> dict[str, Num
     for key, spec in plan.buffers.items():
         place = plan.places.get(key)
         if spec.lifetime == "external":
-            memory[key] = plan.bindings[key].array
+            memory[key] = _bound_array(plan, key)
         elif place is not None:
             memory[key] = shared[place][: spec.bytes].view(spec.element.dtype).reshape(spec.shape)
         elif specs.get(key) == spec and previous is not None and key not in previous.plan.places:

@@ -1,8 +1,12 @@
-"""Devices that graphs run on, by name: which device computes each node, and how a piece of a graph runs there."""
+"""Devices that graphs run on, by name: which device computes each node, and how a piece of a graph runs there.
+
+Values of a device that keeps its data stay there, and are arguments of what runs there next; others are NumPy's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -10,31 +14,75 @@ import numpy as np
 
 from livegrad.backends.cpu import compile_function, run_function
 from livegrad.backends.reference import apply_node
-from livegrad.engine.programs import Compile, find_program
-from livegrad.engine.values import Array, Cell, count
+from livegrad.engine.programs import Compile, Program, find_program
+from livegrad.engine.values import Array, Cell, Value, count, leaf_of, release_device_values
 from livegrad.ir.leaves import input_op
-from livegrad.ir.node import Node
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import shape_of
+from livegrad.ir.walk import toposort
+from livegrad.ops.movement import slice_
 from livegrad.ops.placement import transfer
 
 DEFAULT_DEVICE = "cpu"
-# (nodes in order, data of those that are known, nodes whose values are wanted) → values
-Runner = Callable[[Sequence[Node], Mapping[Node, Array], Sequence[Node]], list[Array]]
+# (nodes in order, values of those that are known, nodes whose values are wanted) → values
+Runner = Callable[[Sequence[Node], Mapping[Node, Any], Sequence[Node]], Sequence[Value]]
+KEEPING_DEVICES = frozenset({"cuda"})
 
 
 def _run_native(order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
     return _run_compiled(order, known, wanted, compile_function)
 
 
-def _run_cuda(order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
-    """On the first GPU. Its backend is imported here: who stays on the CPU should not wait for its libraries."""
-    return _run_compiled(order, known, wanted, import_module("livegrad.backends.cuda").compile_function)
+@cache
+def _cuda() -> Any:
+    """The backend of the GPU, imported when it is first needed: who stays on the CPU should not wait for it."""
+    backend = import_module("livegrad.backends.cuda")
+    backend.make_room.append(release_device_values)
+    return backend
+
+
+def _run_cuda(order: Sequence[Node], known: Mapping[Node, Value], wanted: Sequence[Node]) -> Sequence[Value]:
+    """On the first GPU. What was moved there is uploaded once and stays; so do results."""
+    backend = _cuda()
+    given: dict[Node, Value] = dict(known)
+    for node in order:
+        if node in given or not node.operands or node.operands[0] not in given:
+            continue
+        source = given[node.operands[0]]
+        if node.op is transfer:
+            given[node] = backend.DeviceArray.from_host(source) if isinstance(source, np.ndarray) else source
+        elif node.op is slice_ and not isinstance(source, np.ndarray) and (part := _rows(node, source)) is not None:
+            given[node] = part  # the next batch of a data set runs the same program
+    missing = [node for node in wanted if node not in given]
+    if missing:
+        needed = toposort(missing, stop=given.__contains__)
+        run = partial(_run_compiled, needed, given, missing, backend.compile_chosen())
+        given.update(zip(missing, run(lambda program, arguments: program.run_on_device(arguments)), strict=True))
+    return [given[node] for node in wanted]
+
+
+def run_where_data_lies(function: Function, arguments: Sequence[Any]) -> list[Value]:
+    """A function's results on the device that keeps some of its arguments; the others are numbers or NumPy's."""
+    return _cuda().compile_chosen()(function).plan().run_on_device(arguments)
+
+
+def _rows(node: Node, source: Any) -> Any:
+    """A slice of a device's array that lies in one piece, as an array in the same memory; None for any other."""
+    start, step, shape = node.attribute("start"), node.attribute("step"), shape_of(node.type)
+    if not shape or shape[1:] != source.shape[1:] or step[0] != 1 or any(start[1:]):
+        return None
+    return source.rows(start[0], shape[0])
 
 
 def _run_compiled(
-    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node], compile: Compile
-) -> list[Array]:
+    order: Sequence[Node],
+    known: Mapping[Node, Any],
+    wanted: Sequence[Node],
+    compile: Compile,
+    run: Callable[[Program, list[Any]], list[Any]] = lambda program, arguments: program.run(arguments),
+) -> list[Any]:
     program, arguments, fresh = find_program(order, known, wanted, compile)
-    results = program.run(arguments)
+    results = run(program, arguments)
     count(
         kernels_run=program.kernels,
         library_calls=program.library_calls,
@@ -73,6 +121,8 @@ def assign_devices(order: Sequence[Node]) -> dict[Node, str]:
         cell: Cell | None = node.cell
         if cell is not None and cell.value is not None:
             devices[node] = cell.device
+        elif (leaf := leaf_of(node)) is not None:
+            devices[node] = DEFAULT_DEVICE if isinstance(leaf.array, np.ndarray) else leaf.array.device
         elif node.op is transfer:
             devices[node] = node.attribute("device")
         elif node.operands:

@@ -18,11 +18,12 @@ import numpy as np
 from livegrad.backends.arguments import is_dense
 from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
 from livegrad.engine import values
-from livegrad.engine.devices import DEFAULT_DEVICE, RUNNERS, assign_devices, run_by_node
+from livegrad.engine.devices import DEFAULT_DEVICE, KEEPING_DEVICES, RUNNERS, assign_devices, run_by_node
 from livegrad.engine.values import (
     MOST_GENERATIONS,
     Array,
     Claim,
+    Value,
     holders_of,
     is_held,
     keep,
@@ -63,15 +64,17 @@ class _Work:
     roots: list[Node]
     stamp: int = 0
     order: list[Node] = field(default_factory=list)
-    known: dict[Node, Array] = field(default_factory=dict)
+    known: dict[Node, Value] = field(default_factory=dict)
     kept: set[Node] = field(default_factory=set)
     volatile: bool = False
     generation: int = 0
     claim: Claim = field(default_factory=Claim)
 
 
-def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Array]:
+def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Value]:
     """The values of these nodes, computed now where they are not known; what somebody holds on the way is kept too.
+
+    They lie where they were computed: on the host, or on a device until somebody reads them (`on_host`).
 
     The caller holds the roots.
     """
@@ -152,7 +155,7 @@ def _take(node: Node, work: _Work, kept: set[Node]) -> None:
         kept.add(node)
 
 
-def _is_lost(node: Node, known: dict[Node, Array], kept: set[Node]) -> bool:
+def _is_lost(node: Node, known: dict[Node, Value], kept: set[Node]) -> bool:
     """Whether a value will be gone after the execution, so that what is laid out from it cannot be laid out again."""
     while node not in known and node not in kept:
         if node.op not in _TRIVIAL:
@@ -248,7 +251,10 @@ def _is_trivial(node: Node) -> bool:
 
 
 def _is_away(node: Node) -> bool:
-    return node.cell is not None and node.cell.device != DEFAULT_DEVICE
+    if node.cell is not None and node.cell.device != DEFAULT_DEVICE:
+        return True
+    leaf = leaf_of(node) if node.op is input_op else None
+    return leaf is not None and not isinstance(leaf.array, np.ndarray)
 
 
 def _let_go(work: _Work, inputs: list[Node]) -> None:
@@ -284,8 +290,10 @@ def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progres
         outside = {o: None for node in piece for o in node.operands if piece_of.get(o) != number}
         outputs = {n for n in piece if n in work.kept or last_use.get(n, -1) > number}
         moved = [o for o in outside if o.op is not constant_op and devices.get(o, DEFAULT_DEVICE) != device]
-        _run_piece(work, [*outside, *piece], outputs, device)
-        values.count(copies_between_devices=len(moved))
+        # What lies on a device that keeps its data is counted where it is copied.
+        counted = [o for o in moved if devices.get(o, DEFAULT_DEVICE) not in KEEPING_DEVICES]
+        _run_piece(work, [*outside, *piece], outputs, device, away=bool(devices))
+        values.count(copies_between_devices=len(counted))
         for node in outside:
             if last_use[node] == number and node not in lasting:
                 work.known.pop(node, None)
@@ -307,14 +315,22 @@ def _cut(todo: list[Node], devices: dict[Node, str]) -> list[list[Node]]:
     return pieces
 
 
-def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str) -> None:
+def _all_on_host(order: list[Node], work: _Work) -> dict[Node, Array]:
+    """What is known of some nodes, with copies of what lies on a device."""
+    return {node: values.on_host(work.known[node]) for node in order if node in work.known}
+
+
+def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str, away: bool = False) -> None:
+    """Runs nodes on one device; `away` says that some of what they use may lie on another."""
     wanted = [node for node in order if node in outputs]
-    if _watch.active:
-        results = _run_watched(order, work.known, wanted)
+    results: Sequence[Value] | None
+    if device in KEEPING_DEVICES and not _watch.active:
+        results = RUNNERS[device](order, work.known, wanted)
     else:
-        results = _lay_out(order, work.known, wanted)
+        known: dict[Node, Array] = work.known if device == DEFAULT_DEVICE and not away else _all_on_host(order, work)  # type: ignore[assignment]
+        results = _run_watched(order, known, wanted) if _watch.active else _lay_out(order, known, wanted)
         if results is None:
-            results = RUNNERS[device](*_cut_out(order, work.known, wanted), wanted)
+            results = RUNNERS[device](*_cut_out(order, known, wanted), wanted)
     costs = _costs(order, work)
     with values.lock:
         values.count(nodes_computed=sum(node not in work.known for node in order))

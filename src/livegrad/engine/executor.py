@@ -6,9 +6,9 @@ executable owns the memory of its plan; the engine tells it what changed, level 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.live_plan import BlockStep, LivePlan
@@ -24,6 +24,16 @@ class Failure:
     error: LivegradError
 
 
+class StepError(LivegradError):
+    """What went wrong with one step while a plan was put in place: a capture, a module that does not load."""
+
+    code = "step"
+
+    def __init__(self, step: str, error: LivegradError) -> None:
+        self.step, self.error = step, error
+        super().__init__(str(error))
+
+
 @dataclass(frozen=True)
 class RunReport:
     """What one run did: the steps that ran, how often each block's function was called, what failed, and times."""
@@ -33,6 +43,43 @@ class RunReport:
     failures: tuple[Failure, ...] = ()
     seconds: Mapping[str, float] | None = None  # by step, when asked for
     started: Mapping[str, float] | None = None  # when, on a clock of the executor's own
+    # Not None: the run may still fail. The report that counts comes from here, when all of it has ended.
+    later: Callable[[], RunReport] | None = None
+
+
+Profile = Literal[False, "block", "step"]
+
+
+class Reading(Protocol):
+    """A value that was asked for: whether it is there, and itself. It is that of the runs before it was asked for."""
+
+    def ready(self) -> bool:
+        """Whether `result` would return at once."""
+        ...
+
+    def result(self) -> Numbers:
+        """The value, once it is there."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A value that is there already.
+
+    >>> import numpy as np
+    >>> Known(np.ones(2)).ready()
+    True
+    """
+
+    value: Numbers
+
+    def ready(self) -> bool:
+        """Always."""
+        return True
+
+    def result(self) -> Numbers:
+        """The value."""
+        return self.value
 
 
 class Executable(Protocol):
@@ -53,11 +100,15 @@ class Executable(Protocol):
         """Warm and code: the steps named have new sizes, memory or functions in `plan`, which has the same structure.
 
         `codes` has what `prepare` made for each of their block steps. Buffers whose spec is unchanged keep their
-        contents. Fails as a whole or not at all.
+        contents. Steps with captured calls are captured anew. Fails as a whole or not at all, with a `LivegradError`;
+        one that is about a step is a `StepError`.
         """
 
-    def run(self, steps: Sequence[str], profile: bool = False) -> RunReport:
-        """Runs these steps, which are given in the plan's order."""
+    def make_ready(self, steps: Sequence[str]) -> None:
+        """Makes what a run of these steps needs, so that nothing of it can fail later. Fails like `update`."""
+
+    def run(self, steps: Sequence[str], profile: Profile = False) -> RunReport:
+        """Runs these steps, which are given in the plan's order. `profile` measures them, or those in regions too."""
         ...
 
     def advance(self) -> None:
@@ -65,6 +116,10 @@ class Executable(Protocol):
 
     def read(self, buffer: str) -> Numbers:
         """A copy of a buffer's contents, after all runs so far."""
+        ...
+
+    def read_later(self, buffer: str) -> Reading:
+        """The same, without waiting; later runs do not change what it gives."""
         ...
 
     def close(self) -> None:
@@ -84,5 +139,6 @@ class Executor(Protocol):
         self, plan: LivePlan, codes: Mapping[str, Any], features: Mapping[FeatureLevel, Any], previous: Any
     ) -> Executable:
         """Cold: an executable of the plan. Buffers that `previous` has under the same spec are taken over with their
-        contents; `previous` can run on until this returns, and is closed by the engine afterwards."""
+        contents; `previous` can run on until this returns, and is closed by the engine afterwards. Fails like
+        `update`, and has then changed nothing."""
         ...

@@ -1,14 +1,15 @@
 """A graph with graphs inside as one network: composites dissolved, every input with what really feeds it.
 
-The first phase of `engine.compile`. Regions stay whole, with a network for each of their bodies.
+The first phase of `engine.compile`. Regions stay whole, with a network for each of their bodies. Blocks that derive
+their work from others (gradients) are expanded into nodes here, so that they follow whatever they were derived from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
 
-from livegrad.engine.graph import Block, Composite, Edge, Graph, Pin, State
+from livegrad.engine.graph import Block, Body, Composite, Edge, Graph, Pin, State
 from livegrad.engine.regions import Region
 from livegrad.engine.sources import Binding, Setting
 
@@ -45,12 +46,27 @@ Ref = OutputRef | RootRef | CarryRef
 
 @dataclass
 class NetworkNode:
-    """A block in its place: `feeds` has what reaches each input (None: nothing does)."""
+    """A block in its place: `feeds` has what reaches each input (None: nothing does).
+
+    A node that was derived has a body of its own; `follows` is the node that it was derived from.
+    """
 
     key: str
     block: Block
     feeds: dict[str, Ref | None]
     bodies: tuple[Network, ...] = ()
+    own_body: Body | None = None
+    follows: str | None = None
+
+    @property
+    def body(self) -> Body:
+        """What it computes."""
+        return self.block.body if self.own_body is None else self.own_body
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its results."""
+        return tuple(self.block.outputs) if self.own_body is None else self.own_body.outputs
 
     def dependencies(self) -> Iterator[tuple[str, str]]:
         """The nodes that must run before, each with the input that says so. A state's `next` waits for nothing."""
@@ -72,6 +88,8 @@ class Network:
 
     nodes: dict[str, NetworkNode] = field(default_factory=dict)
     outputs: dict[str, OutputRef] = field(default_factory=dict)
+    derived: dict[str, Derivation] = field(default_factory=dict)  # by key, until they are expanded
+    followers: dict[str, list[str]] = field(default_factory=dict)  # the nodes that were derived from a node
 
     def all_nodes(self) -> Iterator[NetworkNode]:
         """The nodes, those inside of regions included."""
@@ -81,19 +99,131 @@ class Network:
                 yield from body.all_nodes()
 
 
+@dataclass(frozen=True)
+class Limit:
+    """A counter that has a largest value: the buffer it is in, the node it belongs to, and the value."""
+
+    buffer: str
+    node: NetworkNode
+    most: int
+
+
+def limits_of(node: NetworkNode) -> Iterator[Limit]:
+    """The counters of a node and of those inside it. One that leaves a region is in the region's own buffer."""
+    if not node.bodies:
+        for name, most in node.block.limits.items():
+            yield Limit(f"{node.key}.{name}", node, most)
+    for body in node.bodies:
+        leaving = {ref.key: f"{node.key}.{name}" for name, ref in body.outputs.items()}
+        for inner in body.nodes.values():
+            for limit in limits_of(inner):
+                yield replace(limit, buffer=leaving.get(limit.buffer, limit.buffer))
+
+
+class DerivedBlock(Block):
+    """A block whose work follows from other blocks: it is expanded into nodes whenever a graph is flattened."""
+
+    def needs(self, places: Places) -> OutputRef | None:
+        """The output that it is derived from."""
+        raise NotImplementedError
+
+    def expand(self, key: str, feeds: dict[str, Ref | None], network: Network, places: Places) -> list[NetworkNode]:
+        """Its nodes; the one with the block's own key has the block's outputs."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """A derived block in its place."""
+
+    block: DerivedBlock
+    feeds: dict[str, Ref | None]
+    places: Places
+
+
+class Places:
+    """Finds what a pin stands for among the nodes of a network."""
+
+    def __init__(self, graph: Graph, prefix: str) -> None:
+        self._graph, self._prefix = graph, prefix
+
+    def output(self, pin: Pin) -> OutputRef | None:
+        """The node's output behind an output pin; None if the block is not in this graph."""
+        while isinstance(pin.block, Composite) and not isinstance(pin.block, Region):
+            pin = pin.block.inner_outputs[pin.name]
+        found = find_block(self._graph, pin.block, self._prefix)
+        return None if found is None else OutputRef(found[1], pin.name)
+
+    def inputs(self, pin: Pin) -> list[tuple[str, str]] | None:
+        """The inputs of nodes behind an input pin, as (node, name); a region's may be inputs of nodes inside it."""
+        found = find_block(self._graph, pin.block, self._prefix)
+        if found is None:
+            return None
+        block, key = pin.block, found[1]
+        if not isinstance(block, Composite):
+            return [(key, pin.name)]
+        if isinstance(block, Region):
+            if pin.name == block.control_name or pin.name in block.carried:
+                return [(key, pin.name)]
+            inner = [
+                name if name.startswith(f"{place}/") else f"{place}.{name}"  # of a region inside: a whole key already
+                for label, body in block.bodies.items()
+                for place, name in _behind(body, pin.name, _inner_prefix(key.removesuffix(block.name), block, label))
+            ]
+            return [(key, name) for name in inner]
+        return list(_behind(block, pin.name, f"{key}/"))
+
+
+def _behind(composite: Composite, name: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """The inputs of nodes that an exposed input feeds."""
+    for pin in composite.inner_inputs.get(name, ()):
+        if composite.graph.sources.get(pin) is None:  # else it is fed from inside
+            yield from Places(composite.graph, prefix).inputs(pin) or ()
+
+
+def expand_derived(network: Network) -> None:
+    """Puts the nodes of derived blocks in; one that derives from another waits for it."""
+    waiting = dict(network.derived)
+    while waiting:
+        ready = [key for key, one in waiting.items() if not _reaches(network, one.block.needs(one.places), waiting)]
+        for key in ready or list(waiting):  # those that wait for each other are on a cycle, which is reported as one
+            one = waiting.pop(key)
+            for node in one.block.expand(key, one.feeds, network, one.places):
+                network.nodes[node.key] = node
+                if node.follows is not None:
+                    network.followers.setdefault(node.follows, []).append(node.key)
+
+
+def _reaches(network: Network, start: OutputRef | None, waiting: Collection[str]) -> bool:
+    """Whether what an output depends on is derived and not there yet."""
+    seen: set[str] = set()
+    open_nodes = [] if start is None else [start.node]
+    while open_nodes:
+        key = open_nodes.pop()
+        if key in waiting:
+            return True
+        if key in network.nodes and key not in seen:
+            seen.add(key)
+            open_nodes += [source for _, source in network.nodes[key].dependencies()]
+    return False
+
+
 Outer = Callable[[Pin], Ref | None]
 
 
 def find_block(graph: Graph, block: Block, prefix: str = "") -> tuple[Graph, str] | None:
     """The graph that a block is in, among this one and those inside it, and the block's key in the network."""
-    if graph.blocks.get(block.name) is block:
-        return graph, prefix + block.name
-    for own in graph.blocks.values():
-        for label, inner in own.inner_graphs():
-            found = find_block(inner, block, _inner_prefix(prefix, own, label))
-            if found is not None:
-                return found
-    return None
+    home = inner = block.home
+    if home is None:
+        return None
+    names: list[str] = []
+    while inner is not graph:  # up to the graph asked for; the way is as long as blocks are deep
+        if inner is None or inner.around is None:
+            return None
+        around, label = inner.around
+        names.append(_inner_prefix("", around, label))
+        inner = around.home
+    return home, prefix + "".join(reversed(names)) + block.name
 
 
 def _inner_prefix(prefix: str, block: Block, label: str) -> str:
@@ -105,6 +235,7 @@ def flatten_graph(graph: Graph) -> Network:
     """The network of a whole graph."""
     network = Network()
     _Flattening(graph, "", lambda pin: None).fill(network)
+    expand_derived(network)
     return network
 
 
@@ -129,7 +260,10 @@ class _Flattening:
             else:
                 key = self.prefix + block.name
                 feeds = {name: self.feed(pin) for name, pin in block.inputs.items()}
-                network.nodes[key] = NetworkNode(key, block, feeds)
+                if isinstance(block, DerivedBlock):
+                    network.derived[key] = Derivation(block, feeds, Places(self.graph, self.prefix))
+                else:
+                    network.nodes[key] = NetworkNode(key, block, feeds)
 
     def feed(self, pin: Pin) -> Ref | None:
         source = self.graph.sources.get(pin)
@@ -176,6 +310,7 @@ class _Flattening:
             network = Network()
             inside = _Flattening(body.graph, _inner_prefix(self.prefix, region, label), outer)
             inside.fill(network)
+            expand_derived(network)
             network.outputs = {name: inside.output(pin) for name, pin in body.inner_outputs.items()}
             bodies.append(network)
         own = [region.control_name, *region.carried]

@@ -14,7 +14,9 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
-from livegrad.engine.journal import Journal
+from livegrad.engine.captured import CapturedCall
+from livegrad.engine.cuda_kernel import CudaKernel
+from livegrad.engine.journal import Journal, Turn
 from livegrad.engine.sources import (
     Binding,
     ExternalBuffer,
@@ -43,10 +45,11 @@ class InputSpec:
 class Specialized:
     """A body for known input types.
 
-    The function takes the inputs, then `features`, then `constants`. `sizes` are the values of its symbolic sizes.
+    The function takes the inputs, then `features`, then `constants`. `sizes` are the values of its symbolic sizes. A
+    call of a library is no function of the value IR, and takes the inputs only.
     """
 
-    function: Function
+    function: Function | CapturedCall | CudaKernel
     features: tuple[FeatureLevel, ...] = ()
     constants: tuple[Numbers, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
@@ -71,9 +74,17 @@ class Pin:
     block: Block
     name: str
     direction: Literal["input", "output"]
+    default: tuple[Any, Setting] | None = field(default=None, repr=False)  # what it is when nothing feeds it
 
     def __repr__(self) -> str:
         return f"{self.block.name}.{self.name}"
+
+
+@dataclass(eq=False)
+class Tally:
+    """How often a set of steps has run; all blocks in the set share it."""
+
+    times: int = 0
 
 
 @dataclass
@@ -83,14 +94,26 @@ class Debug:
     state: Literal["new", "running", "failed", "removed"] = "new"
     errors: list[LivegradError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    runs: int = 0  # how often its step ran
     seconds: float = 0.0  # of its last run, when profiling is on
+    counted: int = 0  # runs beside those of the tallies
+    tallies: list[Tally] = field(default_factory=list, repr=False)
+
+    @property
+    def runs(self) -> int:
+        """How often its step ran."""
+        return self.counted + sum(tally.times for tally in self.tallies)
+
+    def forget(self, tally: Tally) -> None:
+        """Counts a tally's runs for itself."""
+        self.tallies.remove(tally)
+        self.counted += tally.times
 
 
 class Block:
     """A live node: a body, and pins for its inputs and outputs. It describes work and never does any.
 
     `limits` are the largest values that outputs may have before the engine warns: how many a buffer has room for.
+    `appends` says that its output `values` has as many valid rows as `total` says: what an append buffer takes.
 
     >>> from livegrad.authoring.block import block
     >>> double = block(lambda x: x * 2.0, name="double")
@@ -99,6 +122,8 @@ class Block:
     """
 
     limits: Mapping[str, int] = MappingProxyType({})
+    appends: bool = False
+    home: Graph | None = None  # the graph that it is in
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
         self.name = name or body.name
@@ -136,7 +161,7 @@ class Block:
         return next((spec.default for spec in self.body.inputs if spec.name == name), None)
 
     def __repr__(self) -> str:
-        return f"<block {self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs)}>"
+        return f"<block {self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs) or 'nothing'}>"
 
 
 AnyBlock = TypeVar("AnyBlock", bound=Block)
@@ -164,7 +189,14 @@ class State(Block):
 
 
 class Composite(Block):
-    """A graph of blocks as one block. `expose` names what of the inside can be reached from outside."""
+    """A graph of blocks as one block. `expose` names what of the inside can be reached from outside.
+
+    >>> from livegrad.authoring.block import block
+    >>> both = Composite("both")
+    >>> double = both.graph.add(block(lambda x: x * 2.0, name="double"))
+    >>> both.expose(double["x"]), both.expose(double["result"], "doubled")
+    (both.x, both.doubled)
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -214,6 +246,7 @@ class Graph:
     def __init__(self, journal: Journal | None = None) -> None:
         self.blocks: dict[str, Block] = {}
         self.sources: dict[Pin, Source] = {}
+        self.around: tuple[Block, str] | None = None  # the block that this graph is inside of, and as which body
         self._journal = journal or Journal()
 
     @property
@@ -234,9 +267,15 @@ class Graph:
             raise UsageError(
                 f"there is a block `{block.name}` already", where=caller_origin(), help="give it another name"
             )
+        if block.home is not None:
+            raise UsageError(
+                f"block `{block.name}` is in a graph already", where=caller_origin(), help="remove it there"
+            )
         self.blocks[block.name] = block
-        for _, inner in block.inner_graphs():
+        block.home = self
+        for label, inner in block.inner_graphs():
             inner.journal = self.journal
+            inner.around = (block, label)
         self.journal.write("structure", block.name, "added")
         return block
 
@@ -244,6 +283,7 @@ class Graph:
         """Removes a block and its connections."""
         self._require(block)
         del self.blocks[block.name]
+        block.home = None
         block.debug.state = "removed"
         gone = [
             pin
@@ -273,11 +313,18 @@ class Graph:
 
     def set(self, target: Pin, value: Any) -> None:
         """Gives an input a value: a number is a live parameter, an array is copied."""
-        self._require_input(target)
         before = self.sources.get(target)
-        old = before if isinstance(before, Setting) else None
-        default = target.block.default_of(target.name)
-        like = old if old is not None else None if default is None else setting_of(default)
+        if value.__class__ is float and before.__class__ is Setting and before.value.__class__ is float:  # type: ignore[union-attr]
+            assert isinstance(before, Setting)
+            if not same_value(before.value, value):  # a knob: whatever feeds a pin here has been looked at before
+                self.sources[target] = Setting(value, before.given)
+                self.journal.write("value", target, Turn(before.value, value))
+            return
+        self._require_input(target)
+        old = like = before if isinstance(before, Setting) else None
+        if old is None:
+            default = target.block.default_of(target.name)
+            like = None if default is None else setting_of(default)
         fresh = setting_of(value, like)
         if old is None or (old.is_number != fresh.is_number):
             self.sources[target] = fresh
@@ -291,7 +338,7 @@ class Graph:
             self.sources[target] = fresh
             self.journal.write("value", target, f"{describe_setting(old)} → {describe_setting(fresh)}")
 
-    def bind(self, target: Pin, external: ExternalBuffer | Numbers) -> ExternalBuffer:
+    def bind(self, target: Pin, external: Any) -> ExternalBuffer:
         """Lets an input read memory that belongs to someone else."""
         self._require_input(target)
         own = external if isinstance(external, ExternalBuffer) else ExternalBuffer(external)
@@ -331,7 +378,12 @@ class Graph:
         if found is not None:
             return found
         default = pin.block.default_of(pin.name)
-        return None if default is None else setting_of(default)
+        if default is None:
+            return None
+        known = pin.default
+        if known is None or known[0] is not default:  # the same setting every time: plans are compared by it
+            known = pin.default = (default, setting_of(default))
+        return known[1]
 
     def _require(self, block: Block) -> None:
         if self.blocks.get(block.name) is not block:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 EntryKind = Literal["value", "feature", "rebind", "code", "structure", "reset"]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Turn(NamedTuple):
+    """A number before and after: what to say of a knob, put into words only when someone asks.
+
+    >>> str(Turn(1.0, 2.5))
+    '1.0 → 2.5'
+    """
+
+    before: float
+    after: float
+
+    def __str__(self) -> str:
+        return f"{self.before!r} → {self.after!r}"
+
+
+class Entry(NamedTuple):
     """One edit: what kind, of which pin, feature or block, and what to say about it."""
 
     kind: EntryKind
     subject: Any
-    detail: str
+    detail: str | Turn
 
 
 @dataclass
@@ -29,7 +42,7 @@ class Journal:
 
     entries: list[Entry] = field(default_factory=list)
 
-    def write(self, kind: EntryKind, subject: Any, detail: str) -> None:
+    def write(self, kind: EntryKind, subject: Any, detail: str | Turn) -> None:
         """Adds an edit."""
         self.entries.append(Entry(kind, subject, detail))
 

@@ -1,7 +1,8 @@
 """The plan of a live graph: steps in order over named buffers. `engine.compile` makes it, executors run it.
 
-A step is one block's function (`BlockStep`) or control flow around further steps (`RegionStep`). Names are stable: the
-same block has the same step and the same buffers in every plan, which is what plans are compared by.
+A step is one block's function (`BlockStep`), a call of a library (`CapturedStep`), an append buffer with the memset of
+its counter (`AppendStep`), or control flow around further steps (`RegionStep`). Names are stable: the same block has
+the same step and the same buffers in every plan, which is what plans are compared by.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
+from livegrad.engine.captured import CapturedCall
+from livegrad.engine.cuda_kernel import CudaKernel
 from livegrad.engine.sources import ExternalBuffer, Numbers
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, Tensor, Type
@@ -70,7 +73,7 @@ class BlockStep:
     """One call of a function: operands in the order of its parameters, a buffer for each result."""
 
     key: str
-    function: Function
+    function: Function | CudaKernel
     sizes: tuple[tuple[str, int], ...]
     operands: tuple[Operand, ...]
     results: tuple[str, ...]
@@ -80,9 +83,69 @@ class BlockStep:
         """Everything that it reads."""
         return iter(self.operands)
 
-    def block_steps(self) -> Iterator[BlockStep]:
+    def leaf_steps(self) -> Iterator[LeafStep]:
         """Itself; a region gives the steps inside."""
         yield self
+
+    def block_steps(self) -> Iterator[BlockStep]:
+        """What has to be compiled: itself."""
+        yield self
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """A call of a library, with the operands that it was captured with. Other operands mean another capture.
+
+    Numbers that the call wants in memory are buffers here: writing one needs no capture.
+    """
+
+    key: str
+    call: CapturedCall
+    operands: tuple[Operand, ...]
+    results: tuple[str, ...]
+    level: int
+
+    def all_operands(self) -> Iterator[Operand]:
+        """Everything that it reads."""
+        return iter(self.operands)
+
+    def leaf_steps(self) -> Iterator[LeafStep]:
+        """Itself."""
+        yield self
+
+    def block_steps(self) -> Iterator[BlockStep]:
+        """Nothing has to be compiled."""
+        return iter(())
+
+
+@dataclass(frozen=True)
+class AppendStep:
+    """An append buffer: its counter `total` is set to zero (a memset), then each writer's rows follow one another.
+
+    A writer is a buffer of rows and a number of how many it emitted, which may be more than it has rows. What is beyond
+    `capacity` is counted and not kept; rows after the last are zeros; `count` is the number of rows that are there.
+    """
+
+    key: str
+    writers: tuple[tuple[BufferOperand, BufferOperand], ...]
+    capacity: int
+    results: tuple[str, str, str]  # values, count, total
+    level: int
+
+    def all_operands(self) -> Iterator[Operand]:
+        """Everything that it reads."""
+        return (operand for writer in self.writers for operand in writer)
+
+    def leaf_steps(self) -> Iterator[LeafStep]:
+        """Itself."""
+        yield self
+
+    def block_steps(self) -> Iterator[BlockStep]:
+        """Nothing has to be compiled."""
+        return iter(())
+
+
+LeafStep = BlockStep | CapturedStep | AppendStep
 
 
 @dataclass(frozen=True)
@@ -131,13 +194,17 @@ class RegionStep:
         """The steps of its bodies."""
         return (step for body in self.bodies for step in body)
 
-    def block_steps(self) -> Iterator[BlockStep]:
+    def leaf_steps(self) -> Iterator[LeafStep]:
         """The calls inside, of regions inside too."""
         for step in self.inner_steps():
-            yield from step.block_steps()
+            yield from step.leaf_steps()
+
+    def block_steps(self) -> Iterator[BlockStep]:
+        """Those of them that have to be compiled."""
+        return (step for step in self.leaf_steps() if isinstance(step, BlockStep))
 
 
-Step = BlockStep | RegionStep
+Step = LeafStep | RegionStep
 
 
 @dataclass(frozen=True)
@@ -167,6 +234,9 @@ class LivePlan:
     places: Mapping[str, int] = field(default_factory=dict)
     slots: tuple[int, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<live plan: {len(self.steps)} steps, {len(self.buffers)} buffers; print it>"
+
     @cached_property
     def position(self) -> dict[str, int]:
         """The steps' places in the order."""
@@ -187,12 +257,30 @@ class LivePlan:
         return {root: tuple(keys) for root, keys in found.items()}
 
     @cached_property
+    def captured(self) -> frozenset[object]:
+        """The parameters and buffers that library calls were captured with."""
+        return frozenset(key for step in self.steps.values() for key in captured_keys(step))
+
+    @cached_property
     def consumers(self) -> dict[str, tuple[str, ...]]:
         """The steps that read what a step writes."""
         return {
             key: tuple(dict.fromkeys(reader for buffer in step.results for reader in self.readers.get(buffer, ())))
             for key, step in self.steps.items()
         }
+
+    @cached_property
+    def _types_of_numbers(self) -> dict[str, tuple[Type, ...]]:
+        return {}
+
+    def types_of_number(self, key: str) -> tuple[Type, ...]:
+        """As what its readers take a parameter; remembered, for it is asked in every frame that changes one."""
+        found = self._types_of_numbers.get(key)
+        if found is None:
+            operands = (operand for reader in self.readers[key] for operand in self.steps[reader].all_operands())
+            found = tuple(dict.fromkeys(operand.type for operand in operands if operand_key(operand) == key))
+            self._types_of_numbers[key] = found
+        return found
 
     def __str__(self) -> str:
         lines = [f"plan: {len(self.steps)} steps, {len(self.buffers)} buffers"]
@@ -204,9 +292,21 @@ class LivePlan:
         """One step on one line."""
         step = self.steps[key]
         reads = ", ".join(dict.fromkeys(str(operand_key(operand)) for operand in step.all_operands()))
-        kind = "" if isinstance(step, BlockStep) else f"{step.kind} "
+        kind = f"{step.kind} " if isinstance(step, RegionStep) else _KINDS[type(step)]
         writes = ", ".join(f"{buffer}: {self.buffers[buffer].type}" for buffer in step.results)
-        return f"{step.level}: {kind}{key}({reads}) -> {writes}"
+        line = f"{step.level}: {kind}{key}({reads}) -> {writes}"
+        return f"{step.level}: memset {step.results[2]} := 0\n  {line}" if isinstance(step, AppendStep) else line
+
+
+_KINDS: dict[type, str] = {BlockStep: "", CapturedStep: "captured ", AppendStep: "append "}
+
+
+def captured_keys(step: Step) -> frozenset[object]:
+    """The parameters and buffers that library calls in a step were captured with."""
+    calls = [leaf for leaf in step.leaf_steps() if isinstance(leaf, CapturedStep)]
+    if not calls:
+        return frozenset()
+    return frozenset(key for call in calls for key in (*map(operand_key, call.operands), *call.results))
 
 
 def operand_key(operand: Operand) -> str | FeatureLevel:

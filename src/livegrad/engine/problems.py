@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
-from livegrad.diagnostics import LivegradError
+from livegrad import diagnostics
+from livegrad.diagnostics import LivegradError, Origin
 from livegrad.engine.flatten import NetworkNode
 from livegrad.engine.graph import Block
 
@@ -21,6 +23,22 @@ class PinError(GraphError):
     def __init__(self, pin: str, expected: str, found: str) -> None:
         self.pin = pin
         super().__init__(f"input `{pin}` does not fit", expected=expected, found=found)
+
+
+_OWN_FOLDER = os.path.dirname(os.path.abspath(diagnostics.__file__)) + os.sep
+_LIBRARIES = f"{os.sep}site-packages{os.sep}"
+
+
+def raised_at(error: BaseException) -> Origin | None:
+    """The user's line that an exception came from: the innermost one that is neither ours nor a library's."""
+    found = None
+    entry = error.__traceback__
+    while entry is not None:
+        file = entry.tb_frame.f_code.co_filename
+        if not file.startswith(_OWN_FOLDER) and _LIBRARIES not in file:
+            found = Origin(entry.tb_frame.f_code, entry.tb_lasti)
+        entry = entry.tb_next
+    return found
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,13 @@ class Program:
         self._plan = self._compiled.plan()
         self.kernels, self.library_calls = self._plan.step_counts
 
+    def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
+        """The results for the same kinds of arguments, or arrays of the device, as arrays that stay on it."""
+        if self._plain:
+            return self._plan.run_on_device(arguments)
+        results = self._compiled.on_device(*arguments)
+        return list(results) if len(self._compiled.function.results) > 1 else [results]
+
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The results for dense arrays and numbers of exactly the right types."""
         if self._plain:

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from livegrad.backends.arguments import scalar_argument
 from livegrad.diagnostics import LivegradError, UsageError
+from livegrad.engine.append_buffer import AppendBuffer
+from livegrad.engine.captured import CapturedCall
+from livegrad.engine.cuda_kernel import CudaKernel
 from livegrad.engine.flatten import Network, NetworkNode, OutputRef, Ref, RootRef
-from livegrad.engine.graph import Specialized, State
+from livegrad.engine.graph import Body, Specialized, State
 from livegrad.engine.problems import GraphError, PinError, Problem, problem
 from livegrad.engine.regions import Region
 from livegrad.engine.shapes import apply_shape_rule
 from livegrad.engine.sort import sort_nodes
 from livegrad.engine.sources import Given, Setting
 from livegrad.ir.node import Function
-from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, i64, scalar_of, scalar_of_dtype
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, f32, f64, i64, scalar_of, scalar_of_dtype
 from livegrad.passes.bind_sizes import bind_type
+
+_SURE = 1e38  # floats up to this fit every type that is asked for most
 
 
 @dataclass
@@ -32,13 +38,28 @@ class Shapes:
     bodies: dict[str, Specialized] = field(default_factory=dict)
     types: dict[str, Tensor] = field(default_factory=dict)
     inner_orders: dict[int, list[tuple[str, int]]] = field(default_factory=dict)  # of region bodies, by id
+    inputs: dict[str, Inputs] = field(default_factory=dict)  # what each node was specialised for
+    before: Shapes | None = None  # what was found in another compilation, while this one goes on
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a node was specialised for, and the types that came out: the same again gives the same again."""
+
+    body: Body
+    given: tuple[Given, ...]
+    sources: tuple[Any, ...]  # the settings among what feeds it: their numbers were found to fit
+    results: tuple[Tensor, ...]
 
 
 def propagate_shapes(
-    network: Network, order: Iterable[tuple[str, int]], broken: set[str]
+    network: Network, order: Iterable[tuple[str, int]], broken: set[str], known: Shapes | None = None
 ) -> tuple[Shapes, list[Problem]]:
-    """Specialises each body for what reaches it. Whatever hangs on a broken node is left out, not reported again."""
-    shapes, problems = Shapes(), []
+    """Specialises each body for what reaches it. Whatever hangs on a broken node is left out, not reported again.
+
+    `known` has what was found before: where a body and what reaches it are the same, it is taken from there.
+    """
+    shapes, problems = Shapes(before=known), []
     for node in network.nodes.values():
         if isinstance(node.block, State):
             shapes.types[f"{node.key}.value"] = tensor_of(node.block.initial)
@@ -46,6 +67,7 @@ def propagate_shapes(
     for node in network.nodes.values():
         if isinstance(node.block, State):
             problems += _check_state(node, shapes)
+    shapes.before = None
     return shapes, problems
 
 
@@ -82,19 +104,33 @@ def given_of(ref: Ref, shapes: Shapes) -> Given:
         if isinstance(ref.source, Setting):
             return ref.source.given
         return Given(tensor_of(ref.source.external.array))
-    return Given(shapes.types[ref.key])
+    return _given(shapes.types[ref.key])
+
+
+@lru_cache(maxsize=4096)
+def _given(type: Tensor) -> Given:
+    return Given(type)
 
 
 def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
     """Specialises one block, and says whether the types of its outputs changed."""
     block = node.block
-    given = tuple(given_of(ref, shapes) for ref in node.feeds.values() if ref is not None)
-    made = block.body.specialize(given)
+    if isinstance(block, AppendBuffer):
+        return _specialize_append(node, block, shapes)
+    given = tuple([given_of(ref, shapes) for ref in node.feeds.values() if ref is not None])
+    body = node.body
+    sources = tuple([ref.source for ref in node.feeds.values() if isinstance(ref, RootRef)])
+    known = None if shapes.before is None else shapes.before.inputs.get(node.key)
+    if known is not None and known.body is body and known.given == given and known.sources == sources:
+        assert shapes.before is not None
+        shapes.inputs[node.key], shapes.bodies[node.key] = known, shapes.before.bodies[node.key]
+        return _note_types(node, known.results, shapes)
+    made = body.specialize(given)
     _require_numbers_to_fit(node, made.function)
     results = [_as_tensor(bind_type(type, dict(made.sizes))) for type in made.function.result_types]
-    if len(results) != len(block.outputs):
+    if len(results) != len(node.outputs):
         raise GraphError(
-            f"`{block.name}` has {len(block.outputs)} outputs and its function returns {len(results)} values",
+            f"`{block.name}` has {len(node.outputs)} outputs and its function returns {len(results)} values",
             help="name them all: block(..., outputs=(...))",
         )
     for name, rule in block.shapes.items():
@@ -106,13 +142,33 @@ def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
                 expected=str(wanted),
                 found=str(results[position].shape),
             )
+    shapes.bodies[node.key] = made
+    shapes.inputs[node.key] = Inputs(body, given, sources, tuple(results))
+    return _note_types(node, results, shapes)
+
+
+def _note_types(node: NetworkNode, results: Iterable[Tensor], shapes: Shapes) -> bool:
     changed = False
-    for name, type in zip(block.outputs, results, strict=True):
+    for name, type in zip(node.outputs, results, strict=True):
         key = f"{node.key}.{name}"
         changed |= shapes.types.get(key) is not type
         shapes.types[key] = type
-    shapes.bodies[node.key] = made
     return changed
+
+
+def _specialize_append(node: NetworkNode, block: AppendBuffer, shapes: Shapes) -> bool:
+    """An append buffer has the rows of its writers, which agree on them."""
+    rows: Tensor | None = None
+    for name, ref in node.feeds.items():
+        assert ref is not None
+        own = given_of(ref, shapes).type
+        row = Tensor(own.element, own.shape[1:])
+        rows = rows or row
+        if row is not rows:
+            raise PinError(name, f"rows of {rows}, as the first writer's", f"rows of {row}")
+    assert rows is not None
+    number = Tensor(i64, ())
+    return _note_types(node, (Tensor(rows.element, (block.capacity, *rows.shape)), number, number), shapes)
 
 
 def parameter_value(value: Any, type: Type, place: str) -> Any:
@@ -123,7 +179,14 @@ def parameter_value(value: Any, type: Type, place: str) -> Any:
     return scalar(scalar_argument(value, scalar, f"`{place}`"))
 
 
-def _require_numbers_to_fit(node: NetworkNode, function: Function) -> None:
+def require_number(value: Any, type: Type, place: str) -> None:
+    """Refuses a number that a function cannot take as this type."""
+    if value.__class__ is float and -_SURE <= value <= _SURE and scalar_of(type) in (f32, f64):
+        return
+    parameter_value(value, type, place)
+
+
+def _require_numbers_to_fit(node: NetworkNode, function: Function | CapturedCall | CudaKernel) -> None:
     for (name, ref), type in zip(node.feeds.items(), function.parameter_types, strict=False):
         if isinstance(ref, RootRef) and isinstance(ref.source, Setting) and ref.source.is_number:
             try:

@@ -56,13 +56,28 @@ class Region(Composite):
             outputs = [name for name in outputs if name != "condition"]
         super()._make_pins(inputs, outputs)
 
+    @property
+    def limits(self) -> Mapping[str, int]:  # type: ignore[override]
+        """Those of the blocks inside."""
+        inner = (block for _, graph in self.inner_graphs() for block in graph.blocks.values())
+        return {f"{block.name}.{name}": most for block in inner for name, most in block.limits.items()}
+
     def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
         for label, body in self.bodies.items():
             yield label, body.graph
 
 
 class If(Region):
-    """Runs its body when `condition` is not zero; otherwise its outputs are zeros."""
+    """Runs its body when `condition` is not zero; otherwise its outputs are zeros.
+
+    >>> from livegrad.authoring.block import block
+    >>> body = Composite("body")
+    >>> double = body.graph.add(block(lambda x: x * 2.0, name="double"))
+    >>> body.expose(double["x"]), body.expose(double["result"])
+    (body.x, body.result)
+    >>> If("maybe", body)
+    <block maybe(condition, x) -> result>
+    """
 
     kind = "if"
 
@@ -71,7 +86,16 @@ class If(Region):
 
 
 class IfElse(Region):
-    """Runs one of two bodies."""
+    """Runs one of two bodies.
+
+    >>> from livegrad.authoring.block import block
+    >>> bodies = [Composite("up"), Composite("down")]
+    >>> for body, factor in zip(bodies, (2.0, 0.5)):
+    ...     scale = body.graph.add(block(lambda x, factor=factor: x * factor, name="scale"))
+    ...     _ = body.expose(scale["x"]), body.expose(scale["result"])
+    >>> IfElse("either", *bodies)
+    <block either(condition, x) -> result>
+    """
 
     kind = "if_else"
 
@@ -80,7 +104,15 @@ class IfElse(Region):
 
 
 class Switch(Region):
-    """Runs the body with the number `index`; for a number without a body its outputs are zeros."""
+    """Runs the body with the number `index`; for a number without a body its outputs are zeros.
+
+    >>> from livegrad.authoring.block import block
+    >>> bodies = [Composite(name) for name in "abc"]
+    >>> for body in bodies:
+    ...     _ = body.expose(body.graph.add(block(lambda x: x + 1.0, name="next"))["x"])
+    >>> Switch("one_of", *bodies)
+    <block one_of(index, x) -> nothing>
+    """
 
     kind = "switch"
     control_name = "index"
@@ -93,6 +125,13 @@ class While(Region):
     """Runs its body while `condition`, one of the body's outputs, is not zero; at first the pin of that name decides.
 
     `carried` says which output becomes which input of the next iteration.
+
+    >>> from livegrad.authoring.block import block
+    >>> body = Composite("body")
+    >>> halve = body.graph.add(block(lambda x: (x * 0.5, x > 2.0), name="halve", outputs=("half", "condition")))
+    >>> _ = body.expose(halve["x"]), body.expose(halve["half"]), body.expose(halve["condition"])
+    >>> While("shrink", body, carried={"x": "half"})
+    <block shrink(condition, x) -> half>
     """
 
     kind = "while"
@@ -104,7 +143,15 @@ class While(Region):
 
 
 class For(Region):
-    """Runs its body `count` times; a body that exposes an input `index` is told which time it is."""
+    """Runs its body `count` times; a body that exposes an input `index` is told which time it is.
+
+    >>> from livegrad.authoring.block import block
+    >>> body = Composite("body")
+    >>> double = body.graph.add(block(lambda x: x * 2.0, name="double"))
+    >>> _ = body.expose(double["x"]), body.expose(double["result"])
+    >>> For("often", body, carried={"x": "result"})
+    <block often(count, x) -> result>
+    """
 
     kind = "for"
     control_name = "count"

@@ -6,13 +6,13 @@ compare it with. A change of types is followed down to where it ends; where that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.compile import Compilation, compile_graph
-from livegrad.engine.flatten import Network, NetworkNode, feeds_of
+from livegrad.engine.flatten import DerivedBlock, Network, NetworkNode, RootRef, feeds_of
 from livegrad.engine.graph import Block, Composite, Graph, State
 from livegrad.engine.live_plan import LivePlan, operand_key
 from livegrad.engine.problems import Problem
@@ -24,25 +24,43 @@ def replan(
     graph: Graph, known: Compilation, running: LivePlan, named: Sequence[Block]
 ) -> tuple[Compilation, Iterable[str] | None]:
     """What compiling the edited graph gives, and the steps that may differ (None: any)."""
-    network = Network(dict(known.network.nodes))
+    network = Network(dict(known.network.nodes), followers=known.network.followers)
     for block in named:
-        if graph.blocks.get(block.name) is not block or isinstance(block, Composite | State):
-            return compile_graph(graph), None
+        if graph.blocks.get(block.name) is not block or isinstance(block, Composite | State | DerivedBlock):
+            return compile_graph(graph, known=known), None
         network.nodes[block.name] = NetworkNode(block.name, block, feeds_of(graph, block))
+    names = {block.name for block in named}
+    followers = known.network.followers
+    if followers.keys() & names:
+        names |= _update_followers(network, followers, names)
     made = Compilation(network, known.order, _copy(known.shapes))
-    touched = _specialize(made, running, {block.name for block in named})
+    touched = _specialize(made, running, names)
     if touched is None:
-        return compile_graph(graph), None
+        return compile_graph(graph, known=known), None
     if not made.problems:
         try:
-            made.plan = _wire(made, running, touched)
+            made.plan = _wire(made, running, touched, names)
         except LivegradError:
-            return compile_graph(graph), None
+            return compile_graph(graph, known=known), None
     return made, touched
 
 
+def _update_followers(network: Network, followers: Mapping[str, Sequence[str]], names: Iterable[str]) -> set[str]:
+    """The nodes that were derived from these, directly or not, with what feeds those now."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        primal = waiting.pop()
+        for key in followers.get(primal, ()):
+            node, fresh = network.nodes[key], network.nodes[primal].feeds
+            network.nodes[key] = replace(node, feeds={name: fresh.get(name, ref) for name, ref in node.feeds.items()})
+            found.add(key)
+            waiting.append(key)
+    return found
+
+
 def _copy(shapes: Shapes) -> Shapes:
-    return Shapes(dict(shapes.bodies), dict(shapes.types), shapes.inner_orders)
+    return Shapes(dict(shapes.bodies), dict(shapes.types), shapes.inner_orders, dict(shapes.inputs))
 
 
 def _specialize(made: Compilation, running: LivePlan, names: set[str]) -> list[str] | None:
@@ -73,15 +91,24 @@ def _specialize(made: Compilation, running: LivePlan, names: set[str]) -> list[s
     return list(touched)
 
 
-def _wire(made: Compilation, running: LivePlan, touched: Sequence[str]) -> LivePlan:
+def _wire(made: Compilation, running: LivePlan, touched: Sequence[str], names: Iterable[str]) -> LivePlan:
     """The running plan with other steps for what was touched."""
     wiring = Wiring(made.shapes)
+    nodes = made.network.nodes
+    # What feeds the other nodes was looked up when they were compiled: the numbers of today are in the running plan.
+    fresh = {ref.key for name in names for ref in nodes[name].feeds.values() if isinstance(ref, RootRef)}
     steps = {key: wire_node(made.network.nodes[key], running.steps[key].level, wiring) for key in touched}
     gone = {
         key
         for name in touched
         for key in map(operand_key, running.steps[name].all_operands())
         if isinstance(key, str) and key.startswith(f"{name}!")
+    }
+    wiring.parameters |= {key: running.parameters[key] for key in wiring.parameters.keys() - fresh}
+    wiring.contents |= {
+        key: running.contents[key]
+        for key in wiring.contents.keys() - fresh
+        if key in running.contents and key not in gone
     }
     contents = {key: value for key, value in running.contents.items() if key not in gone} if gone else running.contents
     buffers = {key: value for key, value in running.buffers.items() if key not in gone} if gone else running.buffers
@@ -98,6 +125,6 @@ def _wire(made: Compilation, running: LivePlan, touched: Sequence[str]) -> LiveP
         for key in touched
     )
     if same:  # what is derived from the connections alone need not be derived again
-        for name in ("position", "producer", "readers", "consumers"):
+        for name in ("position", "producer", "readers", "consumers", "captured"):
             plan.__dict__[name] = getattr(running, name)
     return plan

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from math import copysign
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,31 @@ class Given:
     weak: bool = False
 
 
+class ForeignArray:
+    """An array of another library on a device, known by its `__cuda_array_interface__`."""
+
+    def __init__(self, array: Any) -> None:
+        held = array.__cuda_array_interface__
+        if held.get("strides") is not None:
+            raise UsageError("an external buffer is a dense array", where=caller_origin(), found=str(held["strides"]))
+        self.array = array
+        self.dtype, self.shape = np.dtype(held["typestr"]), tuple(held["shape"])
+
+    @property
+    def address(self) -> int:
+        """Where it is, now."""
+        return int(self.array.__cuda_array_interface__["data"][0])
+
+    @property
+    def stream(self) -> int | None:
+        """The stream that may still write to it."""
+        return self.array.__cuda_array_interface__.get("stream")
+
+
 class ExternalBuffer:
     """Memory that belongs to someone else. With a version, its readers run only after `touch`; else every frame.
+
+    An array of NumPy, or of a library that offers `__cuda_array_interface__` (CuPy, torch), which CUDA reads in place.
 
     >>> shared = ExternalBuffer(np.zeros(3, np.float32), version=0)
     >>> shared.touch()
@@ -31,16 +56,22 @@ class ExternalBuffer:
     1
     """
 
-    def __init__(self, array: Numbers, version: int | None = None) -> None:
-        if not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.aligned:
+    def __init__(self, array: Any, version: int | None = None) -> None:
+        if not isinstance(array, np.ndarray) and hasattr(array, "__cuda_array_interface__"):
+            array = ForeignArray(array)
+        elif not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.aligned:
             raise UsageError(
                 "an external buffer is a dense array",
                 where=caller_origin(),
                 help="copy it with numpy.ascontiguousarray",
             )
         scalar_of_dtype(array.dtype)
-        self.array = array
+        self.array: Any = array  # of NumPy, or a `ForeignArray`
         self.version = version
+
+    def __repr__(self) -> str:
+        version = "read every frame" if self.version is None else f"version {self.version}"
+        return f"<external buffer {self.array.dtype} {self.array.shape}, {version}>"
 
     def touch(self) -> None:
         """Says that the contents have changed."""
@@ -74,10 +105,15 @@ def setting_of(value: Any, like: Setting | None = None) -> Setting:
     if value.__class__ in _NUMBER_TYPES:
         if value.__class__ is int and like is not None and like.value.__class__ is float:
             value = float(value)
-        return Setting(value, Given(Tensor(scalar_of_name(value), ()), weak=True))
+        return Setting(value, _weakly(value.__class__))
     array = np.array(value, order="C")
     given = Given(Tensor(scalar_of_dtype(array.dtype), array.shape))
     return Setting(array[()] if array.ndim == 0 else array, given)
+
+
+@cache
+def _weakly(kind: type) -> Given:
+    return Given(Tensor(scalar_of_name(kind()), ()), weak=True)
 
 
 def scalar_of_name(value: Any) -> Scalar:
@@ -99,6 +135,11 @@ def same_value(old: Any, new: Any) -> bool:
     """
     if isinstance(old, int) and isinstance(new, int):
         return old == new
+    if old.__class__ is float and new.__class__ is float:
+        if old == new:
+            return old != 0.0 or copysign(1.0, old) == copysign(1.0, new)
+        if old == old or new == new:  # not both NaN
+            return False
     return np.asarray(old).tobytes() == np.asarray(new).tobytes()
 
 

@@ -6,17 +6,20 @@ In: two plans. Out: a `Change` for every step that differs, at the cheapest leve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
 from livegrad.engine.live_plan import (
     BlockStep,
     BufferOperand,
+    CapturedStep,
+    LeafStep,
     LivePlan,
     ParameterOperand,
     RegionStep,
     Step,
+    captured_keys,
     operand_key,
 )
 from livegrad.engine.sources import same_value
@@ -37,8 +40,7 @@ class Level(IntEnum):
     COLD = 5
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """What happens to one step, and why."""
 
     step: str
@@ -46,10 +48,12 @@ class Change:
     cause: str
 
 
-def diff_plans(running: LivePlan, wanted: LivePlan) -> dict[str, Change]:
-    """Every step that differs between two plans."""
+def diff_plans(running: LivePlan, wanted: LivePlan, same: Collection[str] = ()) -> dict[str, Change]:
+    """Every step that differs between two plans; those in `same` are known not to."""
     changes = {}
     for key in (*wanted.steps, *(key for key in running.steps if key not in wanted.steps)):
+        if key in same:
+            continue
         change = diff_step(running, wanted, key)
         if change.cause:
             changes[key] = change
@@ -66,15 +70,12 @@ def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
     old, new = running.steps.get(key), wanted.steps.get(key)
     if old is None or new is None:
         return Change(key, Level.COLD, "added" if old is None else "removed")
-    if _structure(old) != _structure(new):
-        return Change(key, Level.COLD, "its connections changed")
     found: list[tuple[Level, str]] = []
-    for before, after in zip(old.block_steps(), new.block_steps(), strict=True):
-        inner = "" if before.key == key else f" of {before.key}"
-        if before.function != after.function:
-            found.append((Level.CODE, f"new code{inner}"))
-        if before.sizes != after.sizes:
-            found.append((Level.WARM, f"sizes {dict(before.sizes)} → {dict(after.sizes)}{inner}"))
+    if old is not new:
+        if _structure(old) != _structure(new):
+            return Change(key, Level.COLD, "its connections changed")
+        for before, after in zip(old.leaf_steps(), new.leaf_steps(), strict=True):
+            found += _code_changes(before, after, "" if before.key == key else f" of {before.key}")
     found += _memory_changes(running, wanted, new)
     found += _value_changes(running, wanted, new)
     if not found:
@@ -82,10 +83,21 @@ def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
     return Change(key, max(level for level, _ in found), "; ".join(dict.fromkeys(cause for _, cause in found)))
 
 
+def _code_changes(before: LeafStep, after: LeafStep, inner: str) -> Iterable[tuple[Level, str]]:
+    if isinstance(before, BlockStep) and isinstance(after, BlockStep):
+        if before.function != after.function:
+            yield Level.CODE, f"new code{inner}"
+        if before.sizes != after.sizes:
+            yield Level.WARM, f"sizes {dict(before.sizes)} → {dict(after.sizes)}{inner}"
+    elif isinstance(before, CapturedStep) and isinstance(after, CapturedStep) and before.call != after.call:
+        yield Level.RECAPTURE, f"another call{inner}"
+
+
 def _structure(step: Step) -> object:
     """What makes a change of this step a change of the graph: which work there is, and what it is connected to."""
-    if isinstance(step, BlockStep):
-        return step.key, tuple((type(operand), operand_key(operand)) for operand in step.operands), step.results
+    if not isinstance(step, RegionStep):
+        operands = tuple((type(operand), operand_key(operand)) for operand in step.all_operands())
+        return type(step), step.key, operands, step.results
     bodies = tuple(tuple(_structure(inner) for inner in body) for body in step.bodies)
     control = type(step.control), operand_key(step.control)
     carried = tuple((operand_key(one.initial), one.carry, one.result) for one in step.carried)
@@ -104,33 +116,40 @@ def _buffers_of(step: Step) -> Iterable[str]:
 
 
 def _memory_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable[tuple[Level, str]]:
+    captured = captured_keys(step)
     for key in dict.fromkeys(_buffers_of(step)):
         before, after = running.buffers[key], wanted.buffers[key]
-        if before != after:
-            yield Level.WARM, f"{key}: {before.type} → {after.type}"
+        level = Level.RECAPTURE if key in captured else Level.WARM
+        if before is not after and before != after:
+            yield level, f"{key}: {before.type} → {after.type}"
         elif running.bindings.get(key) is not wanted.bindings.get(key):
-            yield Level.WARM, f"{key} bound to other memory"
+            yield level, f"{key} bound to other memory"
 
 
 def _value_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable[tuple[Level, str]]:
+    captured = captured_keys(step)
     for operand in step.all_operands():
         if isinstance(operand, ParameterOperand):
             before, after = running.parameters[operand.key], wanted.parameters[operand.key]
             if type(before) is not type(after) or not same_value(before, after):
-                yield Level.HOT, f"{operand.key}: {before} → {after}"
+                level = Level.RECAPTURE if operand.key in captured else Level.HOT
+                yield level, f"{operand.key}: {before} → {after}"
         elif isinstance(operand, BufferOperand) and operand.key in wanted.contents:
             old, new = running.contents.get(operand.key), wanted.contents[operand.key]
             # Contents are compared to find who must run; writing them is no update of the graph.
             if old is not new and (old is None or not same_value(old, new)):
-                yield Level.NONE, f"{operand.key} has new contents"
+                level = Level.WARM if new.ndim == 0 else Level.NONE  # a captured call's number in memory
+                yield level, f"{operand.key} has new contents"
 
 
-def find_changes(running: LivePlan | None, plan: LivePlan, names: Iterable[str] | None) -> dict[str, Change]:
-    """What differs: among the steps named, or (None) among all."""
+def find_changes(
+    running: LivePlan | None, plan: LivePlan, names: Iterable[str] | None, same: Collection[str] = ()
+) -> dict[str, Change]:
+    """What differs: among the steps named, or (None) among all but those that are known to be the same."""
     if running is None:
         return {key: Change(key, Level.COLD, "added") for key in plan.steps}
     if names is None:
-        return diff_plans(running, plan)
+        return diff_plans(running, plan, same)
     found = [diff_step(running, plan, key) for key in names]
     return {change.step: change for change in found if change.cause}
 

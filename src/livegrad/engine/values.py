@@ -27,6 +27,26 @@ from livegrad.ops.elementwise import detach
 
 Array = np.ndarray[Any, Any]
 
+
+class DeviceValue(Protocol):
+    """An array that lies on a device and stays there until somebody reads it."""
+
+    @property
+    def dtype(self) -> Any: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def is_on_host(self) -> bool: ...
+    @property
+    def on_host(self) -> Array: ...
+
+
+Value = Array | DeviceValue
+
 # A value built on that many executions stands by itself from then on: a loop that updates its tensors for ever would
 # otherwise remember every step it ever made.
 MOST_GENERATIONS = 8
@@ -55,9 +75,10 @@ class Leaf(Key):
 
     __slots__ = ("ancestors", "array", "changed", "external", "settled")
 
-    def __init__(self, array: Array, *, external: bool = False) -> None:
+    def __init__(self, array: Value, *, external: bool = False) -> None:
         super().__init__("data")
-        self.array, self.external, self.settled = array, external, False
+        self.array: Value = array
+        self.external, self.settled = external, False
         self.changed = 0  # when it was last given other data, in the count of `_changes`
         self.ancestors: dict[weakref.ref[Leaf], int] = {}
 
@@ -100,7 +121,7 @@ class Cell:
     )
 
     def __init__(self) -> None:
-        self.value: Array | None = None
+        self.value: Value | None = None
         self.pending: Claim | None = None
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
         self.holder: weakref.ref[Any] | None = None
@@ -217,7 +238,7 @@ def missing_companions(node: Node) -> list[Node]:
 # --- leaves ----------------------------------------------------------------------------------------------------------
 
 
-def leaf_node(array: Array, type: Tensor | None = None, *, external: bool = False) -> Node:
+def leaf_node(array: Value, type: Tensor | None = None, *, external: bool = False) -> Node:
     """A node for data. The array is used as it is: dense, and not written to by anyone (unless it is external)."""
     known = type or Tensor(scalar_of_dtype(array.dtype), array.shape)
     return make_unique_node(input_op, (("key", Leaf(array, external=external)), ("type", known)), known)
@@ -231,7 +252,7 @@ def leaf_of(node: Node) -> Leaf | None:
     return key if isinstance(key, Leaf) else None
 
 
-def read_leaf(leaf: Leaf) -> Array:
+def read_leaf(leaf: Leaf) -> Value:
     """A leaf's data; an error when it was computed from data that has been replaced since."""
     for reference, changed in leaf.ancestors.items():
         ancestor = reference()
@@ -249,10 +270,12 @@ def replace_data(leaf: Leaf, array: Array) -> None:
     global _changes
     with lock:
         _changes += 1
-        leaf.array, leaf.changed = array, _changes
+        # Data of a device is replaced by data of that device.
+        leaf.array = array if isinstance(leaf.array, np.ndarray) else type(leaf.array).from_host(array)  # type: ignore[attr-defined]
+        leaf.changed = _changes
 
 
-def settle(node: Node, value: Array) -> Node:
+def settle(node: Node, value: Value) -> Node:
     """A leaf with a node's value: from here on the value stands by itself, and its history can go."""
     made = leaf_node(value)
     leaf = leaf_of(made)
@@ -290,7 +313,16 @@ def ends_gradients(node: Node) -> bool:
 # --- known values ----------------------------------------------------------------------------------------------------
 
 
-def known_value(node: Node) -> Array | None:
+def on_host(value: Value) -> Array:
+    """The value as an array of the host; of one that lies on a device the copy, made when it is first asked for."""
+    if isinstance(value, np.ndarray):
+        return value
+    if not value.is_on_host:
+        count(copies_between_devices=1)
+    return value.on_host
+
+
+def known_value(node: Node) -> Value | None:
     """A node's value if it is known and still good."""
     cell: Cell | None = node.cell
     if cell is None or cell.value is None or cell.volatile:
@@ -326,10 +358,11 @@ def _still_good(node: Node, cell: Cell) -> bool:
     return True
 
 
-def keep(cell: Cell, value: Array, cost: float, *, volatile: bool, stamp: int) -> None:
+def keep(cell: Cell, value: Value, cost: float, *, volatile: bool, stamp: int) -> None:
     """Stores a computed value. The caller holds the lock."""
     global _cached_bytes
-    value.flags.writeable = False
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
     if cell.value is not None:
         _cached_bytes -= cell.value.nbytes
     cell.value, cell.cost, cell.volatile, cell.stamp = value, cost, volatile, stamp
@@ -345,6 +378,19 @@ def forget(cell: Cell) -> None:
             _cached_bytes -= cell.value.nbytes
             cell.value = None
             _valued.discard(cell)
+
+
+def release_device_values() -> bool:
+    """Drops computed values that lie on devices, which are computed again when they are needed; whether there were any.
+
+    Asked for when a device has no memory left. What is in use at the moment stays in memory until its user has ended.
+    """
+    with lock:
+        found = [cell for cell in _valued if cell.value is not None and not isinstance(cell.value, np.ndarray)]
+        for cell in found:
+            forget(cell)
+        count(evictions=len(found))
+        return bool(found)
 
 
 def enforce_budget(spare: Iterable[Cell]) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from livegrad.engine.flatten import CarryRef, Network, NetworkNode, OutputRef, Ref
+from livegrad.engine.append_buffer import AppendBuffer
+from livegrad.engine.captured import CapturedCall
+from livegrad.engine.flatten import CarryRef, Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.engine.graph import State
 from livegrad.engine.live_plan import (
+    AppendStep,
     BlockStep,
     BufferOperand,
     BufferSpec,
+    CapturedStep,
     Carried,
     FeatureOperand,
     LivePlan,
@@ -22,10 +26,11 @@ from livegrad.engine.live_plan import (
     RegionStep,
     StateSpec,
     Step,
+    operand_key,
 )
 from livegrad.engine.propagate import Shapes, given_of, tensor_of
 from livegrad.engine.regions import Region
-from livegrad.engine.sources import Binding
+from livegrad.engine.sources import Binding, Numbers, Setting
 from livegrad.ir.types import Tensor, Type, i64
 
 
@@ -40,18 +45,23 @@ class Wiring:
     contents: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     bindings: dict[str, Any] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)  # a body's buffer that is a region's result
+    known: Mapping[str, BufferSpec] = field(default_factory=dict)  # of a plan before: what is the same stays the same
 
     def buffer(self, key: str, type: Tensor, lifetime: Any = "graph") -> str:
         key = self.renamed.get(key, key)
-        known = self.buffers.get(key)
-        if known is None:
-            self.buffers[key] = BufferSpec(key, type.element, type.shape, lifetime)  # type: ignore[arg-type]
+        if key not in self.buffers:
+            spec = self.known.get(key)
+            if spec is None or (spec.element, spec.shape, spec.lifetime) != (type.element, type.shape, lifetime):
+                spec = BufferSpec(key, type.element, type.shape, lifetime)  # type: ignore[arg-type]
+            self.buffers[key] = spec
         return key
 
 
-def wire(network: Network, order: Iterable[tuple[str, int]], shapes: Shapes) -> LivePlan:
-    """Steps with their operands and buffers."""
-    wiring = Wiring(shapes)
+def wire(
+    network: Network, order: Iterable[tuple[str, int]], shapes: Shapes, known: KnownWork | None = None
+) -> LivePlan:
+    """Steps with their operands and buffers; those that are as in a plan that is known are taken from there."""
+    wiring = Wiring(shapes, known={} if known is None else known.plan.buffers)
     states = []
     for key, level in order:
         node = network.nodes[key]
@@ -61,15 +71,61 @@ def wire(network: Network, order: Iterable[tuple[str, int]], shapes: Shapes) -> 
             value = wiring.buffer(f"{key}.value", shapes.types[f"{key}.value"])
             states.append(StateSpec(key, value, following.key, node.block.initial))
         else:
-            wiring.steps[key] = wire_node(node, level, wiring)
+            same = known is not None and known.has(node, level, shapes)
+            wiring.steps[key] = _wire_again(node, known.plan, wiring) if same else wire_node(node, level, wiring)  # type: ignore[union-attr]
     return LivePlan(wiring.steps, wiring.buffers, tuple(states), wiring.parameters, wiring.contents, wiring.bindings)
+
+
+@dataclass
+class KnownWork:
+    """What was wired before, and which of its steps were found to be the same."""
+
+    network: Network
+    shapes: Shapes
+    plan: LivePlan
+    same: set[str] = field(default_factory=set)
+
+    def has(self, node: NetworkNode, level: int, shapes: Shapes) -> bool:
+        """Whether a node's step is as it was: specialised for the same, and fed by the same."""
+        key = node.key
+        inputs, step = shapes.inputs.get(key), self.plan.steps.get(key)
+        if inputs is None or inputs is not self.shapes.inputs.get(key) or step is None or step.level != level:
+            return False
+        # What inputs were set or bound to was compared when the node was specialised; now for their connections.
+        before, now = ([ref and ref.key for ref in own.feeds.values()] for own in (self.network.nodes[key], node))
+        if before != now:
+            return False
+        self.same.add(key)
+        return True
+
+
+def _wire_again(node: NetworkNode, plan: LivePlan, wiring: Wiring) -> Step:
+    """A step as it was, with what it leaves in the plan."""
+    step = plan.steps[node.key]
+    for operand in step.all_operands():
+        key = operand_key(operand)
+        if isinstance(operand, ParameterOperand):
+            wiring.parameters[operand.key] = plan.parameters[operand.key]
+        elif key in plan.contents:
+            wiring.contents[key] = plan.contents[key]  # type: ignore[index]
+            wiring.buffers[key] = plan.buffers[key]  # type: ignore[index]
+        elif key in plan.bindings:
+            wiring.bindings[key] = plan.bindings[key]  # type: ignore[index]
+            wiring.buffers[key] = plan.buffers[key]  # type: ignore[index]
+    for key in step.results:
+        wiring.buffers[key] = plan.buffers[key]
+    return step
 
 
 def wire_node(node: NetworkNode, level: int, wiring: Wiring, inside: bool = False) -> Step:
     """The step of one node."""
     if isinstance(node.block, Region):
         return _wire_region(node, node.block, level, wiring)
+    if isinstance(node.block, AppendBuffer):
+        return _wire_append(node, node.block, level, wiring, inside)
     made = wiring.shapes.bodies[node.key]
+    if isinstance(made.function, CapturedCall):
+        return _wire_captured(node, made.function, level, wiring, inside)
     types = made.function.parameter_types
     refs = [ref for ref in node.feeds.values() if ref is not None]
     operands: list[Operand] = [operand_of(ref, type, wiring) for ref, type in zip(refs, types, strict=False)]
@@ -80,12 +136,46 @@ def wire_node(node: NetworkNode, level: int, wiring: Wiring, inside: bool = Fals
         wiring.buffer(key, tensor_of(array))
         wiring.contents[key] = array
         operands.append(BufferOperand(key, types[len(operands)]))
-    lifetime = "region" if inside else "graph"
-    results = tuple(
-        wiring.buffer(f"{node.key}.{name}", wiring.shapes.types[f"{node.key}.{name}"], lifetime)
-        for name in node.block.outputs
-    )
+    results = _results_of(node, wiring, inside)
     return BlockStep(node.key, made.function, made.sizes, tuple(operands), results, level)
+
+
+def _results_of(node: NetworkNode, wiring: Wiring, inside: bool) -> tuple[str, ...]:
+    lifetime = "region" if inside else "graph"
+    return tuple(
+        wiring.buffer(f"{node.key}.{name}", wiring.shapes.types[f"{node.key}.{name}"], lifetime)
+        for name in node.outputs
+    )
+
+
+def _wire_captured(node: NetworkNode, call: CapturedCall, level: int, wiring: Wiring, inside: bool) -> CapturedStep:
+    operands: list[Operand] = []
+    for ref, type, in_memory in zip(node.feeds.values(), call.parameter_types, call.in_memory, strict=True):
+        assert ref is not None
+        if in_memory and isinstance(ref, RootRef) and isinstance(ref.source, Setting) and ref.source.is_number:
+            assert isinstance(type, Tensor)
+            wiring.buffer(ref.key, type)
+            wiring.contents[ref.key] = number_in_memory(ref.source.value, type)
+            operands.append(BufferOperand(ref.key, type))
+        else:
+            operands.append(operand_of(ref, type, wiring))
+    return CapturedStep(node.key, call, tuple(operands), _results_of(node, wiring, inside), level)
+
+
+def number_in_memory(value: Any, type: Tensor) -> Numbers:
+    """A number as the contents of a buffer of one element."""
+    return np.asarray(value, dtype=type.element.dtype)  # type: ignore[union-attr]
+
+
+def _wire_append(node: NetworkNode, block: AppendBuffer, level: int, wiring: Wiring, inside: bool) -> AppendStep:
+    writers = []
+    for ref in node.feeds.values():
+        assert isinstance(ref, OutputRef)
+        keys = (ref.key, f"{ref.node}.total")
+        rows, total = (BufferOperand(wiring.renamed.get(key, key), wiring.shapes.types[key]) for key in keys)
+        writers.append((rows, total))
+    values, count, total = _results_of(node, wiring, inside)
+    return AppendStep(node.key, tuple(writers), block.capacity, (values, count, total), level)
 
 
 def operand_of(ref: Ref, type: Type, wiring: Wiring) -> Operand:

@@ -1,5 +1,6 @@
 """Files of parts and shapes, read and written: 3MF packages, `.vm` tapes, STL meshes, SVG contours, PNG images."""
 
+from livegrad.formats.animation import save_animation
 from livegrad.formats.errors import FormatError
 from livegrad.formats.mesh_files import load_stl, save_mesh, save_stl, save_svg
 from livegrad.formats.package import Limits
@@ -16,6 +17,7 @@ __all__ = [
     "parse_vm",
     "read_png",
     "save_3mf",
+    "save_animation",
     "save_mesh",
     "save_png",
     "save_stl",

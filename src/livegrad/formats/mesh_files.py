@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
@@ -19,7 +18,14 @@ _TRIANGLE = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attrib
 
 
 def save_stl(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
-    """Writes a mesh as a binary STL file."""
+    """Writes a mesh as a binary STL file.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "box.stl")
+    >>> save_stl(TriangleMesh.box((0, 0, 0), (1, 2, 3)), path)
+    >>> load_stl(path)
+    <mesh box: 8 vertices, 12 triangles>
+    """
     corners = mesh.vertices[mesh.triangles]
     normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     length = np.linalg.norm(normals, axis=1, keepdims=True)
@@ -30,7 +36,14 @@ def save_stl(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
 
 
 def save_mesh(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
-    """Writes a mesh as the file's name asks: `.stl` or `.3mf`."""
+    """Writes a mesh as the file's name asks: `.stl` or `.3mf`.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "box.3mf")
+    >>> save_mesh(TriangleMesh.box((0, 0, 0), (1, 2, 3)), path)
+    >>> os.path.getsize(path) > 0
+    True
+    """
     suffix = Path(path).suffix.lower()
     if suffix == ".stl":
         save_stl(mesh, path)
@@ -63,16 +76,14 @@ def load_stl(path: str | os.PathLike[str]) -> TriangleMesh:
 
 
 def save_svg(contours: Slice, path: str | os.PathLike[str], *, fill: str = "#1f497d") -> None:
-    """Writes the contours of a slice as an SVG file in the units of the part, y upwards."""
-    low, size = contours.low, contours.high - contours.low
-    top = contours.high[1]
-    outlines = []
-    for contour in contours.contours:
-        points = " L".join(f"{x:.6g},{top - y:.6g}" for x, y in contour.tolist())
-        outlines.append(f"M{points} Z")
-    view = quoteattr(f"{low[0]:.6g} 0 {size[0]:.6g} {size[1]:.6g}")
-    text = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox={view}>\n'
-        f'<path fill-rule="evenodd" fill={quoteattr(fill)} d={quoteattr(" ".join(outlines))}/>\n</svg>\n'
-    )
-    write_atomically(path, text.encode())
+    """Writes the contours of a slice as an SVG file in the units of the part, y upwards.
+
+    >>> import os, tempfile
+    >>> import livegrad as lg
+    >>> path = os.path.join(tempfile.mkdtemp(), "layer.svg")
+    >>> ball = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball")
+    >>> save_svg(lg.slice(ball, 0.0), path)
+    >>> open(path).read(5)
+    '<svg '
+    """
+    write_atomically(path, contours.to_svg(fill).encode())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from livegrad.formats.atomic import write_atomically
 from livegrad.formats.errors import FormatError
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type: grey, RGB, palette, grey with alpha, RGB with alpha
 
 
@@ -24,7 +24,7 @@ def read_png(data: bytes, *, most_samples: int = 1 << 27) -> tuple[NDArray[np.ui
     >>> pixels.tolist(), depth
     ([[[7, 8, 9]]], 8)
     """
-    if not data.startswith(_SIGNATURE):
+    if not data.startswith(SIGNATURE):
         raise FormatError("not a PNG file")
     chunks = _chunks(data)
     if "IHDR" not in chunks or len(chunks["IHDR"]) != 13 or "IDAT" not in chunks:
@@ -48,7 +48,7 @@ def read_png(data: bytes, *, most_samples: int = 1 << 27) -> tuple[NDArray[np.ui
 
 def _chunks(data: bytes) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    position = len(_SIGNATURE)
+    position = len(SIGNATURE)
     while position + 12 <= len(data):
         (size,) = struct.unpack(">I", data[position : position + 4])
         kind, end = data[position + 4 : position + 8], position + 8 + size
@@ -149,13 +149,24 @@ def write_png(pixels: Any, depth: int = 8) -> bytes:
     stored = np.ascontiguousarray(array.astype(">u2" if depth == 16 else np.uint8)).view(np.uint8).reshape(height, -1)
     lines = np.concatenate([np.zeros((height, 1), np.uint8), stored], axis=1)
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 6)), (b"IEND", b""))
-    return _SIGNATURE + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
-    )
+    packed = zlib.compress(lines.tobytes(), 6)
+    return SIGNATURE + chunk(b"IHDR", header) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    """One piece of a PNG file: its length, its kind, what is in it, and a check of both."""
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def save_png(picture: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a picture, as `render` gives it, as an 8-bit PNG file: shape (rows, columns, 3), values from 0 to 1."""
+    """Writes a picture, as `render` gives it, as an 8-bit PNG file: shape (rows, columns, 3), values from 0 to 1.
+
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> path = os.path.join(tempfile.mkdtemp(), "grey.png")
+    >>> save_png(np.full((2, 3, 3), 0.5), path)
+    >>> open(path, "rb").read(4)
+    b'\\x89PNG'
+    """
     values = np.asarray(picture, np.float64)
     write_atomically(path, write_png(np.rint(np.clip(values, 0.0, 1.0) * 255.0).astype(np.uint8)))

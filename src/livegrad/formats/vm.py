@@ -105,7 +105,15 @@ def _number(operands: list[str], place: TextOrigin) -> float:
 
 
 def load_vm(path: str | os.PathLike[str], bounds: Any = ((-1, -1, -1), (1, 1, 1)), *, element: Scalar = f32) -> Part:
-    """The shape of a `.vm` file as a part within the bounds."""
+    """The shape of a `.vm` file as a part within the bounds.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "ramp.vm")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("_0 var-x\\n_1 const 0.5\\n_2 sub _0 _1\\n")
+    >>> load_vm(path)([[1.0, 0.0, 0.0]])
+    array([0.5], dtype=float32)
+    """
     file = Path(path)
     try:
         if file.stat().st_size > _MOST_BYTES:

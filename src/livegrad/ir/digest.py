@@ -9,8 +9,9 @@ import hashlib
 from typing import Any
 
 from livegrad.diagnostics import Place
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ir.types import Dimension, Type
+from livegrad.ir.types import Type
 from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions
 
 

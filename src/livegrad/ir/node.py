@@ -16,7 +16,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from livegrad.diagnostics import Place, UsageError, caller_origin, caller_origins
-from livegrad.ir.types import Dimension, Tuple, Type
+from livegrad.ir.dimension import Dimension
+from livegrad.ir.drawing import Box, draw_graph
+from livegrad.ir.types import Tuple, Type
 
 if TYPE_CHECKING:
     from livegrad.ir.op import Op
@@ -38,7 +40,14 @@ class Key:
 
 
 class Node:
-    """One value: an op applied to operands under attributes. Its type is always derived by the op."""
+    """One value: an op applied to operands under attributes. Its type is always derived by the op.
+
+    >>> import livegrad as lg
+    >>> f = lg.trace(lambda x: lg.ops.sin(x) * x, lg.f32)
+    >>> (node,) = f.results
+    >>> node, node.operands
+    (<mul: f32>, (<sin: f32>, <parameter: f32>))
+    """
 
     __slots__ = ("__weakref__", "attributes", "cell", "op", "operands", "origins", "type")
     op: Op
@@ -308,6 +317,11 @@ class Function:
     """A closed function: parameters by position, results, and a name that is no part of its identity.
 
     Make one with `livegrad.ir.function.make_function`, which checks that it is closed.
+
+    >>> import livegrad as lg
+    >>> f = lg.trace(lambda x, y: x * y, lg.f32, lg.f32)
+    >>> f.parameter_types, f.result_type
+    ((f32, f32), f32)
     """
 
     name: str
@@ -352,6 +366,29 @@ class Function:
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.parameter_types))
         return f"<function {self.name}({inputs}) -> {self.result_type}>"
+
+    def to_svg(self) -> str:
+        """The nodes as a picture: parameters blue, results orange; functions inside (of a loop, say) are one box."""
+        inside: dict[Node, str] = {}
+        stack = list(reversed(self.results))
+        while stack:
+            node = stack.pop()
+            if node not in inside:
+                inside[node] = f"n{len(inside)}"
+                stack.extend(reversed(node.operands))
+        boxes = [Box(key, (_label(node), str(node.type)), self._kind_of(node)) for node, key in inside.items()]
+        edges = [(inside[operand], key) for node, key in inside.items() for operand in node.operands]
+        return draw_graph(boxes, edges, self.name)
+
+    def _kind_of(self, node: Node) -> str:
+        return "leaf" if node in self.parameters else "result" if node in self.results else "plain"
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+
+def _label(node: Node) -> str:
+    return str(node.attribute("value")) if node.op.name == "constant" else node.op.name
 
 
 @dataclass(frozen=True)

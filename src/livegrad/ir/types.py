@@ -16,6 +16,7 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.bfloat16 import BFLOAT16, narrow
+from livegrad.ir.dimension import Dimension, Size
 
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
@@ -48,7 +49,11 @@ def _exact(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Type(metaclass=_Interned):
-    """The root of all types."""
+    """The root of all types.
+
+    >>> isinstance(f32, Type), isinstance(Vector(f32, 3), Type)
+    (True, True)
+    """
 
     def __repr__(self) -> str:
         return str(self)
@@ -146,7 +151,11 @@ def _require_size(type: Type, *sizes: int) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Vector(Type):
-    """A short vector; arithmetic works on each component."""
+    """A short vector; arithmetic works on each component.
+
+    >>> Vector(f32, 3), Vector(f32, 3) is Vector(f32, 3)
+    (vec<f32, 3>, True)
+    """
 
     element: Scalar
     size: int
@@ -160,7 +169,11 @@ class Vector(Type):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix(Type):
-    """A small dense matrix; arithmetic works on each component, `matrix_multiply` is the product."""
+    """A small dense matrix; arithmetic works on each component, `matrix_multiply` is the product.
+
+    >>> Matrix(f32, 2, 3)
+    mat<f32, 2, 3>
+    """
 
     element: Scalar
     rows: int
@@ -175,7 +188,11 @@ class Matrix(Type):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Array(Type):
-    """A fixed number of values of one type."""
+    """A fixed number of values of one type.
+
+    >>> Array(f32, 4), Array(Vector(f32, 3), 2)
+    (array<f32, 4>, array<vec<f32, 3>, 2>)
+    """
 
     element: Type
     size: int
@@ -189,7 +206,11 @@ class Array(Type):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Struct(Type):
-    """Named fields. Two structs are the same type when name and fields are."""
+    """Named fields. Two structs are the same type when name and fields are.
+
+    >>> Struct("Material", (("albedo", Vector(f32, 3)), ("layer", i32)))
+    struct Material{albedo: vec<f32, 3>, layer: i32}
+    """
 
     name: str
     fields: tuple[tuple[str, Type], ...]
@@ -208,7 +229,11 @@ class Struct(Type):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuple(Type):
-    """Values by position; what a function with several results returns."""
+    """Values by position; what a function with several results returns.
+
+    >>> Tuple((f32, i32))
+    (f32, i32)
+    """
 
     elements: tuple[Type, ...]
 
@@ -249,7 +274,11 @@ class Tensor(Type):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace(Type):
-    """What a loop remembers: values of one type by iteration, as many as the loop ran."""
+    """What a loop remembers: values of one type by iteration, as many as the loop ran.
+
+    >>> Trace(f32)
+    trace<f32>
+    """
 
     element: Type
 
@@ -257,121 +286,12 @@ class Trace(Type):
         return f"trace<{self.element}>"
 
 
-class Dimension:
-    """A size known only at run time: a polynomial with integer coefficients over named sizes.
-
-    >>> n, m = Dimension.symbol("n"), Dimension.symbol("m")
-    >>> (n + 1) * 2, n * m - m * n
-    (2*n + 2, 0)
-    """
-
-    __slots__ = ("terms",)
-    terms: tuple[tuple[tuple[str, ...], int], ...]
-
-    def __init__(self, terms: tuple[tuple[tuple[str, ...], int], ...]) -> None:
-        object.__setattr__(self, "terms", terms)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Dimension is immutable")
-
-    @staticmethod
-    def symbol(name: str) -> Dimension:
-        if not name.isidentifier():
-            raise UsageError(f"`{name}` cannot name a dimension", expected="an identifier")
-        return Dimension((((name,), 1),))
-
-    @property
-    def symbols(self) -> frozenset[str]:
-        return frozenset(name for names, _ in self.terms for name in names)
-
-    def evaluate(self, sizes: Mapping[str, int]) -> int:
-        return sum(coefficient * int(np.prod([sizes[n] for n in names])) for names, coefficient in self.terms)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Dimension) and self.terms == other.terms
-
-    def __hash__(self) -> int:
-        return hash(self.terms)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Dimension, (self.terms,)
-
-    def __repr__(self) -> str:
-        parts = []
-        for names, coefficient in self.terms:
-            factors = [*([] if abs(coefficient) == 1 and names else [str(abs(coefficient))]), *names]
-            sign = "-" if coefficient < 0 else "+"
-            parts.append(f" {sign} " + "*".join(factors))
-        text = "".join(parts)
-        return text[3:] if text.startswith(" + ") else "-" + text[3:]
-
-    def __add__(self, other: int | Dimension) -> int | Dimension:
-        return _from_terms([*self.terms, *_terms(other)])
-
-    def __mul__(self, other: int | Dimension) -> int | Dimension:
-        return _from_terms([(a + b, x * y) for a, x in self.terms for b, y in _terms(other)])
-
-    def __sub__(self, other: int | Dimension) -> int | Dimension:
-        return self + (-1 * other)
-
-    def __rsub__(self, other: int) -> int | Dimension:
-        return self * -1 + other
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-
-def _terms(value: int | Dimension) -> tuple[tuple[tuple[str, ...], int], ...]:
-    return value.terms if isinstance(value, Dimension) else (((), value),)
-
-
-def _from_terms(terms: list[tuple[tuple[str, ...], int]]) -> int | Dimension:
-    total: dict[tuple[str, ...], int] = {}
-    for names, coefficient in terms:
-        key = tuple(sorted(names))
-        total[key] = total.get(key, 0) + coefficient
-    kept = {names: coefficient for names, coefficient in total.items() if coefficient}
-    if not kept:
-        return 0
-    if set(kept) == {()}:
-        return kept[()]
-    return Dimension(tuple(sorted(kept.items(), key=lambda item: (-len(item[0]), item[0]))))
-
-
-Size = int | Dimension
-
-
-def size_product(shape: tuple[Size, ...]) -> Size:
-    """The number of elements of a shape."""
-    total: Size = 1
-    for size in shape:
-        total = total * size
-    return total
-
-
-def divide_exactly(size: Size, divisor: Size) -> Size | None:
-    """`size / divisor` when it is a whole number for all sizes, else None."""
-    if size == divisor:
-        return 1
-    if isinstance(size, int) and isinstance(divisor, int):
-        return size // divisor if divisor and size % divisor == 0 else None
-    numerator, denominator = _terms(size), _terms(divisor)
-    if len(denominator) != 1:
-        return None
-    names, coefficient = denominator[0]
-    quotient = []
-    for term_names, term_coefficient in numerator:
-        rest = list(term_names)
-        if coefficient == 0 or term_coefficient % coefficient or any(rest.count(n) < names.count(n) for n in names):
-            return None
-        for name in names:
-            rest.remove(name)
-        quotient.append((tuple(rest), term_coefficient // coefficient))
-    return _from_terms(quotient)
-
-
 def scalar_of(type: Type) -> Scalar | None:
-    """The scalar at the bottom of a scalar, vector, matrix or tensor of those; None for anything else."""
+    """The scalar at the bottom of a scalar, vector, matrix or tensor of those; None for anything else.
+
+    >>> scalar_of(Vector(f32, 3)), scalar_of(Tuple((f32, i32)))
+    (f32, None)
+    """
     while isinstance(type, Vector | Matrix | Tensor):
         type = type.element
     return type if isinstance(type, Scalar) else None
@@ -396,12 +316,20 @@ def with_scalar(type: Type, scalar: Scalar) -> Type:
 
 
 def shape_of(type: Type) -> tuple[Size, ...]:
-    """A tensor's shape; any other type is a single value with the shape ()."""
+    """A tensor's shape; any other type is a single value with the shape ().
+
+    >>> shape_of(Tensor(f32, (2, 3))), shape_of(f32)
+    ((2, 3), ())
+    """
     return type.shape if isinstance(type, Tensor) else ()
 
 
 def components(type: Type) -> tuple[Type, ...]:
-    """The members of an aggregate value, in order; a scalar has none."""
+    """The members of an aggregate value, in order; a scalar has none.
+
+    >>> components(Vector(f32, 3))
+    (f32, f32, f32)
+    """
     match type:
         case Vector(element=element, size=size) | Array(element=element, size=size):
             return (element,) * size
@@ -415,7 +343,11 @@ def components(type: Type) -> tuple[Type, ...]:
 
 
 def inner_types(type: Type) -> Iterator[Type]:
-    """A type and every type inside it, without recursion on the Python stack."""
+    """A type and every type inside it, without recursion on the Python stack.
+
+    >>> list(inner_types(Tuple((f32, i32))))
+    [(f32, i32), i32, f32]
+    """
     pending = [type]
     while pending:
         current = pending.pop()
@@ -428,7 +360,11 @@ def inner_types(type: Type) -> Iterator[Type]:
 
 @lru_cache(maxsize=4096)
 def is_differentiable(type: Type) -> bool:
-    """Whether a value of this type can carry a derivative."""
+    """Whether a value of this type can carry a derivative.
+
+    >>> is_differentiable(Vector(f32, 3)), is_differentiable(i32)
+    (True, False)
+    """
     return any(isinstance(inner, Scalar) and inner.kind in ("float", "complex") for inner in inner_types(type))
 
 

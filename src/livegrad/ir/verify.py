@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from livegrad.diagnostics import LivegradError, VerifyError
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Attribute, Function, Key, Module, Node, make_node, originating_from
 from livegrad.ir.op import Op
-from livegrad.ir.types import Dimension, Type
+from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
 
 _EXACT_KINDS = (bool, int, float, complex, str, type(None), Dimension, Function, Key)

@@ -247,12 +247,23 @@ def make_vector(*members: Node) -> Node:
 
 
 def make_tuple(*members: Node) -> Node:
-    """Several values as one."""
+    """Several values as one.
+
+    >>> import livegrad as lg
+    >>> lg.trace(lambda x: make_tuple(x, x * 2.0), lg.f32).result_type
+    (f32, f32)
+    """
     return make(*members, type=Tuple(tuple(member.type for member in members)))
 
 
 def get_field(value: Node, name: str) -> Node:
-    """A struct's field by name."""
+    """A struct's field by name.
+
+    >>> import livegrad as lg
+    >>> spring = lg.Struct("Spring", (("stiffness", lg.f32), ("rest", lg.f64)))
+    >>> lg.trace(lambda s: get_field(s, "rest"), spring).result_type
+    f64
+    """
     if not isinstance(value.type, Struct):
         raise TypeRuleError(f"{value.type} has no fields")
     value.type.field(name)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Size
 from livegrad.ir.op import Op
-from livegrad.ir.types import Size, Tensor, Type, i64, shape_of
+from livegrad.ir.types import Tensor, Type, i64, shape_of
 from livegrad.ops.indexing import require_indices
 from livegrad.ops.rules import zero_tangent
 

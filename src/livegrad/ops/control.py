@@ -12,25 +12,12 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
+from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.function import trace_open
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import (
-    Array,
-    Dimension,
-    Matrix,
-    Scalar,
-    Size,
-    Struct,
-    Tensor,
-    Tuple,
-    Type,
-    Vector,
-    bool_,
-    i32,
-    i64,
-)
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bool_, i32, i64
 from livegrad.ir.walk import substitute
 
 
@@ -218,19 +205,37 @@ map_ = Op("map", type_of=_map_type)
 
 
 def make_cond(predicate: Node, then: Callable[..., Any], otherwise: Callable[..., Any], *arguments: Node) -> Node:
-    """`then(*arguments)` where the predicate holds, `otherwise(*arguments)` elsewhere; only one of them happens."""
+    """`then(*arguments)` where the predicate holds, `otherwise(*arguments)` elsewhere; only one of them happens.
+
+    >>> import livegrad as lg
+    >>> f = lg.trace(lambda x: make_cond(lg.ops.greater(x, 0.0), lambda x: x, lambda x: -2.0 * x, x), lg.f32)
+    >>> float(lg.evaluate(f, -3.0))
+    6.0
+    """
     functions, operands = _close_together([then, otherwise], arguments)
     return cond(predicate, *operands, then=functions[0], otherwise=functions[1])
 
 
 def make_switch(index: Node, branches: Sequence[Callable[..., Any]], *arguments: Node) -> Node:
-    """The branch with the number `index`, applied to the arguments."""
+    """The branch with the number `index`, applied to the arguments.
+
+    >>> import livegrad as lg
+    >>> f = lg.trace(lambda i, x: make_switch(i, [lambda x: x, lambda x: x * 10.0], x), lg.i32, lg.f32)
+    >>> float(lg.evaluate(f, 1, 2.0))
+    20.0
+    """
     functions, operands = _close_together(branches, arguments)
     return switch(index, *operands, branches=tuple(functions))
 
 
 def make_for_loop(trips: Node, body: Callable[..., Any], *carried: Node, reverse: bool = False) -> tuple[Node, ...]:
-    """`carried = body(index, *carried)`, `trips` times; gives the carried values at the end."""
+    """`carried = body(index, *carried)`, `trips` times; gives the carried values at the end.
+
+    >>> import livegrad as lg
+    >>> power = lg.trace(lambda x, n: make_for_loop(n, lambda index, y: y * x, x)[0], lg.f64, lg.i64)
+    >>> float(lg.evaluate(power, 2.0, 3))
+    16.0
+    """
     types = [node.type for node in carried]
     function, captures = trace_open(body, [i64, *types])
     result = for_loop(trips, *carried, *captures, body=function, carried=len(carried), reverse=reverse)
@@ -240,7 +245,13 @@ def make_for_loop(trips: Node, body: Callable[..., Any], *carried: Node, reverse
 def make_while_loop(
     condition: Callable[..., Any], body: Callable[..., Any], *carried: Node, limit: int | None = None
 ) -> tuple[Node, ...]:
-    """`carried = body(index, *carried)` while `condition(*carried)` holds; gives the carried values at the end."""
+    """`carried = body(index, *carried)` while `condition(*carried)` holds; gives the carried values at the end.
+
+    >>> import livegrad as lg
+    >>> halve = lambda x: make_while_loop(lambda x: lg.ops.greater(x, 1.0), lambda index, x: x * 0.5, x)[0]
+    >>> float(lg.evaluate(lg.trace(halve, lg.f64), 10.0))
+    0.625
+    """
     types = [node.type for node in carried]
     test, test_captures = trace_open(condition, types)
     step, step_captures = trace_open(body, [i64, *types])
@@ -288,7 +299,13 @@ def parameters_of(types: Sequence[Type]) -> tuple[Node, ...]:
 
 
 def make_map(function: Function, *operands: Node, summed: Sequence[bool] | None = None) -> Node:
-    """`function` at every point: an operand of its parameter's own type is shared, any other has a value a point."""
+    """`function` at every point: an operand of its parameter's own type is shared, any other has a value a point.
+
+    >>> import livegrad as lg
+    >>> square = lg.trace(lambda x: x * x, lg.f32)
+    >>> lg.trace(lambda xs: make_map(square, xs), lg.types.Tensor(lg.f32, (4,))).result_type
+    tensor<f32, [4]>
+    """
     if len(operands) != len(function.parameters):
         raise UsageError(
             f"`{function.name}` takes {len(function.parameters)} arguments",

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Dimension, Size, divide_exactly
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Dimension, Size, Tensor, Type, divide_exactly, shape_of
+from livegrad.ir.types import Tensor, Type, shape_of
 from livegrad.ops.movement import flip, pad, permute, require_tensor, reshape, slice_
 from livegrad.ops.rules import NUMBERS, add_tangents, zero
 

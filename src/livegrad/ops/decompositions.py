@@ -14,12 +14,14 @@ from typing import Any, Literal
 import numpy as np
 
 from livegrad.diagnostics import DifferentiationError, Place, TypeRuleError
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Scalar, Size, Tensor, Tuple, Type, c64, c128, components, f32, shape_of
+from livegrad.ir.types import Scalar, Tensor, Tuple, Type, c64, c128, components, f32, shape_of
 from livegrad.ops.aggregate import get, make_tuple, member
+from livegrad.ops.comparison import equal, greater_equal
 from livegrad.ops.conversion import cast, imag, make_complex
-from livegrad.ops.elementwise import abs, equal, greater_equal, select
+from livegrad.ops.elementwise import abs, select
 from livegrad.ops.linalg import matmul, swap_last
 from livegrad.ops.matrices import (
     adjoint,

@@ -18,19 +18,9 @@ from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor, Type, bf16, components, i64, scalar_of, shape_of
 from livegrad.ops.aggregate import get
+from livegrad.ops.comparison import bit_and, equal, greater, greater_equal, is_infinite, shift_right
 from livegrad.ops.control import check, make_for_loop
-from livegrad.ops.elementwise import (
-    abs,
-    bit_and,
-    copysign,
-    equal,
-    greater,
-    greater_equal,
-    is_infinite,
-    maximum,
-    select,
-    shift_right,
-)
+from livegrad.ops.elementwise import abs, copysign, maximum, select
 from livegrad.ops.indexing import lookup
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import FLOATS, INTEGERS, filled, predicate, same, scale_by, zero, zero_tangent

@@ -9,11 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Size, Tensor, Type, c64, c128, f32, f64, shape_of
+from livegrad.ir.types import Tensor, Type, c64, c128, f32, f64, shape_of
+from livegrad.ops.comparison import equal
 from livegrad.ops.conversion import conj
-from livegrad.ops.elementwise import equal, select
+from livegrad.ops.elementwise import select
 from livegrad.ops.movement import index_along, require_tensor
 from livegrad.ops.rules import filled
 

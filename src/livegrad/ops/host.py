@@ -12,22 +12,11 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import DifferentiationError, TypeRuleError, UsageError, caller_origin
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import (
-    Array,
-    Dimension,
-    Matrix,
-    Scalar,
-    Struct,
-    Tensor,
-    Tuple,
-    Type,
-    Vector,
-    bool_,
-    components,
-)
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bool_, components
 from livegrad.ops.custom import differentials, make_custom_call
 from livegrad.ops.rules import tuple_of
 

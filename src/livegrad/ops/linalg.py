@@ -7,9 +7,10 @@ from functools import lru_cache
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Size, Tensor, Type, shape_of
+from livegrad.ir.types import Tensor, Type, shape_of
 from livegrad.ops.movement import permute, require_tensor, sum_to
 from livegrad.ops.rules import NUMBERS, add_tangents
 

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import Size, Tensor, Type, c64, c128, f32, f64, shape_of
+from livegrad.ir.types import Tensor, Type, c64, c128, f32, f64, shape_of
+from livegrad.ops.comparison import equal, greater, greater_equal
 from livegrad.ops.conversion import cast, conj, real
-from livegrad.ops.elementwise import equal, greater, greater_equal, select
+from livegrad.ops.elementwise import select
 from livegrad.ops.linalg import swap_last
 from livegrad.ops.movement import index_along, require_tensor, slice_
 from livegrad.ops.reduction import reduce, spread_back

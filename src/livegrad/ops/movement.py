@@ -8,18 +8,10 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Dimension, Size, size_product
 from livegrad.ir.node import Node
 from livegrad.ir.op import ALL_OPERANDS, Op
-from livegrad.ir.types import (
-    Dimension,
-    Scalar,
-    Size,
-    Tensor,
-    Type,
-    i64,
-    shape_of,
-    size_product,
-)
+from livegrad.ir.types import Scalar, Tensor, Type, i64, shape_of
 from livegrad.ops.rules import or_zero, zero, zero_tangent
 
 
@@ -285,12 +277,22 @@ iota = Op("iota", type_of=_iota_type, evaluate=_evaluate_iota, jvp=zero_tangent,
 
 
 def index_along(shape: tuple[Size, ...], axis: int) -> Node:
-    """The position of each element along one axis."""
+    """The position of each element along one axis.
+
+    >>> index_along((2, 3), 1)
+    <iota: tensor<i64, [2, 3]>>
+    """
     return iota(shape=shape, axis=axis, type=i64)
 
 
 def broadcast_to(value: Node, shape: tuple[Size, ...]) -> Node:
-    """Broadcast in the manner of NumPy: dimensions are matched from the last one."""
+    """Broadcast in the manner of NumPy: dimensions are matched from the last one.
+
+    >>> import livegrad as lg
+    >>> row = lg.types.Tensor(lg.f32, (3,))
+    >>> lg.trace(lambda x: broadcast_to(x, (2, 3)), row).result_type
+    tensor<f32, [2, 3]>
+    """
     rank = len(shape_of(value.type))
     if isinstance(value.type, Tensor) and value.type.shape == shape:
         return value
@@ -298,7 +300,12 @@ def broadcast_to(value: Node, shape: tuple[Size, ...]) -> Node:
 
 
 def sum_to(value: Node, shape: tuple[Size, ...]) -> Node:
-    """The sum of what `broadcast_to` spread: a tensor of `shape` again."""
+    """The sum of what `broadcast_to` spread: a tensor of `shape` again.
+
+    >>> import livegrad as lg
+    >>> lg.trace(lambda x: sum_to(x, (3,)), lg.types.Tensor(lg.f32, (2, 3))).result_type
+    tensor<f32, [3]>
+    """
     full = shape_of(value.type)
     if full == shape:
         return value

@@ -14,8 +14,8 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Type, f64, scalar_of, u32, u64, with_scalar
+from livegrad.ops.comparison import shift_left, shift_right
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import shift_left, shift_right
 from livegrad.ops.rules import zero_tangent
 from livegrad.ops.transcendental import cos, log, sqrt
 
@@ -95,7 +95,12 @@ def random_uniform(key: Node, counter: Node, type: Scalar) -> Node:
 
 
 def random_normal(key: Node, counter: Node, type: Scalar) -> Node:
-    """Numbers of the normal distribution (mean 0, variance 1), one for each counter, by Box and Muller's method."""
+    """Numbers of the normal distribution (mean 0, variance 1), one for each counter, by Box and Muller's method.
+
+    >>> import livegrad as lg
+    >>> lg.random.normal(lg.random.key(0), (1000,)).shape      # written with it
+    (1000,)
+    """
     bits = random_bits(key, counter)
     low, high = cast(bits & 0xFFFFFFFF, type=f64), cast(shift_right(bits, 32), type=f64)
     radius = sqrt(-2.0 * log((low + 0.5) * 2.0**-32))

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Size, Tensor, Type, i64, shape_of
+from livegrad.ir.types import Tensor, Type, i64, shape_of
+from livegrad.ops.comparison import equal
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import equal, select
+from livegrad.ops.elementwise import select
 from livegrad.ops.movement import broadcast, pad, require_tensor, slice_
 from livegrad.ops.rules import NUMBERS, REALS, filled, zero, zero_tangent
 
@@ -47,7 +49,13 @@ def _evaluate_reduce(value: Any, *, kind: str, axes: tuple[int, ...]) -> Any:
 
 
 def spread_back(value: Node, shape: tuple[Size, ...], axes: tuple[int, ...]) -> Node:
-    """A reduced value over the shape it was reduced from."""
+    """A reduced value over the shape it was reduced from.
+
+    >>> import livegrad as lg
+    >>> row = lg.types.Tensor(lg.f32, (3,))
+    >>> lg.trace(lambda x: spread_back(x, (3, 4), (1,)), row).result_type
+    tensor<f32, [3, 4]>
+    """
     return broadcast(value, shape=shape, axes=tuple(axis for axis in range(len(shape)) if axis not in axes))
 
 

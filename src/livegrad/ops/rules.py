@@ -141,7 +141,12 @@ def zero(type: Type) -> Node:
 
 
 def filled(value: bool | int | float | complex, type: Type) -> Node:
-    """A scalar, vector, matrix or tensor with one number everywhere."""
+    """A scalar, vector, matrix or tensor with one number everywhere.
+
+    >>> import livegrad as lg
+    >>> filled(1.5, lg.types.Tensor(lg.f32, (2, 3)))
+    <broadcast: tensor<f32, [2, 3]>>
+    """
     scalar = scalar_of(type)
     if scalar is None:
         raise TypeRuleError(f"{type} cannot be filled with a number")

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Size, Tensor, Tuple, Type, shape_of
+from livegrad.ir.types import Tensor, Tuple, Type, shape_of
 from livegrad.ops.aggregate import get, make_tuple
+from livegrad.ops.comparison import equal
 from livegrad.ops.conversion import imag, make_complex, real
-from livegrad.ops.elementwise import equal, mod, select
+from livegrad.ops.elementwise import mod, select
 from livegrad.ops.linalg import broadcast_shapes, matmul, swap_last
 from livegrad.ops.matrices import adjoint, is_complex, require_matrices, triangle
 from livegrad.ops.movement import broadcast_to, concatenate, flip, index_along, reshape, slice_, sum_to

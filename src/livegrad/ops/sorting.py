@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError, caller_origin
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Size, Tensor, Type, i64, shape_of
+from livegrad.ir.types import Tensor, Type, i64, shape_of
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast_to, index_along, require_tensor, slice_
 from livegrad.ops.rules import REALS, filled, zero_tangent

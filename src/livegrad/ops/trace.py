@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.entries import Entries
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import (
-    Dimension,
     Matrix,
     Scalar,
-    Size,
     Tensor,
     Trace,
     Type,

@@ -9,8 +9,9 @@ import numpy as np
 
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
+from livegrad.ops.comparison import equal, is_finite
 from livegrad.ops.conversion import join_parts
-from livegrad.ops.elementwise import equal, is_finite, select
+from livegrad.ops.elementwise import select
 from livegrad.ops.rules import FLOATS, INEXACT, filled, same, scale_by, zero
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])

@@ -251,7 +251,14 @@ inverse = Op(
 
 
 def identity_matrix(type: Matrix) -> Node:
-    """The matrix with ones on the diagonal."""
+    """The matrix with ones on the diagonal.
+
+    >>> import livegrad as lg
+    >>> square = lg.Matrix(lg.f32, 2, 2)
+    >>> lg.evaluate(lg.trace(lambda x: identity_matrix(square) * x, square), np.ones((2, 2)))
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     one, nothing = filled(1.0, type.element), zero(type.element)
     members = [
         one if index // type.columns == index % type.columns else nothing for index in range(len(components(type)))

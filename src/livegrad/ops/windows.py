@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
+from livegrad.ir.dimension import size_product
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Tensor, Type, i64, shape_of, size_product
+from livegrad.ir.types import Tensor, Type, i64, shape_of
+from livegrad.ops.comparison import less
 from livegrad.ops.convolution import Padding, require_windows, spread_windows, window_count
-from livegrad.ops.elementwise import less, maximum, select
+from livegrad.ops.elementwise import maximum, select
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import require_tensor, reshape
 from livegrad.ops.rules import NUMBERS, REALS, zero, zero_tangent

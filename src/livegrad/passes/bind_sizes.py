@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node, make_node, originating_from
-from livegrad.ir.types import (
-    Array,
-    Dimension,
-    Struct,
-    Tensor,
-    Trace,
-    Tuple,
-    Type,
-    inner_types,
-)
+from livegrad.ir.types import Array, Struct, Tensor, Trace, Tuple, Type, inner_types
 from livegrad.ir.walk import nodes_of
 
 

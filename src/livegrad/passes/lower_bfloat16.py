@@ -10,11 +10,13 @@ from livegrad.diagnostics import CompileError
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Trace, Tuple, Type, bf16, f32, inner_types, scalar_of
+from livegrad.ir.types import Array, Struct, Trace, Tuple, Type, bf16, components, f32, inner_types, scalar_of
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.ops.aggregate import get, make_tuple
+from livegrad.ops.aggregate import get, make, make_tuple, member
 from livegrad.ops.control import map_
 from livegrad.ops.conversion import cast
+from livegrad.ops.rules import add_values
+from livegrad.ops.trace import trace_add, trace_get, trace_set
 from livegrad.passes.functions import rewrite_functions
 
 # These hand elements on as they are.
@@ -57,6 +59,9 @@ def _lower(node: Node) -> Node | None:
         return _lower_sums(node)
     if not computes_bfloat16(node) or _is_last_cast(node):
         return None
+    if node.op is trace_add:
+        trace, index, value = node.operands
+        return trace_set(trace, index, _sum(trace_get(trace, index), value))
     if any(isinstance(operand.type, Trace) for operand in node.operands):
         raise CompileError(
             f"`{node.op.name}` cannot add up what a loop remembers in bf16",
@@ -66,6 +71,16 @@ def _lower(node: Node) -> Node | None:
     operands = tuple(_wide(operand) for operand in node.operands)
     attributes = tuple((name, f32 if value is bf16 else value) for name, value in node.attributes)
     return _narrow(make_node(node.op, operands, attributes), node.type)
+
+
+def _sum(first: Node, second: Node) -> Node:
+    """The sum of two values, with bf16 among their members."""
+    if isinstance(first.type, Tuple | Struct | Array):
+        places = range(len(components(first.type)))
+        return make(*[_sum(member(first, place), member(second, place)) for place in places], type=first.type)
+    if scalar_of(first.type) is not bf16:
+        return add_values(first, second)
+    return cast(add_values(_wide(first), _wide(second)), type=bf16)
 
 
 def _is_last_cast(node: Node) -> bool:

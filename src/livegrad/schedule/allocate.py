@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from livegrad.schedule.plan import Buffer, Step
+from livegrad.schedule.plan import Buffer
 
 
-def live_ranges(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:
+class Touching(Protocol):
+    """A step, or several that are one for this purpose: what it reads and what it writes."""
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]: ...
+
+    @property
+    def results(self) -> tuple[Buffer, ...]: ...
+
+
+def live_ranges(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:
     """For each buffer the first step that touches it and the last."""
     inside = set(buffers)
     ranges: dict[Buffer, tuple[int, int]] = {}
@@ -19,7 +30,7 @@ def live_ranges(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[Buffer
     return ranges
 
 
-def allocate(steps: Sequence[Step], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
+def allocate(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
     """Byte offsets and the arena's size. Largest first, each at the lowest offset that no living neighbour holds."""
     ranges = live_ranges(steps, buffers)
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step

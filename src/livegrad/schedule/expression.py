@@ -128,7 +128,9 @@ class Expressions:
             return self.scalar(node)
         if node in self.rows:
             available, slot = self.rows[node]
-            if index != available:
+            # Along a dimension of one there is only one place, however it is written.
+            places = zip(index, available, shape_of(node.type), strict=True)
+            if any(at != own and size != 1 for at, own, size in places):
                 raise NotAligned
             return self.placeholder(Source("row", slot), node.type.element)
         if node in self.stored:
@@ -244,13 +246,19 @@ class Expressions:
             return self._maps[node, index]
         function: Function = node.attribute("function")
         arguments = [
-            self.point_value(operand, own, index) if flag else self.scalar(operand)
+            self.point_value(operand, own, index) if flag else self.shared_value(operand)
             for operand, own, flag in zip(
                 node.operands, function.parameter_types, node.attribute("lifted"), strict=True
             )
         ]
         results = self._maps[node, index] = inline(function, arguments)
         return results
+
+    def shared_value(self, operand: Node) -> Node:
+        """What all points have in common; a tensor must lie in memory, for the points read it where they like."""
+        if isinstance(operand.type, Tensor) and operand not in self.stored:
+            raise NotAligned
+        return self.scalar(operand)
 
     def point_value(self, operand: Node, type: Type, index: tuple[Index, ...]) -> Node:
         """The value of `type` that an operand with one value a point has at a point."""

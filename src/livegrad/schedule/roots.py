@@ -22,6 +22,7 @@ from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
+from livegrad.schedule.accumulating import accumulates, memory_below
 from livegrad.schedule.views import squeezed_axes
 
 GroupKind = Literal["fused", "scan", "place", "host", "view"]
@@ -82,6 +83,8 @@ def _forced_kinds(order: Iterable[Node]) -> dict[Node, GroupKind | None]:
 
 def _stored_operands(node: Node, kind: GroupKind | None) -> Iterable[Node]:
     """The operands that must lie in memory for a node to be computed."""
+    if kind == "host" and accumulates(node):
+        return memory_below(node)
     if kind in ("host", "view"):
         return [seen_operand(node, operand) for operand in node.operands]
     if node.op is lookup:

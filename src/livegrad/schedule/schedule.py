@@ -9,6 +9,7 @@ from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, parameter_op
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
+from livegrad.schedule.accumulating import accumulates, memory_below
 from livegrad.schedule.allocate import allocate
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import NewBuffer, build_steps
@@ -18,6 +19,8 @@ from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan,
 from livegrad.schedule.roots import Roots, find_roots, is_storable, long_chain_cuts, seen_operand
 from livegrad.schedule.signature import flatten_signature
 from livegrad.schedule.special import build_copy, build_placements, build_scan
+from livegrad.schedule.thread_totals import thread_totals
+from livegrad.schedule.turned_products import turn_products
 from livegrad.schedule.verify import verify_plan
 from livegrad.schedule.work import Trials
 
@@ -26,7 +29,7 @@ _ROUNDS = 4
 
 def schedule(function: Function) -> Plan:
     """The plan of a function: its parameters and results, taken apart into scalars and tensors, are its buffers."""
-    plan = _Scheduler(prepare_maps(flatten_signature(function))).plan()
+    plan = _Scheduler(turn_products(prepare_maps(thread_totals(flatten_signature(function))))).plan()
     verify_plan(plan)
     return plan
 
@@ -149,7 +152,10 @@ class _Scheduler:
         self.stored[root] = Buffer(source.number, source.name, element, shape, source.lifetime, source.base)
 
     def _host_step(self, root: Node) -> HostStep:
-        operands = list(dict.fromkeys(o if o in self.stored else seen_operand(root, o) for o in root.operands))
+        if accumulates(root):
+            operands = memory_below(root)
+        else:
+            operands = list(dict.fromkeys(o if o in self.stored else seen_operand(root, o) for o in root.operands))
         function = make_function(root.op.name, operands, [root])
         return HostStep(root.op, function, tuple(map(self._slot, operands)), self._slot(root), root.origin)
 

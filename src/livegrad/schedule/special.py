@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
+from operator import mul
 
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
@@ -15,6 +17,8 @@ from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
 from livegrad.schedule.plan import Buffer, KernelStep, View
 from livegrad.schedule.roots import sizes
 from livegrad.schedule.work import KernelBuilder, Work, point_index
+
+_MOST_PARTS = 16  # of a concatenation, in one kernel
 
 
 def build_scan(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> KernelStep:
@@ -62,44 +66,64 @@ def build_placements(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewB
     """`concatenate` and `pad`: each part is written straight to where it belongs."""
     target = stored[root]
     if root.op.name == "concatenate":
-        steps, offset = [], 0
-        axis = root.attribute("axis")
+        axis, offset = root.attribute("axis"), 0
+        parts: dict[tuple[int, ...], list[tuple[Node, int]]] = {}  # those of one shape are written by one kernel
         for operand in root.operands:
-            start = offset * target.strides[axis]
-            steps.append(_placement(operand, sizes(operand), start, target.strides, target, stored, new_buffer))
+            parts.setdefault(sizes(operand), []).append((operand, offset * target.strides[axis]))
             offset += sizes(operand)[axis]
-        return steps
+        return [
+            _placement(some, shape, target.strides, target, stored, new_buffer)
+            for shape, alike in parts.items()
+            for some in (alike[first : first + _MOST_PARTS] for first in range(0, len(alike), _MOST_PARTS))
+        ]
     source, fill = root.operands
     low, interior = root.attribute("low"), root.attribute("interior")
     start = sum(a * stride for a, stride in zip(low, target.strides, strict=True))
     strides = tuple((i + 1) * stride for i, stride in zip(interior, target.strides, strict=True))
-    return [
-        _placement(fill, target.shape, 0, target.strides, target, stored, new_buffer),
-        _placement(source, sizes(source), start, strides, target, stored, new_buffer),
+    filled = _around(target.shape, low, sizes(source), interior)
+    fills = [
+        _placement([(fill, sum(map(mul, first, target.strides)))], shape, target.strides, target, stored, new_buffer)
+        for first, shape in filled
     ]
+    return [*fills, _placement([(source, start)], sizes(source), strides, target, stored, new_buffer)]
+
+
+def _around(
+    whole: tuple[int, ...], low: tuple[int, ...], inside: tuple[int, ...], interior: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Where `pad` fills, as starts and shapes: the borders if they are small, else everything before the rest."""
+    borders = []
+    for axis, extent in enumerate(whole):
+        end = low[axis] + inside[axis]
+        for first, last in ((0, low[axis]), (end, extent)):
+            if last > first:
+                start = tuple(first if a == axis else 0 for a in range(len(whole)))
+                borders.append((start, tuple(last - first if a == axis else size for a, size in enumerate(whole))))
+    small = 2 * sum(prod(shape) for _, shape in borders) <= prod(whole)
+    return borders if small and not any(interior) else [((0,) * len(whole), whole)]
 
 
 def _placement(
-    source: Node,
+    parts: Sequence[tuple[Node, int]],
     shape: tuple[int, ...],
-    offset: int,
     strides: tuple[int, ...],
     target: Buffer,
     stored: Mapping[Node, Buffer],
     new_buffer: NewBuffer,
 ) -> KernelStep:
-    """Writes a tensor's elements, or one scalar everywhere, to evenly spaced places of a buffer."""
-    group = Group("fused", shape, None, [source])
+    """Writes tensors of one shape, or one scalar everywhere, to evenly spaced places behind offsets of a buffer."""
+    group = Group("fused", shape, None, [source for source, _ in parts])
     builder = KernelBuilder(Group("fused", shape, None), stored)
-    index = point_index(group) if shape_of(source.type) or not shape else ()
     step = StepBuilder(builder, stored, new_buffer)
     stage = OpenStage("row")
-    value = builder.expressions.element(source, index)
-    stage.add(value, step.output(Port(target.element, "row"), View(target, offset, strides)))
+    for source, offset in parts:
+        index = point_index(group) if shape_of(source.type) or not shape else ()
+        value = builder.expressions.element(source, index)
+        stage.add(value, step.output(Port(target.element, "row"), View(target, offset, strides)))
     step.stages.append(stage)
     return step.finish(along=False)
 
 
 def build_copy(source: Node, target: Buffer, stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> KernelStep:
     """A stored tensor written to another buffer of the same shape."""
-    return _placement(source, target.shape, 0, target.strides, target, stored, new_buffer)
+    return _placement([(source, 0)], target.shape, target.strides, target, stored, new_buffer)

@@ -14,7 +14,7 @@ from livegrad.schedule.plan import Buffer, KernelStep, Plan, Slot, View, reads_o
 
 def verify_plan(plan: Plan) -> None:
     """Raises `VerifyError` where the plan could not run as it stands."""
-    _verify_order(plan)
+    verify_order(plan)
     _verify_views(plan)
     _verify_sharing(plan)
 
@@ -22,7 +22,8 @@ def verify_plan(plan: Plan) -> None:
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
-def _verify_order(plan: Plan) -> None:
+def verify_order(plan: Plan) -> None:
+    """Raises `VerifyError` where a step reads what no step before it has written."""
     written = {_owner(slot) for slot in plan.arguments}
     for number, step in enumerate(plan.steps):
         results = {_owner(slot) for slot in writes_of(step)}

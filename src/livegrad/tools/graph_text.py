@@ -1,4 +1,7 @@
-"""Functions of an assembly as text to read and as DOT to draw: `livegrad graph` prints what these give."""
+"""Functions as text to read and as DOT to draw, those of an assembly and those of the value IR.
+
+`livegrad graph` prints what these give.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from livegrad.authoring.assembly.checks import called_function, input_types, nod
 from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode, ImageFunction
 from livegrad.authoring.assembly.node_types import CALLING_TYPES
 from livegrad.authoring.assembly.ports import INPUTS, OUTPUTS, PortType, Reference, Source
+from livegrad.ir.leaves import is_constant
+from livegrad.ir.node import Function
+from livegrad.ir.walk import nodes_of
 
 
 def graph_text(assembly: Assembly, functions: Iterable[AnyFunction]) -> str:
@@ -154,3 +160,28 @@ def _port_name(function: int, node: str, side: str, port: str) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def function_dot(function: Function) -> str:
+    """A function of the value IR as a DOT graph, operands before what they go into.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f32
+    >>> print(function_dot(trace(lambda x: x + 1.0, f32, name="next")))
+    digraph "next" {
+      node [shape=box, fontname="Helvetica", fontsize=10];
+      n0 [label="parameter\\nf32"];
+      n1 [label="1.0\\nf32"];
+      n2 [label="add\\nf32", peripheries=2];
+      n0 -> n2;
+      n1 -> n2;
+    }
+    """
+    names = {node: f"n{number}" for number, node in enumerate(nodes_of(function))}
+    lines = [f"digraph {_quoted(function.name)} {{", '  node [shape=box, fontname="Helvetica", fontsize=10];']
+    for node, name in names.items():
+        title = str(node.attribute("value")) if is_constant(node) else node.op.name
+        marked = ", peripheries=2" if node in function.results else ""
+        lines.append(f"  {name} [label={_quoted(chr(10).join([title, str(node.type)]))}{marked}];")
+    lines += [f"  {names[operand]} -> {name};" for node, name in names.items() for operand in node.operands]
+    return "\n".join([*lines, "}"])

@@ -1,6 +1,6 @@
-"""What the subcommands of `livegrad` do: parsed arguments come in, a file is written, a report goes out.
+"""Commands that look at parts: `info`, `render`, `slice`, `mesh` and `eval`.
 
-`cli` parses and prints. A report is a dictionary that can be written as JSON, and lines for people.
+Parsed arguments come in, a file is written, a report goes out. `cli` parses and prints.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction
 from livegrad.authoring.assembly.level_sets import parts
 from livegrad.authoring.assembly.meshing import mesh
@@ -24,25 +22,15 @@ from livegrad.authoring.assembly.pruning import fit_bounds
 from livegrad.authoring.assembly.rendering import render
 from livegrad.authoring.assembly.slicing import slice_part
 from livegrad.diagnostics import UsageError
-from livegrad.formats.atomic import write_atomically
 from livegrad.formats.mesh_files import save_mesh, save_svg
 from livegrad.formats.png import save_png
 from livegrad.formats.vm import load_vm
 from livegrad.ir.walk import nodes_of
-from livegrad.tools.graph_text import graph_dot, graph_text
-from livegrad.tools.part_files import PartChoice, function_name, open_assembly, open_part
+from livegrad.tools.part_files import PartChoice, open_assembly, open_part
 from livegrad.tools.progress import ProgressLine
+from livegrad.tools.report import Report, require_suffix
 
 _MOST_POINTS = 1 << 24
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a command found or wrote: `facts` for programs, `lines` for people."""
-
-    facts: dict[str, Any]
-    lines: list[str] = field(default_factory=list)
-    failed: bool = False
 
 
 def choice_of(arguments: argparse.Namespace) -> PartChoice:
@@ -54,23 +42,6 @@ def choice_of(arguments: argparse.Namespace) -> PartChoice:
 
 def _rounded(numbers: Any) -> list[float]:
     return [float(f"{number:.7g}") for number in numbers]
-
-
-def _require_folder(output: Path) -> None:
-    """Said before the work, not after it."""
-    if not output.absolute().parent.is_dir():
-        raise UsageError(
-            f"there is no folder `{output.parent}` to write to", help="make it, or choose another --output"
-        )
-
-
-def _require_suffix(output: Path, *allowed: str) -> None:
-    if output.suffix.lower() not in allowed:
-        raise UsageError(
-            f"cannot tell what kind of file `{output.name}` is to be",
-            expected="a name that ends in " + " or ".join(allowed),
-        )
-    _require_folder(output)
 
 
 # --- info -------------------------------------------------------------------------------------------------------------
@@ -140,7 +111,7 @@ def _info_lines(facts: dict[str, Any]) -> list[str]:
 def render_part(arguments: argparse.Namespace) -> Report:
     """A picture of a part, as a PNG file."""
     output: Path = arguments.output or Path(arguments.file.stem + ".png")
-    _require_suffix(output, ".png")
+    require_suffix(output, ".png")
     part = open_part(arguments.file, choice_of(arguments))
     with ProgressLine(shown=arguments.progress) as progress:
         options = {} if arguments.color is None else {"color": arguments.color}
@@ -153,7 +124,7 @@ def render_part(arguments: argparse.Namespace) -> Report:
 def slice_of_part(arguments: argparse.Namespace) -> Report:
     """The contours of a part at a height, as an SVG file."""
     output: Path = arguments.output or Path(f"{arguments.file.stem}.svg")
-    _require_suffix(output, ".svg")
+    require_suffix(output, ".svg")
     part = open_part(arguments.file, choice_of(arguments))
     height = arguments.height
     if height is None:
@@ -170,7 +141,7 @@ def slice_of_part(arguments: argparse.Namespace) -> Report:
 def mesh_part(arguments: argparse.Namespace) -> Report:
     """The surface of a part, as an STL or 3MF file."""
     output: Path = arguments.output or Path(arguments.file.stem + ".stl")
-    _require_suffix(output, ".stl", ".3mf")
+    require_suffix(output, ".stl", ".3mf")
     if output.exists() and output.samefile(arguments.file):
         raise UsageError(f"`{output}` is the file that is read", help="choose another --output")
     part = open_part(arguments.file, choice_of(arguments))
@@ -242,24 +213,3 @@ def _parsed(lines: Sequence[str], name: str) -> NDArray[np.float64]:
         if len(rows) > _MOST_POINTS:
             raise UsageError(f"{name} has too many points", expected=f"at most {_MOST_POINTS}")
     return np.array(rows, np.float64).reshape(-1, 3)
-
-
-# --- graphs -----------------------------------------------------------------------------------------------------------
-
-
-def show_graph(arguments: argparse.Namespace) -> Report:
-    """The functions of a file as text or DOT."""
-    assembly = open_assembly(arguments.file)
-    functions = _chosen_functions(assembly, arguments.function)
-    text = graph_dot(assembly, functions) if arguments.format == "dot" else graph_text(assembly, functions)
-    if arguments.output is None:
-        return Report({}, text.splitlines())
-    _require_folder(arguments.output)
-    write_atomically(arguments.output, (text + "\n").encode())
-    return Report({"output": str(arguments.output)}, [f"{arguments.output}: {len(functions)} functions"])
-
-
-def _chosen_functions(assembly: Assembly, wanted: str | None) -> list[AnyFunction]:
-    if wanted is None:
-        return list(assembly.functions.values())
-    return [assembly.function(function_name(assembly, wanted))]

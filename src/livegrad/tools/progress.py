@@ -1,4 +1,7 @@
-"""Progress of long work as one line on a terminal; nothing where nobody watches. The command line makes it."""
+"""Progress of long work: one line that changes on a terminal, a line for each stage elsewhere, or nothing.
+
+The command line and the tour make one and hand it to whatever takes long.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _WIDTH = 24
 class ProgressLine:
     """Shows what is being done and how far it is; a callable that `mesh`, `render` and `slice_part` take.
 
-    `shown` None means: where the stream is a terminal.
+    `shown` None means: where the stream is a terminal. `stages` says that elsewhere each new stage is a line of text.
 
     >>> import io
     >>> stream = io.StringIO()
@@ -21,10 +24,12 @@ class ProgressLine:
     '[############            ]  50 % meshing'
     """
 
-    def __init__(self, stream: TextIO | None = None, *, shown: bool | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, *, shown: bool | None = None, stages: bool = False) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._shown = self._stream.isatty() if shown is None else shown
+        self._stages = stages and not self._shown
         self._last = ""
+        self._stage = ""
 
     def __enter__(self) -> ProgressLine:
         return self
@@ -42,6 +47,10 @@ class ProgressLine:
         line = f"[{bar}] {share * 100:3.0f} % {what}"
         if self._shown and line != self._last:
             self._write(line)
+        elif self._stages and what != self._stage:
+            self._stage = what
+            self._stream.write(f"{share * 100:3.0f} % {what}\n")
+            self._stream.flush()
 
     def _write(self, line: str) -> None:
         self._stream.write("\r" + line.ljust(len(self._last)))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, convert
+from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, add_expression, convert, parts
 from livegrad.authoring.assembly.part import part_of_function
-from livegrad.authoring.assembly.resources import BeamLattice, ImageStack, TriangleMesh
+from livegrad.authoring.assembly.resources import BeamLattice, ImageStack, LevelSet, TriangleMesh
 from livegrad.backends.reference import evaluate
 
 SCALAR, VECTOR = PortType.SCALAR, PortType.VECTOR
@@ -189,3 +189,26 @@ def test_values_are_scaled_then_moved() -> None:
 def test_an_image_that_is_not_there_is_refused() -> None:
     with pytest.raises(AssemblyError, match="samples image 7, which is not there"):
         convert(Assembly().add_image_function("image", 7), "image")
+
+
+def test_a_domain_that_is_a_box_is_taken_for_one() -> None:
+    box = TriangleMesh.box((-1, -2, -3), (3, 2, 1))
+    assert box.is_box()
+    turned = TriangleMesh(box.vertices, box.triangles[:, [0, 2, 1]])
+    open_box = TriangleMesh(box.vertices, box.triangles[1:])
+    dented = TriangleMesh(np.where(np.arange(8)[:, None] == 7, 0.5, box.vertices), box.triangles)
+    assert not any(other.is_box() for other in (turned, open_box, dented))
+    ball = add_expression(Assembly(), "ball", "length(pos) - 9", {"pos": "vector"})
+    found = []
+    for domain in (box, dented, TriangleMesh(box.vertices, np.roll(box.triangles, 1, axis=1))):
+        made = ball.add_resource(domain, id=8).add_resource(LevelSet(1, "shape", 8), id=9).build(9)
+        (part,) = parts(made)
+        found.append((len(part.arguments), part))
+    assert [number > 0 for number, _ in found] == [False, True, False]
+    points = np.random.default_rng(3).uniform(-5, 5, (500, 3))
+    for domain, (_, part) in zip((box, dented), found, strict=False):
+        converted = convert(distance_to(domain, "Mesh"), "d")
+        lifted = (True, *[False] * len(converted.tables))
+        by_triangles = lg.compile(lg.map_over(converted.function, lifted))(points.astype(np.float32), *converted.tables)
+        ends = np.maximum(np.linalg.norm(points, axis=1) - 9, by_triangles)
+        np.testing.assert_allclose(part(points), ends, atol=2e-6)

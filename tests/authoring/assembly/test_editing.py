@@ -2,7 +2,8 @@
 
 import pytest
 
-from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, Reference, add_expression
+from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, Reference, add_expression, parts
+from livegrad.authoring.assembly.resources import LevelSet, TriangleMesh
 
 SCALAR, VECTOR, MATRIX = PortType.SCALAR, PortType.VECTOR, PortType.MATRIX
 
@@ -214,3 +215,61 @@ def test_ten_thousand_nodes_are_checked_without_recursion() -> None:
         previous = Reference(f"n{index}", "result")
     function = type(graph)(graph.id, graph.name, graph.inputs, graph.outputs, nodes, {"y": previous})
     assert not made.with_function(function).problems()
+
+
+def called() -> Assembly:
+    """A function, one that calls it and takes its gradient, and a level set of it."""
+    made = Assembly().add_function("ball", {"pos": VECTOR, "radius": SCALAR}, {"shape": SCALAR, "size": SCALAR}, id=1)
+    made = made.add_node("ball", "Length", "length", A="inputs.pos")
+    made = made.add_node("ball", "Subtraction", "offset", A="length.result", B="inputs.radius")
+    made = made.link("ball", "offset.result", "outputs.shape").link("ball", "inputs.radius", "outputs.size")
+    made = made.add_function("main", {"pos": VECTOR}, {"shape": SCALAR, "slope": VECTOR}, id=2)
+    made = made.add_node("main", "FunctionCall", "call", functionID=1, pos="inputs.pos", radius=2.0)
+    made = made.add_node(
+        "main", "FunctionGradient", "g", functionID=1, step=0.1, pos="inputs.pos", radius=2.0,
+        scalar_output="shape", vector_input="pos",
+    )  # fmt: skip
+    made = made.link("main", "call.shape", "outputs.shape").link("main", "g.gradient", "outputs.slope")
+    made = made.add_resource(TriangleMesh.box((-3, -3, -3), (3, 3, 3)), id=8)
+    return made.add_resource(LevelSet(2, "shape", 8, box_only=True), id=9).build(9)
+
+
+def test_renamed_ports_take_callers_gradients_and_level_sets_along() -> None:
+    made = called()
+    renamed = made.rename_input("ball", "pos", "place").rename_input("ball", "radius", "r")
+    renamed = renamed.rename_output("ball", "shape", "distance").rename_output("main", "shape", "body")
+    assert not renamed.problems()
+    assert list(renamed.function("ball").inputs) == ["place", "r"]
+    assert renamed.node("main", "g").vector_input == "place"
+    assert renamed.node("main", "g").scalar_output == "distance"
+    assert renamed.resources[9].channel == "body"  # type: ignore[union-attr]
+    points = [[0.5, 1.0, 2.0], [3.0, -1.0, 0.0]]
+    (before,), (after,) = parts(made), parts(renamed)
+    assert before(points).tolist() == after(points).tolist()
+    back = renamed.rename_input("ball", "place", "pos").rename_input("ball", "r", "radius")
+    assert back.rename_output("ball", "distance", "shape").rename_output("main", "body", "shape") == made
+    with pytest.raises(AssemblyError, match="output `size` is there already"):
+        made.rename_output("ball", "shape", "size")
+    with pytest.raises(AssemblyError, match="has no input `weight`"):
+        made.rename_input("ball", "weight", "w")
+
+
+def test_an_output_of_another_type_breaks_links_only_by_force() -> None:
+    made = called()
+    with pytest.raises(AssemblyError, match="this would break"):
+        made.retype_output("ball", "shape", VECTOR)
+    assert made.retype_output("ball", "shape", VECTOR, force=True).problems()
+    free = made.unlink("ball", "outputs.size").retype_output("ball", "size", VECTOR)
+    assert free.function("ball").outputs["size"] is VECTOR
+
+
+def test_a_resource_that_is_used_is_removed_only_by_force() -> None:
+    made = called()
+    with pytest.raises(AssemblyError, match="resource 8 is used by 9"):
+        made.remove_resource(8)
+    assert 8 not in made.remove_resource(8, force=True).resources
+    without = made.remove_resource(9)
+    assert without.items == ()
+    assert not without.remove_resource(8).resources
+    with pytest.raises(AssemblyError, match="no resource 99"):
+        made.remove_resource(99)

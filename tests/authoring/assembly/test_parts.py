@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 import livegrad as lg
 from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, add_expression
@@ -236,3 +238,80 @@ def test_progress_is_told() -> None:
     assert told[0] == ("compiling", 0.0)
     assert told[-1] == ("done", 1.0)
     assert [share for _, share in told] == sorted(share for _, share in told)
+
+
+def test_a_name_makes_no_distance_of_a_function() -> None:
+    """Distances change by no more than their point moves, and are bounded by that; a steep field is no such thing."""
+    made = lg.add_expression(lg.Assembly(), "distance_to_waves", "sin(9 * pos.x) * 4 + pos.z", {"pos": "vector"})
+    made = lg.add_expression(made, "distance_to_signed_distance", "pos.y * 40", {"pos": "vector"})
+    made = made.add_function("both", {"pos": lg.PortType.VECTOR}, {"shape": lg.PortType.SCALAR})
+    made = made.add_node("both", "FunctionCall", "waves", functionID=1, pos="inputs.pos")
+    made = made.add_node("both", "FunctionCall", "steep", functionID=2, pos="inputs.pos")
+    made = made.add_node("both", "Max", "max", A="waves.shape", B="steep.shape").link(
+        "both", "max.result", "outputs.shape"
+    )
+    part = lg.part_of_function(made, "both", ((-1, -1, -1), (1, 1, 1)))
+    np.testing.assert_array_equal(draw_plane(part, size=64), draw_plane(part, size=64, pruned=False))
+
+
+def test_a_field_that_goes_on_is_cut_off_at_the_bounds() -> None:
+    """Its mesh is closed there, with sharp edges; slices and pictures end there too."""
+    wall = shape("abs(pos.x) - 1")
+    found = mesh(wall, feature_size=0.3)
+    assert found.is_closed()
+    assert volume(found) == pytest.approx(2 * 4 * 4, rel=1e-5)
+    assert lg.slice(wall, 0.5).area() == pytest.approx(2 * 4, rel=1e-4)
+    assert lg.slice(wall, 2.5).contours == ()
+    waves = mesh(shape("sin(pos.x * 3) * sin(pos.y * 3) + sin(pos.z * 3)"), feature_size=0.3)
+    assert waves.is_closed()
+    assert np.abs(waves.vertices).max() <= 2 + 0.15 / 4  # a quarter of a cell: how far sharpening may be off
+    everywhere = mesh(shape("pos.x * 0 - 1"), feature_size=0.5)
+    assert volume(everywhere) == pytest.approx(4**3, rel=1e-5)
+
+
+def test_where_a_field_has_no_value_there_is_no_body() -> None:
+    slab = shape("sqrt(pos.x) - 0.5")
+    found = mesh(slab, feature_size=0.2)
+    assert found.is_closed()
+    assert volume(found) == pytest.approx(0.25 * 16, rel=0.02)
+    assert lg.slice(slab, 0.1).area() == pytest.approx(0.25 * 4, rel=0.02)
+    assert np.isfinite(lg.render(slab, size=(20, 20))).all()
+
+
+@pytest.mark.parametrize("size", [(0, 4), (3.5, 2), "x", (1, 2, 3), (1 << 20, 1)])
+def test_what_is_no_size_of_a_picture_is_refused(size: Any) -> None:
+    with pytest.raises(AssemblyError, match="not a size of a picture"):
+        lg.render(shape("length(pos) - 1"), size=size)
+
+
+def test_oversampled_pixels_are_means_of_a_larger_picture() -> None:
+    ball = shape("length(pos) - 1")
+    fine = lg.render(ball, size=(40, 30))
+    coarse = lg.render(ball, size=(20, 15), oversample=2)
+    np.testing.assert_allclose(coarse, fine.reshape(15, 2, 20, 2, 3).mean((1, 3)))
+    with pytest.raises(AssemblyError, match="oversample 0"):
+        lg.render(ball, oversample=0)
+
+
+def test_what_are_no_points_or_features_is_refused() -> None:
+    ball = shape("length(pos) - 1")
+    with pytest.raises(AssemblyError, match="not points"):
+        ball("here")
+    with pytest.raises(AssemblyError, match="not a feature size"):
+        mesh(ball, feature_size="small")  # type: ignore[arg-type]
+
+
+def test_meshes_are_manifolds_at_every_vertex_too() -> None:
+    """Checked by SciPy: the triangles around a vertex are one fan, joined by edges, and each edge joins two."""
+    waves = shape("max(sin(pos.x * 3) * sin(pos.y * 3) + sin(pos.z * 3), length(pos) - 1.9)")
+    found = mesh(waves, feature_size=0.3)
+    rows = np.repeat(np.arange(len(found.triangles)), 3)
+    ends = np.stack([found.triangles, np.roll(found.triangles, -1, 1)], -1).reshape(-1, 2)
+    place = {tuple(edge): number for number, edge in enumerate(ends.tolist())}
+    assert len(place) == len(ends)
+    mates = np.array([place[b, a] for a, b in ends.tolist()])
+    # Corner 3 * t + k is where edge k of triangle t starts; the same vertex is where the mate's edge ends.
+    following = 3 * rows[mates] + (mates % 3 + 1) % 3
+    links = csr_array((np.ones(len(ends)), (np.arange(len(ends)), following)), shape=(len(ends), len(ends)))
+    fans, _ = connected_components(links, directed=False)
+    assert fans == len(np.unique(found.triangles))

@@ -1,7 +1,7 @@
 """Derivatives as functions: custom ones, methods, optionals, transforms, recomputation, `detach` and `no_diff`."""
 
 import math
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import pytest
@@ -262,8 +262,69 @@ def test_gradients_of_methods():
     assert lg.value_and_grad(spring.energy, (0, -1))(2.0, 1.0) == (2.0, (4.0, -4.0))
     assert lg.hessian(spring.energy)(2.0) == 4.0
     assert lg.grad(Spring.energy)(spring, 2.0) == Spring.Differential(stiffness=2.0)
-    with pytest.raises(lg.UsageError, match=r"write Spring\.energy, with the instance first"):
-        lg.vjp(spring.energy, 2.0)
+    assert lg.jvp(spring.energy, (2.0,), (3.0,)) == (8.0, 24.0)
+    value, pull = lg.vjp(spring.energy, 2.0, 1.0)
+    assert (value, pull(1.0)) == (2.0, (4.0, -4.0))
+    values, slopes = lg.jvp(spring.energy, (lg.asarray([2.0, 3.0]),), (lg.asarray([1.0, 1.0]),))
+    np.testing.assert_array_equal([values, slopes], [[8.0, 18.0], [8.0, 12.0]])
+
+
+@lg.differentiable
+class Sprung:
+    stiffness: float
+
+    @lg.differentiable
+    def energy(self, x: float) -> float:
+        return self.stiffness * x * x * x
+
+
+def test_derivatives_of_methods_of_instances_are_by_their_arguments():
+    spring = Sprung(4.0)
+    assert lg.bwd_diff(spring.energy)(2.0, 1.0) == (48.0,)
+    assert lg.fwd_diff(spring.energy)(lg.pair(2.0, 0.5)) == lg.pair(32.0, 24.0)
+    assert lg.fwd_diff(lg.bwd_diff(spring.energy))(lg.pair(2.0, 1.0), lg.pair(1.0, 0.0)).differential == (48.0,)
+    assert lg.bwd_diff(lg.fwd_diff(spring.energy))(lg.pair(2.0, 1.0), lg.pair(0.0, 1.0))[0].primal == 48.0
+    np.testing.assert_array_equal(lg.bwd_diff(spring.energy)(np.array([1.0, 2.0]), np.ones(2))[0], [12.0, 48.0])
+    derivative = lg.bwd_diff(spring.energy)
+    derivative(2.0, 1.0)
+    spring.stiffness = 1.0
+    assert derivative(2.0, 1.0) == (12.0,)
+
+
+def test_derivatives_of_methods_of_values_inside_functions():
+    @lg.differentiable
+    def slope(spring: Sprung, x: float) -> float:
+        return lg.bwd_diff(spring.energy)(x, 1.0)[0]
+
+    @lg.differentiable
+    def pushed(spring: Sprung, x: float) -> float:
+        return lg.fwd_diff(spring.energy)(lg.pair(x, 1.0)).differential
+
+    @lg.differentiable
+    def gradient(spring: Sprung, x: float) -> float:
+        return lg.grad(spring.energy)(x)
+
+    for function in (slope, pushed, gradient):
+        assert function(Sprung(4.0), 2.0) == 48.0
+        assert lg.bwd_diff(function)(Sprung(4.0), 2.0, 1.0) == (Sprung.Differential(12.0), 48.0)
+
+
+def test_a_method_of_an_instance_is_compiled_by_jit():
+    x = lg.asarray(np.array([1.0, 2.0]))
+    np.testing.assert_array_equal(lg.jit(Sprung(4.0).energy)(x), [4.0, 32.0])
+
+
+def test_a_method_of_an_instance_around_a_function_is_read_as_it_is_now():
+    spring = Sprung(4.0)
+    derivative = lg.bwd_diff(spring.energy)
+
+    @lg.differentiable
+    def use(x: float) -> float:
+        return derivative(x, 1.0)[0] + spring.stiffness + spring.energy(1.0)
+
+    assert use(2.0) == 48.0 + 4.0 + 4.0
+    spring.stiffness = 1.0
+    assert use(2.0) == 12.0 + 1.0 + 1.0
 
 
 def test_gradients_at_tensors_stay_lazy():
@@ -427,3 +488,41 @@ def test_what_reverse_mode_remembers_is_told_with_its_lines():
     ((loop, size),) = report.bytes_per_trip.items()
     assert (loop.line, size) == (3, 8)
     assert not names["g"].remembered().bytes_per_trip
+
+
+def test_a_custom_derivative_of_a_generic_function():
+    T = TypeVar("T", bound=lg.Differentiable)
+
+    @lg.differentiable
+    def product(x: T, y: T) -> T:
+        return x * y  # type: ignore
+
+    @product.forward_derivative
+    def _(x: lg.Pair[T], y: lg.Pair[T]) -> lg.Pair[T]:  # type: ignore
+        return lg.pair(x.primal * y.primal, x.differential * 100.0)  # type: ignore
+
+    assert lg.fwd_diff(product)(lg.pair(1.0, 1.0), lg.pair(2.0, 0.0)) == lg.pair(2.0, 100.0)
+    assert lg.bwd_diff(product)(1.0, 2.0, 1.0) == (100.0, 0.0)
+    assert product.differentiable_types(float, float) == {lg.f64: lg.f64}
+
+
+def test_a_number_is_no_differential_of_a_tuple():
+    @lg.differentiable
+    def both(x: float) -> tuple[float, float]:
+        return x, x
+
+    with pytest.raises(lg.FunctionError, match=r"LG310: `bwd_diff\(both\)` takes the differential of the result last"):
+        lg.bwd_diff(both)(1.0, 1.0)
+
+
+def test_no_diff_on_self_by_the_name_of_the_class():
+    assert lg.bwd_diff(Gain.apply)(Gain(3.0), 2.0, 1.0) == (None, 3.0)
+
+
+@lg.differentiable
+class Gain:
+    factor: float
+
+    @lg.differentiable
+    def apply(self: lg.no_diff["Gain"], x: float) -> float:  # type: ignore
+        return self.factor * x

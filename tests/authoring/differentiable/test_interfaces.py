@@ -217,3 +217,109 @@ def test_a_bound_is_checked_where_the_function_is_called():
 
     with pytest.raises(lg.FunctionError, match="LG402: `f`: `body` must implement Solid, found Circle"):
         f(Circle(1.0))
+
+
+def test_a_generic_function_bound_to_differentiable_is_checked_when_it_is_defined():
+    """It may do what some differentiable type can do, and nothing that the bound does not promise."""
+    Any = TypeVar("Any", bound=lg.Differentiable)
+
+    @lg.differentiable
+    def squared(a: Any) -> float:
+        return lg.dot(a, a)
+
+    assert squared(lg.dvec2(3.0, 4.0)) == 25.0
+    text = "@lg.differentiable\ndef bad(a: Any) -> Any:\n    return a.weight\n"
+    with pytest.raises(lg.FunctionError, match="LG207: float has no attribute `weight`"):
+        lg.run_source(text, {"lg": lg, "Any": Any})
+
+
+def test_type_variables_have_the_protocol_and_methods_of_their_types():
+    Any = TypeVar("Any", bound=lg.Differentiable)
+
+    @lg.differentiable
+    def triple(a: Any) -> Any:
+        return Any.dadd(Any.dadd(Any.dzero(), a), Any.dmul(2.0, a))  # type: ignore
+
+    @lg.differentiable
+    def slope(body: Body, scale: float) -> float:
+        by_method = lg.bwd_diff(Body.area)(body, scale, 1.0)[1]  # type: ignore
+        return by_method + lg.fwd_diff(body.area)(lg.pair(scale, 1.0)).differential
+
+    assert triple(2.0) == 6.0
+    assert lg.bwd_diff(triple)(2.0, 1.0) == (3.0,)
+    assert triple(lg.dvec2(1.0, 2.0)).tolist() == [3.0, 6.0]
+    assert slope(block(), 3.0) == 44.0
+
+
+def test_methods_of_interfaces_are_functions_that_dispatch():
+    assert Shape.area(block(), 2.0) == 44.0
+    assert lg.bwd_diff(Shape.area)(block(), 2.0, 1.0)[1] == 22.0
+
+    @lg.differentiable
+    def slope(shape: Shape, scale: float) -> float:
+        return lg.bwd_diff(Shape.area)(shape, scale, 1.0)[1] * lg.fwd_diff(shape.area)(lg.pair(scale, 1.0)).differential
+
+    assert slope(block(), 2.0) == 22.0 * 22.0
+    d, _ = lg.bwd_diff(slope)(Circle(1.0), 2.0, 1.0)
+    assert math.isclose(d.r, 4.0 * math.pi * math.pi)
+
+
+def test_isinstance_opens_a_value_of_an_interface():
+    @lg.differentiable
+    def opened(shape: Shape, x: float) -> float:
+        if isinstance(shape, Circle):
+            return shape.r * x
+        if isinstance(shape, Block) and shape.kind == 0:
+            return shape.size.x * x
+        return shape.area(x) if isinstance(shape, (Ball, Block)) else 0.0
+
+    for shape in (Circle(2.0), block(), block(1), Ball(2.0, 1.0)):
+        assert math.isclose(opened(shape, 3.0), opened.python(shape, 3.0), rel_tol=1e-6)
+    assert lg.bwd_diff(opened)(Circle(2.0), 3.0, 1.0) == (Circle.Differential(3.0), 2.0)
+    assert lg.bwd_diff(opened)(block(), 3.0, 1.0) == (Block.Differential(lg.dvec3(3.0, 0.0, 0.0)), 1.0)
+
+
+def test_lists_tuples_fields_and_optionals_of_interface_values():
+    @lg.differentiable
+    class Scene:
+        main: Shape
+        weight: float
+
+    @lg.differentiable
+    def of_list(shapes: lg.array[Shape, 2], x: float) -> float:  # type: ignore[valid-type]
+        total = 0.0
+        for shape in shapes:
+            total += shape.area(x)
+        return total
+
+    @lg.differentiable
+    def of_field(scene: Scene) -> float:
+        return scene.main.area(2.0) * scene.weight
+
+    @lg.differentiable
+    def of_tuple(both: tuple[Shape, float]) -> float:
+        return both[0].area(both[1])
+
+    @lg.differentiable
+    def of_optional(shape: Shape | None) -> float:  # type: ignore
+        return 0.0 if shape is None else shape.area(2.0)
+
+    gradients, _ = lg.bwd_diff(of_list)([Circle(1.0), block()], 2.0, 1.0)
+    assert gradients == [Circle.Differential(4.0 * math.pi), Block.Differential(lg.dvec3(20.0, 16.0, 12.0))]
+    assert lg.bwd_diff(of_field)(Scene(Circle(1.0), 3.0), 1.0)[0].main == Circle.Differential(12.0 * math.pi)
+    assert of_tuple((block(), 2.0)) == 44.0
+    assert lg.bwd_diff(of_optional)(Circle(1.0), 1.0) == (Circle.Differential(4.0 * math.pi),)
+
+
+def test_a_method_of_another_signature_does_not_implement_the_interface():
+    with pytest.raises(lg.FunctionError, match="LG401: `area` of Wrong has another signature than that of Shape"):
+
+        @lg.differentiable
+        class Wrong(Shape):
+            r: float
+
+            @lg.differentiable
+            def area(self) -> float:
+                return self.r
+
+    assert all(struct.name != "Wrong" for struct in Shape.__livegrad_type__.implementers)

@@ -53,9 +53,20 @@ def test_a_notebook_cell_is_found_through_linecache():
     assert names["cell"](4.0) == 16.0
 
 
+def test_exec_of_a_text_that_the_program_still_holds():
+    """Python forgets the text; it is found where `exec` was called, and taken only if it gives the very same code."""
+    names: dict[str, Any] = {"lg": lg}
+    text = "def half(x):\n    return x / 2.0\n@lg.differentiable\ndef f(x: float):\n    return x * 3.0 + half(1.0)\n"
+    exec(text, names)
+    assert (names["f"](2.0), lg.grad(names["f"])(2.0)) == (6.5, 3.0)
+    exec("@lg.differentiable\ndef f(x: float):\n    return x * 5.0\n", names)
+    assert names["f"](2.0) == 10.0
+    assert lg.differentiable(eval("lambda x: x * 7.0"))(2.0) == 14.0
+
+
 def test_exec_without_source_says_what_to_do():
     names: dict[str, Any] = {"lg": lg}
-    exec("@lg.differentiable\ndef f(x: float):\n    return x\n", names)
+    exec("\n".join(["@lg.differentiable", "def f(x: float):", "    return x * 123.0"]), names)
     with pytest.raises(lg.FunctionError) as caught:
         names["f"](1.0)
     assert str(caught.value) == (
@@ -238,3 +249,29 @@ def test_every_check_names_its_line_and_column():
         names["f"]([1.0, 2.0], 5)
     where = caught.value.where  # type: ignore[attr-defined]
     assert (where.line, where.column) == (4, 12)
+
+
+def test_constants_in_dictionaries_classes_and_structs_are_read_again_when_they_change():
+    names = names_of(
+        "class Settings:\n"
+        "    rate = 2.0\n"
+        "table = {'a': 3.0}\n"
+        "@lg.differentiable\n"
+        "class Point:\n"
+        "    x: float\n"
+        "point = Point(4.0)\n"
+        "@lg.differentiable\n"
+        "def f(x: float):\n"
+        "    return x * Settings.rate * table['a'] * point.x\n"
+    )
+    f = names["f"]
+    assert (f(1.0), lg.grad(f)(1.0)) == (24.0, 24.0)
+    names["Settings"].rate = 20.0
+    assert (f(1.0), lg.grad(f)(1.0)) == (240.0, 240.0)
+    names["table"]["a"] = 30.0
+    assert (f(1.0), lg.grad(f)(1.0)) == (2400.0, 2400.0)
+    names["point"].x = 40.0
+    assert (f(1.0), lg.grad(f)(1.0)) == (24000.0, 24000.0)
+    compiled = f.compile_count
+    f(2.0)
+    assert f.compile_count == compiled

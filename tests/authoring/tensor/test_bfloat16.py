@@ -150,3 +150,27 @@ def test_what_it_cannot_hold_or_give_is_refused():
             action()
     with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="`log` gave the first NaN"):
         lg.log(lg.asarray([-1.0], dtype=B)).execute()
+
+
+def test_gradients_go_through_a_scan_with_its_rows():
+    def total(x):
+        last, rows = lg.scan(lambda h, a: (h * a, lg.sin(h)), lg.ones((), dtype=x.dtype), x)
+        return lg.sum(rows) + last
+
+    x = np.array([0.5, 1.0, 2.0], np.float32)
+    expected = lg.grad(total)(lg.asarray(x))
+    found = lg.grad(total)(lg.asarray(x).astype(lg.bfloat16))
+    assert found.dtype == lg.bfloat16
+    np.testing.assert_allclose(np.asarray(found.astype(lg.float32)), np.asarray(expected), rtol=1e-2)
+
+
+def test_captured_functions_give_numbers():
+    @lg.differentiable
+    def power(x: lg.bf16, n: int) -> lg.bf16:  # type: ignore
+        y = x
+        for _ in range(n):
+            y = y * x
+        return y
+
+    assert power(1.5, 3) == 5.0625
+    assert lg.bwd_diff(power)(1.5, 3, 1.0) == (13.5, None)

@@ -3,6 +3,7 @@
 from livegrad.authoring.assembly import shapes
 from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.builder import FunctionBuilder, Wire
+from livegrad.authoring.assembly.c_text import to_cuda, to_opencl
 from livegrad.authoring.assembly.errors import AssemblyError, Problem
 from livegrad.authoring.assembly.expression import add_expression
 from livegrad.authoring.assembly.from_ir import add_ir_function
@@ -11,7 +12,6 @@ from livegrad.authoring.assembly.level_sets import parts
 from livegrad.authoring.assembly.lower_gradient import LoweredAssembly, lower_function_gradient
 from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.node_types import NODE_TYPES, NodeType
-from livegrad.authoring.assembly.opencl_text import to_opencl
 from livegrad.authoring.assembly.part import Part, part_of_function
 from livegrad.authoring.assembly.part_assembly import assembly_of_part
 from livegrad.authoring.assembly.ports import PortType, Reference
@@ -68,6 +68,7 @@ __all__ = [
     "render",
     "shapes",
     "slice_part",
+    "to_cuda",
     "to_function",
     "to_opencl",
 ]

@@ -19,9 +19,9 @@ from livegrad.authoring.assembly.checks import (
     link_problem,
     source_type,
 )
-from livegrad.authoring.assembly.contents import AssemblyContents, FunctionName
+from livegrad.authoring.assembly.contents import FunctionName
 from livegrad.authoring.assembly.errors import AssemblyError
-from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode, ImageFunction
+from livegrad.authoring.assembly.graph import GraphFunction, GraphNode, ImageFunction
 from livegrad.authoring.assembly.node_types import CALLING_TYPES, VALUE_TYPES, node_type
 from livegrad.authoring.assembly.ports import (
     INPUTS,
@@ -33,14 +33,15 @@ from livegrad.authoring.assembly.ports import (
     literal_for,
     source_for,
 )
-from livegrad.authoring.assembly.resources import BuildItem, Resource
+from livegrad.authoring.assembly.resources import BuildItem, Components, LevelSet, Resource, VolumeData
+from livegrad.authoring.assembly.signatures import SignatureEdits, require_known, require_name, require_new
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.types import Scalar, f32
 
 emitters: dict[str, Callable[..., str]] = {}  # by language; each is put here by the module that writes it
 
 
-class Assembly(AssemblyContents):
+class Assembly(SignatureEdits):
     """Functions by resource id, the resources they refer to, and what is built.
 
     A function is named by its id or, where that is unambiguous, by its name; a port by `node.port`, with `inputs` and
@@ -56,10 +57,6 @@ class Assembly(AssemblyContents):
     """
 
     # --- functions and resources --------------------------------------------------------------------------------------
-
-    def with_function(self, function: AnyFunction) -> Assembly:
-        """The assembly with a function added or exchanged as it is, unchecked: `problems` tells what it breaks."""
-        return replace(self, functions={**self.functions, function.id: function})
 
     def add_function(
         self,
@@ -100,6 +97,26 @@ class Assembly(AssemblyContents):
         """A mesh, lattice, image stack, level set or volume data under a new id."""
         return replace(self, resources={**self.resources, self._new_id(id): resource})
 
+    def remove_resource(self, number: int, *, force: bool = False) -> Assembly:
+        """The assembly without a resource, and without what is built of it. One that is used stays, unless forced."""
+        if number not in self.resources:
+            raise AssemblyError(f"no resource {number}", where=caller_origin())
+        users = [str(other) for other, resource in self.resources.items() if number in _uses(resource)]
+        edited = replace(
+            self,
+            resources={other: resource for other, resource in self.resources.items() if other != number},
+            items=tuple(item for item in self.items if item.object != number),
+        )
+        known = set(self.problems())
+        users += [problem.function for problem in edited.problems() if problem not in known]
+        if users and not force:
+            raise AssemblyError(
+                f"resource {number} is used by {', '.join(users[:5])}",
+                where=caller_origin(),
+                help="remove those first, or pass force=True",
+            )
+        return edited
+
     def build(self, object: int, **settings: Any) -> Assembly:
         """The assembly with an object among what is to be built; settings as of `BuildItem`."""
         if object not in self.resources:
@@ -113,53 +130,6 @@ class Assembly(AssemblyContents):
         if number in self.functions or number in self.resources or number == 0:
             raise AssemblyError(f"resource id {number} is taken", where=caller_origin(), help="leave the id out")
         return number
-
-    # --- ports of functions -------------------------------------------------------------------------------------------
-
-    def add_input(self, function: FunctionName, name: str, type: PortType, *, force: bool = False) -> Assembly:
-        """A function with one more input; its callers then miss an argument, which must be forced."""
-        graph = self.graph(function)
-        _require_new(require_name(name, "an input"), graph.inputs, "input")
-        return self._checked_signature(replace(graph, inputs={**graph.inputs, name: type}), force)
-
-    def add_output(self, function: FunctionName, name: str, type: PortType, source: Any = None) -> Assembly:
-        """A function with one more output, connected to `source` if that is given."""
-        graph = self.graph(function)
-        _require_new(require_name(name, "an output"), graph.outputs, "output")
-        edited = self.with_function(replace(graph, outputs={**graph.outputs, name: type}))
-        return edited if source is None else edited.link(graph.id, source, f"{OUTPUTS}.{name}")
-
-    def remove_input(self, function: FunctionName, name: str, *, force: bool = False) -> Assembly:
-        """A function with one input less."""
-        graph = self.graph(function)
-        _require_known(name, graph.inputs, "input")
-        inputs = {port: type for port, type in graph.inputs.items() if port != name}
-        return self._checked_signature(replace(graph, inputs=inputs), force)
-
-    def remove_output(self, function: FunctionName, name: str, *, force: bool = False) -> Assembly:
-        """A function with one output less."""
-        graph = self.graph(function)
-        _require_known(name, graph.outputs, "output")
-        outputs = {port: type for port, type in graph.outputs.items() if port != name}
-        results = {port: source for port, source in graph.results.items() if port != name}
-        return self._checked_signature(replace(graph, outputs=outputs, results=results), force)
-
-    def retype_input(self, function: FunctionName, name: str, type: PortType, *, force: bool = False) -> Assembly:
-        """A function with another type of input; links that this breaks, here or in callers, must be forced."""
-        graph = self.graph(function)
-        _require_known(name, graph.inputs, "input")
-        return self._checked_signature(replace(graph, inputs={**graph.inputs, name: type}), force)
-
-    def _checked_signature(self, graph: GraphFunction, force: bool) -> Assembly:
-        edited = self.with_function(graph)
-        if not force:
-            known = set(self.problems())
-            fresh = [problem for problem in edited.problems() if problem not in known]
-            if fresh:
-                raise AssemblyError(
-                    f"this would break: {fresh[0]}", where=caller_origin(), help="change that first, or pass force=True"
-                )
-        return edited
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
@@ -188,7 +158,7 @@ class Assembly(AssemblyContents):
         graph = self.graph(function)
         kind_of_node = node_type(type)
         name = graph.free_identifier(type) if identifier is None else require_name(identifier, "a node")
-        _require_new(name, graph.nodes, "node")
+        require_new(name, graph.nodes, "node")
         if name in (INPUTS, OUTPUTS):
             raise AssemblyError(f"`{name}` stands for the function's own ports", where=caller_origin())
         if kind_of_node.kinds and kind is None:
@@ -241,7 +211,7 @@ class Assembly(AssemblyContents):
         """A function with a node under another identifier; links follow."""
         graph = self.graph(function)
         node = self.node(function, identifier)
-        _require_new(require_name(new_identifier, "a node"), graph.nodes, "node")
+        require_new(require_name(new_identifier, "a node"), graph.nodes, "node")
 
         def moved(source: Source) -> Source:
             return Reference(new_identifier, source.port) if _is_from(source, identifier) else source  # type: ignore[union-attr]
@@ -262,7 +232,7 @@ class Assembly(AssemblyContents):
         if kind not in node.type.kinds:
             raise AssemblyError(f"a {node.type.name} node cannot have the kind {kind.value}", where=caller_origin())
         graph = self.graph(function)
-        return self._checked_signature(graph.with_node(replace(node, kind=kind)), force=False)
+        return self.checked_signature(graph.with_node(replace(node, kind=kind)), force=False)
 
     def set_value(self, function: FunctionName, identifier: str, value: Any) -> Assembly:
         """A function with another value in a constant node."""
@@ -308,7 +278,7 @@ class Assembly(AssemblyContents):
 
     def _target_type(self, graph: GraphFunction, target: Reference) -> PortType:
         if target.node == OUTPUTS:
-            _require_known(target.port, graph.outputs, "output")
+            require_known(target.port, graph.outputs, "output")
             return graph.outputs[target.port]
         node = self.node(graph.id, target.node)
         types = input_types(self, graph, node)
@@ -352,28 +322,22 @@ class Assembly(AssemblyContents):
         """A function, with all that it calls, as OpenCL C; see `livegrad.authoring.assembly.to_opencl`."""
         return emitters["opencl"](self, name, exact=exact, element=element)
 
-
-def require_name(name: str, role: str) -> str:
-    """A name that can stand in a reference: `node.port` leaves no room for dots or spaces."""
-    if not isinstance(name, str) or not name or any(c == "." or c.isspace() or not c.isprintable() for c in name):
-        raise AssemblyError(
-            f"`{name}` cannot name {role}", where=caller_origin(), expected="a word without dots and spaces"
-        )
-    return name
+    def to_cuda(self, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
+        """A function, with all that it calls, as CUDA C; see `livegrad.authoring.assembly.to_cuda`."""
+        return emitters["cuda"](self, name, exact=exact, element=element)
 
 
-def _require_new(name: str, known: Mapping[str, Any], role: str) -> None:
-    if name in known:
-        raise AssemblyError(f"{role} `{name}` is there already", where=caller_origin())
-
-
-def _require_known(name: str, known: Mapping[str, Any], role: str) -> None:
-    if name not in known:
-        raise AssemblyError(
-            f"the function has no {role} `{name}`",
-            where=caller_origin(),
-            expected="one of " + (", ".join(known) or "none"),
-        )
+def _uses(resource: Resource) -> set[int]:
+    """The resources that a resource refers to."""
+    match resource:
+        case LevelSet(mesh=mesh, volume=volume):
+            return {mesh} if volume is None else {mesh, volume}
+        case Components(members=members):
+            return {number for number, _ in members}
+        case VolumeData(material_group=group):
+            return set() if group is None else {group}
+    volume = getattr(resource, "volume", None)
+    return set() if volume is None else {volume}
 
 
 def _is_from(source: Source, identifier: str) -> bool:

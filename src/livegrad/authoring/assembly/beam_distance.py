@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.authoring.assembly.errors import AssemblyError
-from livegrad.authoring.assembly.resources import BeamLattice
+from livegrad.authoring.assembly.resources import BeamLattice, require_reach
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, i32, i64
@@ -33,6 +33,7 @@ class BeamTables:
     def of(lattice: BeamLattice, element: Scalar) -> BeamTables:
         if not len(lattice.beams):
             raise AssemblyError("a lattice without beams has no distance")
+        require_reach(lattice.vertices, element, "a beam lattice")
         ends = lattice.vertices[lattice.beams].reshape(-1, 6)
         return BeamTables(np.concatenate([ends, lattice.radii], axis=1).astype(element.dtype))
 

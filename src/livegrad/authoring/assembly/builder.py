@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from livegrad.authoring.assembly.assembly import Assembly, require_name
+from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.checks import (
     function_problems,
     input_types,
@@ -22,6 +22,7 @@ from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.graph import GraphFunction, GraphNode
 from livegrad.authoring.assembly.node_types import VALUE_TYPES, node_type
 from livegrad.authoring.assembly.ports import INPUTS, Literal, PortType, Reference, Source, literal_for
+from livegrad.authoring.assembly.signatures import require_name
 from livegrad.diagnostics import caller_origin
 
 _CONSTANTS = {type: name for name, type in VALUE_TYPES.items()}
@@ -106,6 +107,9 @@ class FunctionBuilder:
         self._nodes: dict[str, GraphNode] = {}
         self._components: dict[Reference, str] = {}
         self._constants: dict[tuple[PortType, Literal], Reference] = {}
+
+    def __repr__(self) -> str:
+        return f"<function builder {self.name}({', '.join(self._inputs)}), {len(self._nodes)} nodes>"
 
     def input(self, name: str, type: PortType) -> Wire:
         """A new input of the function."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from livegrad.authoring.assembly.checks import called_function, input_types, output_types, problems, resource_id
@@ -31,6 +31,15 @@ class AssemblyContents:
     def __post_init__(self) -> None:
         object.__setattr__(self, "functions", frozen(self.functions))
         object.__setattr__(self, "resources", frozen(self.resources))
+
+    def __repr__(self) -> str:
+        names = [function.name for function in self.functions.values()]
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        return f"<assembly: functions {shown or '(none)'}; {len(self.resources)} resources, {len(self.items)} items>"
+
+    def with_function(self, function: AnyFunction) -> Self:
+        """The assembly with a function added or exchanged as it is, unchecked: `problems` tells what it breaks."""
+        return replace(self, functions={**self.functions, function.id: function})
 
     def function(self, name: FunctionName) -> AnyFunction:
         """A function by id or name."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from weakref import WeakSet
 
 from livegrad import ops
 from livegrad.ir.function import trace
@@ -15,21 +16,23 @@ from livegrad.ir.walk import reachable_functions
 from livegrad.ops.aggregate import members_of
 from livegrad.passes.interval_rules import Interval
 
-_PREFIX = "distance_to_"
 _ROUNDING = 1e-5
+_distances: WeakSet[Function] = WeakSet()  # equal functions are the same distance, whoever made them
 
 
 def distance_call(rule: Callable[..., Node], position: Node, tables: Sequence[Node]) -> Node:
-    """A call of the function that `rule` writes, marked by its name as a distance."""
+    """A call of the function that `rule` writes, which is known as a distance from then on."""
     types = [position.type, *[table.type for table in tables]]
-    return ops.call(position, *tables, function=trace(rule, *types, name=_PREFIX + rule.__name__))
+    made = ops.call(position, *tables, function=trace(rule, *types, name=rule.__name__))
+    _distances.add(made.attribute("function"))
+    return made
 
 
 def distance_rules(
     function: Function,
 ) -> dict[Function, Callable[[Function, Sequence[Interval]], tuple[Interval, ...]]]:
     """Bounds for the distances that a function calls."""
-    return {inner: _bounds for inner in reachable_functions([function]) if inner.name.startswith(_PREFIX)}
+    return {inner: _bounds for inner in reachable_functions([function]) if inner in _distances}
 
 
 def _bounds(function: Function, arguments: Sequence[Interval]) -> tuple[Interval, ...]:

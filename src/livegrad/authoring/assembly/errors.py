@@ -8,7 +8,15 @@ from livegrad.diagnostics import LivegradError
 
 
 class AssemblyError(LivegradError):
-    """An edit of a node graph that cannot be made, or a graph that cannot run."""
+    """An edit of a node graph that cannot be made, or a graph that cannot run.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.Assembly().function("ball")
+    ... except AssemblyError as error:
+    ...     error.what
+    'no function `ball`'
+    """
 
     code = "assembly"
 

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from livegrad.authoring.assembly.node_types import NodeType
-from livegrad.authoring.assembly.ports import Literal, PortType, Source
+from livegrad.authoring.assembly.ports import INPUTS, Literal, PortType, Reference, Source
+from livegrad.ir.drawing import Box, draw_graph
 
 
 def frozen(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
@@ -70,6 +71,27 @@ class GraphFunction:
         for name in ("inputs", "outputs", "nodes", "results"):
             object.__setattr__(self, name, frozen(getattr(self, name)))
 
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name}: {type.value}" for name, type in self.inputs.items())
+        outputs = ", ".join(f"{name}: {type.value}" for name, type in self.outputs.items())
+        return f"<graph function {self.name}({inputs}) -> ({outputs}), {len(self.nodes)} nodes>"
+
+    def to_svg(self) -> str:
+        """The nodes as a picture: inputs blue, outputs orange, literals in the boxes that they are given to."""
+        boxes = [Box(f"inputs.{name}", (name, type.value), "leaf") for name, type in self.inputs.items()]
+        boxes += [Box(f"outputs.{name}", (name, type.value), "result") for name, type in self.outputs.items()]
+        edges: list[tuple[str, str]] = []
+        for name, source in self.results.items():
+            edges += _edge(source, f"outputs.{name}")
+        for node in self.nodes.values():
+            boxes.append(Box(node.identifier, (node.type.name, node.identifier, *_literals(node))))
+            for source in node.inputs.values():
+                edges += _edge(source, node.identifier)
+        return draw_graph(boxes, edges, self.name)
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
     def with_node(self, node: GraphNode) -> GraphFunction:
         """The function with a node added or exchanged."""
         return replace(self, nodes={**self.nodes, node.identifier: node})
@@ -106,6 +128,17 @@ class ImageFunction:
     @property
     def outputs(self) -> Mapping[str, PortType]:
         return _IMAGE_OUTPUTS
+
+
+def _edge(source: Source, target: str) -> list[tuple[str, str]]:
+    if not isinstance(source, Reference):
+        return []
+    return [(f"{source.node}.{source.port}" if source.node == INPUTS else source.node, target)]
+
+
+def _literals(node: GraphNode) -> list[str]:
+    given = [f"{port} = {source}" for port, source in node.inputs.items() if not isinstance(source, Reference)]
+    return [*given, *([] if node.value is None else [str(node.value)])]
 
 
 _IMAGE_INPUTS: Mapping[str, PortType] = MappingProxyType({"pos": PortType.VECTOR})

@@ -77,7 +77,7 @@ def _linear(coordinate: Node, size: int, style: str) -> Axis:
 
 def _interpolated(samples: Node, axes: list[Axis], channel: int) -> Node:
     def read(*indices: Node) -> Node:
-        return ops.detach(ops.lookup(samples, *indices, constant(channel, i32)))
+        return ops.lookup(samples, *indices, constant(channel, i32))
 
     def along(axis: int, chosen: tuple[Node, ...]) -> Node:
         if axis == len(axes):

@@ -16,8 +16,16 @@ from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.distance_call import distance_call
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.mesh_distance import MeshTables, signed_distance
-from livegrad.authoring.assembly.part import Part, _ready
-from livegrad.authoring.assembly.resources import IDENTITY, BuildItem, Components, LevelSet, TriangleMesh
+from livegrad.authoring.assembly.part import Part, VolumeField, _ready
+from livegrad.authoring.assembly.resources import (
+    IDENTITY,
+    BuildItem,
+    Components,
+    LevelSet,
+    TriangleMesh,
+    VolumeChannel,
+    VolumeData,
+)
 from livegrad.authoring.assembly.to_ir import Converted, NodePath, convert
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.function import make_function
@@ -41,6 +49,11 @@ def parts(
 
     `parameters` names constants of graphs that stay open, as (function id, node identifier). With `exact`, gradient
     nodes mean analytic derivatives instead of differences by their step.
+
+    >>> import livegrad as lg
+    >>> ball = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball")
+    >>> parts(lg.assembly_of_part(ball))
+    [<part ball in (-2, -2, -2) to (2, 2, 2)>]
     """
     ready = _ready(assembly, exact)
     return [
@@ -102,8 +115,10 @@ def _part(
         corners[:, :3].max(0),
         level_set.name or assembly.functions[level_set.function].name or f"part {number}",
         tuple(names[path] for path in field.parameters),
-        builder.color(assembly, field, settings),
+        builder.volume(assembly, settings),
         level_set.min_feature_size,
+        (*field.table_names, *(f"domain_{index}" for index in range(len(builder.domain_tables)))),
+        ends_itself=True,
     )
 
 
@@ -121,13 +136,15 @@ class _FieldBuilder:
         self.to_object: Transform = np.linalg.inv(placed).astype(np.float64)
         self.level_set = level_set
         self.mesh = mesh
-        tables = [] if level_set.box_only else MeshTables.of(mesh, element).arrays()
+        # Most domains are boxes, whose distance is a formula: no tables, and a fraction of the code.
+        is_box = level_set.box_only or mesh.is_box()
+        tables = [] if is_box else MeshTables.of(mesh, element).arrays()
         self.domain_tables = tuple(np.ascontiguousarray(array) for _, array in tables)
 
     def _arguments(self, field: Converted) -> tuple[Node, list[Node], list[Node]]:
         if field.inputs != ("pos",):
             raise AssemblyError(
-                f"function `{field.function.name}` cannot shape a level set", expected="one input, a vector `pos`"
+                f"function `{field.function.name}` is no field of positions", expected="one input, a vector `pos`"
             )
         position = input_node(Key("position"), Vector(self.element, 3))
         own = [input_node(Key("argument"), type) for type in field.function.parameter_types[1:]]
@@ -144,20 +161,23 @@ class _FieldBuilder:
         inside = self._box(in_object) if not domain else distance_call(signed_distance, in_object, domain)
         return make_function(field.function.name, [position, *own, *domain], [ops.max(value, inside)])
 
-    def color(self, assembly: Assembly, field: Converted, settings: dict[str, Any]) -> Function | None:
+    def volume(self, assembly: Assembly, settings: dict[str, Any]) -> tuple[VolumeField, ...]:
+        """What the level set's volume data say, each as a function of build coordinates with tables of its own."""
         volume = assembly.resources.get(self.level_set.volume) if self.level_set.volume is not None else None
-        channels = [channel for channel in getattr(volume, "channels", ()) if channel.kind == "color"]
-        if not channels:
-            return None
-        channel = channels[0]
-        paint = convert(assembly, channel.function, outputs=[channel.channel], **{**settings, "parameters": []})
-        if len(paint.tables) or paint.inputs != ("pos",):
-            return None  # a colour with tables of its own would need arguments that the shape does not take
-        position, own, domain = self._arguments(field)
+        if not isinstance(volume, VolumeData):
+            return ()
+        return tuple(self._volume_field(assembly, channel, settings) for channel in volume.channels)
+
+    def _volume_field(self, assembly: Assembly, channel: VolumeChannel, settings: dict[str, Any]) -> VolumeField:
+        field = convert(assembly, channel.function, outputs=[channel.channel], **{**settings, "parameters": []})
+        position, own, _ = self._arguments(field)
         in_object = self._transformed(position, self.to_object)
-        value = ops.call(self._transformed(in_object, matrix_of(channel.transform)), function=paint.function)
-        nothing, one = filled(0.0, value.type), filled(1.0, value.type)
-        return make_function("color", [position, *own, *domain], [ops.clamp(value, nothing, one)])
+        value = ops.call(self._transformed(in_object, matrix_of(channel.transform)), *own, function=field.function)
+        value = ops.select(ops.is_nan(value), filled(channel.fallback, value.type), value)
+        if channel.kind == "color":
+            value = ops.clamp(value, filled(0.0, value.type), filled(1.0, value.type))
+        name = channel.name or channel.kind
+        return VolumeField(channel.kind, name, make_function(name, [position, *own], [value]), field.tables)
 
     def _transformed(self, position: Node, matrix: Transform) -> Node:
         if np.array_equal(matrix, matrix_of(IDENTITY)):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.authoring.assembly.errors import AssemblyError
-from livegrad.authoring.assembly.resources import TriangleMesh
+from livegrad.authoring.assembly.resources import TriangleMesh, require_reach
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, i32, i64
@@ -42,6 +42,7 @@ class MeshTables:
 
     @staticmethod
     def of(mesh: TriangleMesh, element: Scalar) -> MeshTables:
+        require_reach(mesh.vertices, element, "a mesh")
         triangles = mesh.vertices[mesh.triangles]
         area = np.linalg.norm(np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0]), axis=1)
         kept = np.flatnonzero(area > 0)

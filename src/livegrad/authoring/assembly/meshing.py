@@ -6,6 +6,8 @@ vertex, so the mesh is closed and every edge joins two triangles; sharp edges of
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 from typing import Any
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.authoring.assembly.batches import in_batches
+from livegrad.authoring.assembly.clipping import clipped
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.pruning import Lattice, Progress, bounded, find_blocks, fit_bounds, silent
@@ -36,13 +39,19 @@ _CORNERS = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
 
 
 def mesh(
-    part: Part, *, feature_size: float | None = None, sharp: bool = True, progress: Progress = silent
+    part: Part,
+    *,
+    feature_size: float | None = None,
+    sharp: bool = True,
+    most_triangles: int = 1 << 25,
+    progress: Progress = silent,
 ) -> TriangleMesh:
     """The surface of a part as a closed mesh that keeps what is as large as `feature_size` (a fiftieth unless told).
 
     Cells are half that size, and no triangle is further from the surface than that. Time and memory grow with the
-    surface, not with the volume. With `sharp`, vertices near edges and corners of the part move onto them. `progress`
-    is told what is being done, and how far it is from 0 to 1.
+    surface, not with the volume: some hundred bytes a triangle, and more of them than `most_triangles` are refused.
+    With `sharp`, vertices near edges and corners of the part move onto them. `progress` is told what is being done, and
+    how far it is from 0 to 1.
 
     >>> from livegrad.authoring.assembly.assembly import Assembly
     >>> from livegrad.authoring.assembly.expression import add_expression
@@ -53,19 +62,20 @@ def mesh(
     True
     """
     progress("compiling", 0.0)
-    part = fit_bounds(part)
+    part = clipped(fit_bounds(part))
     cell = _cell_size(part, feature_size)
     counts = np.ceil((part.high - part.low) / cell).astype(np.int64) + 2
     # Half a cell off the bounds: flat sides of the domain are then no lattice planes, where values are all zero.
     lattice = Lattice(part.low - 0.75 * cell, np.full(3, cell), tuple(int(c) for c in counts), _BLOCK)
     progress("looking for the surface", 0.0)
     found = find_blocks(bounded(part.function, part.arguments, part.element.dtype), lattice)
-    cells, values = _crossed_cells(part, lattice, found.crossed, progress)
-    if not len(cells):
+    crossed = _crossed_cells(part, lattice, found.crossed, most_triangles, progress)
+    if not len(crossed.cells):
         return TriangleMesh(np.empty((0, 3)), np.empty((0, 3), np.int64), part.name)
-    keys, triangles = _tetrahedra_triangles(cells, values, lattice)
     progress("finding vertices", 0.6)
-    vertices = _vertices_on_edges(part, lattice, keys)
+    edges = _edges_with_vertices(crossed)
+    triangles = _triangles(crossed, edges, lattice)
+    vertices = _vertices_on_edges(part, lattice, crossed.cells[edges.owner], edges.direction)
     if sharp:
         progress("sharpening", 0.8)
         vertices = sharpen(part, vertices, triangles, cell)
@@ -80,7 +90,8 @@ def _cell_size(part: Part, feature_size: float | None) -> float:
     triangle is further from the nearest of them than a cell's side, which is half a feature.
     """
     extent = float((part.high - part.low).max())
-    cell = (feature_size if feature_size is not None else extent / 50.0) / 2
+    given = extent / 50.0 if feature_size is None else feature_size
+    cell = given / 2 if isinstance(given, int | float | np.number) else math.nan
     if not np.isfinite(cell) or cell <= 0 or extent / cell > 1 << 16:
         raise AssemblyError(
             "not a feature size",
@@ -91,26 +102,45 @@ def _cell_size(part: Part, feature_size: float | None) -> float:
     return float(cell)
 
 
+@dataclass(frozen=True)
+class _Crossed:
+    """Cells whose corners differ in sign, by index; bit k of `code` says that corner k is inside."""
+
+    cells: NDArray[np.int64]
+    code: NDArray[np.uint8]
+
+
 def _crossed_cells(
-    part: Part, lattice: Lattice, blocks: NDArray[np.int64], progress: Progress
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """The cells whose corners differ in sign, by index, with the values at their eight corners."""
+    part: Part, lattice: Lattice, blocks: NDArray[np.int64], most_triangles: int, progress: Progress
+) -> _Crossed:
     side = np.arange(_BLOCK + 1)
-    steps = np.stack(np.meshgrid(side, side, side, indexing="ij"), -1).reshape(-1, 3)
-    kept_cells, kept_values = [np.empty((0, 3), np.int64)], [np.empty((0, 8), part.element.dtype)]
+    triangles = 0
+    kept_cells, kept_codes = [np.empty((0, 3), np.int64)], [np.empty(0, np.uint8)]
     for at in range(0, len(blocks), _BLOCKS_AT_ONCE):
         first = blocks[at : at + _BLOCKS_AT_ONCE] * _BLOCK
-        index = (first[:, None] + steps).reshape(-1, 3)
-        points = lattice.origin + index * lattice.cell
-        x, y, z = (np.ascontiguousarray(points[:, axis], part.element.dtype) for axis in range(3))
-        values = part.evaluate(x, y, z).reshape(-1, _BLOCK + 1, _BLOCK + 1, _BLOCK + 1)
-        corners = [values[:, i : i + _BLOCK, j : j + _BLOCK, k : k + _BLOCK] for i, j, k in _CORNERS]
-        count = np.sum([corner < 0 for corner in corners], axis=0)
-        block, *place = np.nonzero((count > 0) & (count < 8))
+        places = lattice.origin + (first[:, None, :] + side[None, :, None]) * lattice.cell
+        shape = (len(first), _BLOCK + 1, _BLOCK + 1, _BLOCK + 1)
+        x, y, z = (
+            np.broadcast_to(places[:, :, axis].astype(part.element.dtype).reshape(own), shape).reshape(-1)
+            for axis, own in enumerate(((-1, _BLOCK + 1, 1, 1), (-1, 1, _BLOCK + 1, 1), (-1, 1, 1, _BLOCK + 1)))
+        )
+        inside = (part.evaluate(x, y, z) < 0).reshape(shape).view(np.uint8)
+        code = np.zeros((len(first), _BLOCK, _BLOCK, _BLOCK), np.uint8)
+        for corner, (i, j, k) in enumerate(_CORNERS):
+            code |= inside[:, i : i + _BLOCK, j : j + _BLOCK, k : k + _BLOCK] << np.uint8(corner)
+        where = np.flatnonzero((code != 0) & (code != 255))
+        block, *place = np.unravel_index(where, code.shape)
         kept_cells.append(first[block] + np.stack(place, -1))
-        kept_values.append(np.stack([corner[block, place[0], place[1], place[2]] for corner in corners], -1))
+        kept_codes.append(code.reshape(-1)[where])
+        triangles += int(_COUNTS[kept_codes[-1]].sum())
+        if triangles > most_triangles:
+            raise AssemblyError(
+                f"the mesh would have more than {most_triangles:,} triangles",
+                where=caller_origin(),
+                help="ask for larger features, or raise most_triangles",
+            )
         progress("looking for the surface", 0.1 + 0.5 * (at + len(first)) / max(len(blocks), 1))
-    return np.concatenate(kept_cells), np.concatenate(kept_values)
+    return _Crossed(np.concatenate(kept_cells), np.concatenate(kept_codes))
 
 
 # --- tetrahedra ------------------------------------------------------------------------------------------------------
@@ -156,50 +186,79 @@ def _outward(
     return triangle if normal @ away > 0 else (triangle[0], triangle[2], triangle[1])
 
 
-_PATHS, _CASES = _paths(), _cases()
+# The edges of a cell's tetrahedra: a lower corner, and the corner of the unit cell in whose direction it goes.
+_EDGES = [(low, high - low) for low in range(8) for high in range(low + 1, 8) if low & high == low]
 
 
-def _tetrahedra_triangles(
-    cells: NDArray[np.int64], values: NDArray[Any], lattice: Lattice
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The lattice edges that have a vertex, each once, and triangles as indices of those.
+def _cell_table() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each set of inside corners of a cell: where its triangles start, and all triangles, as numbers of edges."""
+    starts, rows = [0], []
+    cases = _cases()
+    for code in range(256):
+        for path in _paths():
+            within = sum((code >> corner & 1) << place for place, corner in enumerate(path))
+            for triangle in cases[within]:
+                ends = [sorted((path[a], path[b])) for a, b in triangle]
+                rows.append([_EDGES.index((low, high - low)) for low, high in ends])
+        starts.append(len(rows))
+    return np.array(starts), np.array(rows)
 
-    An edge is its lower corner's number times eight plus the corner of the unit cell that it goes to.
+
+_STARTS, _TRIANGLES = _cell_table()
+_COUNTS = _STARTS[1:] - _STARTS[:-1]
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """Lattice edges that change sign, each once: the row of the cell whose lowest corner it starts at, and where to.
+
+    `number[row, direction - 1]` is the edge's place in this list.
     """
-    strides = _strides(lattice)
-    base = cells @ strides
-    offsets = _CORNERS @ strides
-    inside = values < 0
-    rows: list[NDArray[np.int64]] = [np.empty((0, 3), np.int64)]
-    for path in _PATHS:
-        code = sum(inside[:, corner].astype(np.int64) << place for place, corner in enumerate(path))
-        for number in range(1, 15):
-            chosen = base[code == number]
-            for triangle in _CASES[number]:
-                rows.append(np.stack([_edge_keys(chosen, offsets, path, edge) for edge in triangle], -1))
-    keys, triangles = np.unique(np.concatenate(rows), return_inverse=True)
-    return keys, triangles.reshape(-1, 3)
+
+    owner: NDArray[np.int64]
+    direction: NDArray[np.int64]
+    number: NDArray[np.int64]
 
 
-def _strides(lattice: Lattice) -> NDArray[np.int64]:
-    """How far apart the numbers of neighbouring lattice points are, along each axis."""
-    _, rows, points = lattice.blocks * lattice.block + 1
-    return np.array([rows * points, points, 1])
+def _edges_with_vertices(crossed: _Crossed) -> _Edges:
+    """A cell that has an edge which changes sign is crossed, and so is the one that the edge belongs to."""
+    lowest = crossed.code & 1
+    changes = np.stack([(crossed.code >> np.uint8(direction) & 1) != lowest for direction in range(1, 8)], -1)
+    owner, direction = np.nonzero(changes)
+    number = np.cumsum(changes, axis=None).reshape(changes.shape) - 1
+    return _Edges(owner, direction + 1, number)
 
 
-def _edge_keys(
-    base: NDArray[np.int64], offsets: NDArray[np.int64], path: tuple[int, ...], edge: tuple[int, int]
-) -> NDArray[np.int64]:
-    first, second = sorted((path[edge[0]], path[edge[1]]))
-    return (base + offsets[first]) * 8 + (second - first)
+def _triangles(crossed: _Crossed, edges: _Edges, lattice: Lattice) -> NDArray[np.int64]:
+    """Triangles as numbers of edges that change sign."""
+    _, lines, points = lattice.blocks * lattice.block + 1
+    strides = np.array([lines * points, points, 1])
+    base = crossed.cells @ strides
+    order = np.argsort(base)
+    sorted_base = base[order]
+    own = np.empty((len(base), len(_EDGES)), np.int64)
+    for corner in range(7):
+        wanted = base + _CORNERS[corner] @ strides
+        place = np.minimum(np.searchsorted(sorted_base, wanted[order]), len(base) - 1)
+        # Where no such cell is crossed, no edge from this corner changes sign and nothing reads the number.
+        neighbour = np.empty_like(order)
+        neighbour[order] = order[place]
+        for column, (low, direction) in enumerate(_EDGES):
+            if low == corner:
+                own[:, column] = edges.number[neighbour, direction - 1]
+    counts = _COUNTS[crossed.code]
+    ends = np.cumsum(counts)
+    rows = np.repeat(_STARTS[crossed.code] - ends + counts, counts) + np.arange(ends[-1])
+    places = np.take(_TRIANGLES, rows, axis=0)
+    places += np.repeat(np.arange(len(base)) * len(_EDGES), counts)[:, None]
+    return np.take(own, places)
 
 
-def _vertices_on_edges(part: Part, lattice: Lattice, keys: NDArray[np.int64]) -> NDArray[np.float64]:
-    corner, direction = keys // 8, keys % 8
-    along_x, along_y, _ = _strides(lattice)
-    index = np.stack([corner // along_x, corner % along_x // along_y, corner % along_y], -1)
-    start = lattice.origin + index * lattice.cell
-    step = _CORNERS[direction] * lattice.cell
+def _vertices_on_edges(
+    part: Part, lattice: Lattice, cells: NDArray[np.int64], direction: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    start = lattice.origin + cells * lattice.cell
+    step = (_CORNERS * lattice.cell)[direction]
     sides = [
         np.ascontiguousarray(side[:, axis], part.element.dtype) for side in (start, start + step) for axis in range(3)
     ]
@@ -235,9 +294,10 @@ def _roots(function: Function) -> Any:
         )
 
     low, high, at_low, at_high = ops.make_for_loop(constant(_HALVINGS + 2, i64), halve, nothing, one, nothing, nothing)
+    # Where one end has no value, there is no slope either: the middle is as near as halving comes.
     slope = at_low - at_high
-    flat = ops.equal(slope, 0.0)
-    share = ops.clamp(at_low / ops.select(flat, one, slope), nothing, one)
-    root = low + ops.select(flat, constant(0.5, element), share) * (high - low)
+    known = ops.abs(slope) > 0.0
+    share = ops.clamp(at_low / ops.select(known, slope, one), nothing, one)
+    root = low + ops.select(known, share, constant(0.5, element)) * (high - low)
     made = make_function(f"{function.name}.root", [*ends, *others], [root])
     return compile_function(map_over(made, (*[True] * 6, *[False] * len(others))))

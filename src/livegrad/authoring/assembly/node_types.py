@@ -55,7 +55,8 @@ NODE_TYPES: dict[str, NodeType] = {}
 _BY_TAG: dict[str, NodeType] = {}
 
 
-def _define(type: NodeType) -> None:
+def define(type: NodeType) -> None:
+    """Makes a node type known by its name and tags: to assemblies, files, lowering and text."""
     NODE_TYPES[type.name] = type
     for tag in (type.tag, *type.aliases):
         _BY_TAG[tag] = type
@@ -152,9 +153,9 @@ _BINARY: tuple[tuple[str, str, Callable[..., Node], tuple[str, ...]], ...] = (
 )
 
 for _name, _tag, _rule, _aliases in _UNARY:
-    _define(NodeType(_name, _tag, _A, _RESULT, ARITHMETIC, _single(_rule), _aliases))
+    define(NodeType(_name, _tag, _A, _RESULT, ARITHMETIC, _single(_rule), _aliases))
 for _name, _tag, _rule, _aliases in _BINARY:
-    _define(NodeType(_name, _tag, _AB, _RESULT, ARITHMETIC, _single(_rule), _aliases))
+    define(NodeType(_name, _tag, _AB, _RESULT, ARITHMETIC, _single(_rule), _aliases))
 
 _OLD_VECTOR, _OLD_MATRIX = (("vector", "result"),), (("matrix", "result"),)
 _XYZ: Ports = (("x", SCALAR), ("y", SCALAR), ("z", SCALAR))
@@ -249,7 +250,7 @@ for _type in (
         (("result", SCALAR),),
     ),
 ):
-    _define(_type)
+    define(_type)
 
 VALUE_TYPES = {"Constant": SCALAR, "ConstVec": VECTOR, "ConstMat": MATRIX, "ResourceId": RESOURCE}
 CALLING_TYPES = frozenset({"FunctionCall", "FunctionGradient", "NormalizeDistance"})

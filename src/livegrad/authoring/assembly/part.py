@@ -22,8 +22,11 @@ from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.exact_gradient import exact_gradient
 from livegrad.authoring.assembly.lower_gradient import gradient_nodes, lower_function_gradient
 from livegrad.authoring.assembly.parameter_gradient import slopes_over_points
+from livegrad.authoring.assembly.part_tensors import values_at
 from livegrad.authoring.assembly.ports import PortType
+from livegrad.authoring.assembly.resources import require_reach
 from livegrad.authoring.assembly.to_ir import NodePath, convert
+from livegrad.authoring.tensor.handle import Tensor
 from livegrad.backends.cpu import compile_function
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.function import make_function
@@ -37,11 +40,24 @@ Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)
+class VolumeField:
+    """What is known at each point of a part: its colour, a material's share, or a named property.
+
+    `function(position, *arguments)` gives it in build coordinates; images that it reads are among the arguments.
+    """
+
+    kind: str  # color, property, or material
+    name: str
+    function: Function
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class Part:
     """A body: where `function(position, *arguments)` is negative, within the corners `low` and `high`.
 
-    `arguments` are what the function takes after the position: values of the named parameters first, then tables.
-    `color` is a function of the same arguments that gives red, green and blue.
+    `arguments` are what the function takes after the position: values of the named parameters first, then tables, named
+    by `table_names`. `volume` says what is known inside: a colour, properties and materials.
 
     >>> from livegrad.authoring.assembly.expression import add_expression
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
@@ -56,15 +72,23 @@ class Part:
     high: NDArray[np.float64]
     name: str = "part"
     parameter_names: tuple[str, ...] = ()
-    color: Function | None = None
+    volume: tuple[VolumeField, ...] = ()
     min_feature_size: float = 0.0
+    table_names: tuple[str, ...] = ()
+    ends_itself: bool = False  # the function is positive outside the bounds
 
     def __post_init__(self) -> None:
         low, high = np.array(self.low, np.float64), np.array(self.high, np.float64)
         if low.shape != (3,) or high.shape != (3,) or not (low < high).all() or not np.isfinite([low, high]).all():
             raise AssemblyError("not the bounds of a part", where=caller_origin(), found=f"{self.low} to {self.high}")
+        require_reach(np.stack([low, high]), self.element, f"part `{self.name}`")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
+
+    def __repr__(self) -> str:
+        corners = " to ".join(f"({', '.join(f'{x:g}' for x in corner)})" for corner in (self.low, self.high))
+        values = "".join(f", {name}={_shown(value)}" for name, value in self.parameters.items())
+        return f"<part {self.name} in {corners}{values}>"
 
     @property
     def element(self) -> Scalar:
@@ -136,18 +160,56 @@ class Part:
         normal, _, _ = self._gradients(x, y, z)
         return normal.reshape(*shape, 3)
 
+    def lazy(self, points: Any, **arguments: Any) -> Tensor:
+        """The values at points of shape (n, 3) as a lazy tensor, for `lg.grad` and all else that takes tensors.
+
+        Parameters are replaced by name, and so are the pixels of an image that the part reads, `samples_<resource id>`:
+        what is given as a tensor can be differentiated by.
+
+        >>> import livegrad as lg
+        >>> ball = lg.shapes.sphere(lg.shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)))
+        >>> lg.grad(lambda r: lg.sum(ball.lazy([[2, 0, 0], [0, 3, 0]], radius=r) ** 2))(lg.asarray(1.0))
+        Tensor(-6., dtype=float32)
+        """
+        tables = len(self.arguments) - len(self.parameter_names)
+        # Meshes have tables too, but distances to them are not differentiated by those.
+        images = [name if name.startswith("samples_") else "" for name in self.table_names] or [""] * tables
+        return values_at(self.function, points, self.arguments, [*self.parameter_names, *images], arguments)
+
+    @property
+    def color(self) -> VolumeField | None:
+        """The part's colour, or None for a part without."""
+        return next((field for field in self.volume if field.kind == "color"), None)
+
     def colors(self, points: Any) -> NDArray[Any] | None:
-        """Red, green and blue at points of shape (..., 3), or None for a part without colour."""
-        if self.color is None:
-            return None
+        """Red, green and blue from 0 to 1 at points of shape (..., 3), or None for a part without colour."""
+        return None if self.color is None else self._volume(self.color, points)
+
+    def property_values(self, name: str, points: Any) -> NDArray[Any]:
+        """A named property or material of the part at points of shape (..., 3)."""
+        for field in self.volume:
+            if field.name == name and field.kind != "color":
+                return self._volume(field, points)
+        known = [field.name for field in self.volume if field.kind != "color"]
+        raise AssemblyError(
+            f"part `{self.name}` has no property `{name}`",
+            where=caller_origin(),
+            expected="one of " + (", ".join(known) or "none"),
+        )
+
+    def _volume(self, field: VolumeField, points: Any) -> NDArray[Any]:
         x, y, z, shape = self._coordinates(points)
-        return in_batches(over_points(self.color), (x, y, z), self.arguments).reshape(*shape, 3)
+        found = in_batches(over_points(field.function), (x, y, z), field.arguments)
+        return found.reshape(*shape, *found.shape[1:])
 
     def _gradients(self, x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         return in_batches(over_points(_gradient_function(self.function)), (x, y, z), self.arguments)
 
     def _coordinates(self, points: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, ...]]:
-        array = np.asarray(points, self.element.dtype)
+        try:
+            array = np.asarray(points, self.element.dtype)
+        except (TypeError, ValueError):
+            raise AssemblyError("not points", where=caller_origin(), found=repr(points)[:60]) from None
         if array.ndim < 1 or array.shape[-1] != 3:
             raise AssemblyError(
                 "not points", where=caller_origin(), expected="an array of shape (..., 3)", found=str(array.shape)
@@ -198,6 +260,12 @@ def part_of_function(
 
     `parameters` names constants that stay open: by path, or by display name or identifier in the function itself. Other
     inputs of the function are parameters too, and start at zero.
+
+    >>> from livegrad.authoring.assembly.expression import add_expression
+    >>> balls = add_expression(Assembly(), "ball", "length(pos) - r", {"pos": "vector", "r": "scalar"})
+    >>> ball = part_of_function(balls, "ball", bounds=((-2, -2, -2), (2, 2, 2)))
+    >>> ball.with_parameters(r=1.5)
+    <part ball in (-2, -2, -2) to (2, 2, 2), r=1.5>
     """
     lowered = _ready(assembly, exact)
     function = lowered.function(name)
@@ -229,7 +297,13 @@ def part_of_function(
     assert own == len(others) + 1
     arguments = (*(zero.astype(element.dtype) for zero in zeros), *values, *converted.tables)
     low, high = bounds
-    return Part(made, arguments, low, high, function.name, labels)
+    return Part(made, arguments, low, high, function.name, labels, table_names=converted.table_names)
+
+
+def _shown(value: Any) -> str:
+    """A number with the digits that people read; whatever else a parameter may be as it shows itself."""
+    is_number = isinstance(value, int | float | np.number) or (isinstance(value, np.ndarray) and not value.shape)
+    return f"{value:.6g}" if is_number else str(value)
 
 
 def _shape(type: Any) -> tuple[int, ...]:
@@ -246,6 +320,8 @@ def _ready(assembly: Assembly, exact: bool) -> Assembly:
 def _paths(assembly: Assembly, function: int, wanted: Mapping[str, NodePath] | Sequence[str]) -> dict[str, NodePath]:
     if isinstance(wanted, Mapping):
         return dict(wanted)
+    if not wanted:
+        return {}  # an image function has no nodes to look through
     nodes = assembly.graph(function).nodes
     paths = {}
     for label in wanted:

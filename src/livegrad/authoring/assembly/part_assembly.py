@@ -21,9 +21,9 @@ def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> As
     >>> [function.name for function in made.functions.values()], made.node("ball", "radius").value
     (['ball_shape', 'ball'], 2.0)
     """
-    if len(part.arguments) > len(part.parameter_names):
+    if part.ends_itself or len(part.arguments) > len(part.parameter_names):
         raise AssemblyError(
-            f"part `{part.name}` reads meshes or images that its nodes would not have",
+            f"part `{part.name}` has a domain, meshes or images that its nodes would not have",
             where=caller_origin(),
             help="save the assembly that the part came from",
         )
@@ -38,5 +38,5 @@ def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> As
     domain, body = assembly.free_id(), assembly.free_id() + 1
     assembly = assembly.add_resource(TriangleMesh.box(part.low, part.high), id=domain)
     size = part.min_feature_size if min_feature_size is None else min_feature_size
-    level_set = LevelSet(build.id, "shape", domain, min_feature_size=size, name=part.name)
+    level_set = LevelSet(build.id, "shape", domain, box_only=True, min_feature_size=size, name=part.name)
     return assembly.add_resource(level_set, id=body).build(body)

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.distance_call import distance_rules
+from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.part import Part, by_coordinates
 from livegrad.backends.cpu import compile_function
+from livegrad.diagnostics import caller_origin
 from livegrad.ir.node import Function
 from livegrad.ops.control import map_over
 from livegrad.passes.bound_intervals import bound_intervals
@@ -24,6 +26,7 @@ from livegrad.passes.bound_intervals import bound_intervals
 Bounded = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[Any], NDArray[Any]]]
 Progress = Callable[[str, float], None]  # what is being done, and how far from 0 to 1
 _MOST_AT_ONCE = 1 << 18
+_MOST_BOXES = 1 << 24  # of one level; each takes some hundred bytes while it is looked at
 
 
 def silent(what: str, share: float) -> None:
@@ -78,7 +81,7 @@ class Found:
     examined: int
 
 
-def find_blocks(bounds: Bounded, lattice: Lattice) -> Found:
+def find_blocks(bounds: Bounded, lattice: Lattice, most: int = _MOST_BOXES) -> Found:
     """The blocks of a lattice that no bounds can rule out, and those that are inside for certain."""
     counts = lattice.blocks
     # From at most a few hundred boxes down to single blocks: each level halves the side.
@@ -98,6 +101,14 @@ def find_blocks(bounds: Bounded, lattice: Lattice) -> Found:
         boxes = boxes[~within & ~(low > 0)]
         if side == 1:
             return Found(boxes, inside, examined)
+        if len(boxes) << len(counts) > most:
+            raise AssemblyError(
+                "the part is too large for so fine a lattice",
+                where=caller_origin(),
+                expected=f"at most {most:,} boxes of {lattice.block} cells that a surface may cross",
+                found=f"up to {len(boxes) << len(counts):,}",
+                help="ask for larger features, a smaller picture or closer bounds",
+            )
         side //= 2
         steps = np.stack(np.meshgrid(*[[0, side]] * len(counts), indexing="ij"), -1).reshape(-1, len(counts))
         boxes = (boxes[:, None] + steps).reshape(-1, len(counts))
@@ -108,18 +119,23 @@ def fit_bounds(part: Part) -> Part:
     """The part with bounds close around it: files often give a domain that is much larger than the body.
 
     A part that is nowhere inside its bounds keeps them.
+
+    >>> import livegrad as lg
+    >>> ball = lg.shapes.sphere(1.0).part(((-50, -50, -50), (50, 50, 50)))
+    >>> bool((fit_bounds(ball).high < 2.0).all())
+    True
     """
-    for _ in range(2):
+    for side in (32, 64):
         margin = (part.high - part.low) * 1e-3
-        cell = (part.high - part.low + 2 * margin) / 64
-        lattice = Lattice(part.low - margin, cell, (64, 64, 64), 1)
+        cell = (part.high - part.low + 2 * margin) / side
+        lattice = Lattice(part.low - margin, cell, (side, side, side), 1)
         found = find_blocks(bounded(part.function, part.arguments, part.element.dtype), lattice)
         boxes = [(found.crossed, 1), *found.inside]
         firsts = [first.min(0) for first, _ in boxes if len(first)]
         if not firsts:
             return part
-        lasts = [(first + side).max(0) for first, side in boxes if len(first)]
-        low, high = lattice.corner(np.min(firsts, 0)), lattice.corner(np.minimum(np.max(lasts, 0), 64))
+        lasts = [(first + width).max(0) for first, width in boxes if len(first)]
+        low, high = lattice.corner(np.min(firsts, 0)), lattice.corner(np.minimum(np.max(lasts, 0), side))
         part = replace(part, low=np.maximum(low, part.low), high=np.minimum(high, part.high))
     return part
 

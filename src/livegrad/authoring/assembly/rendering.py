@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.authoring.assembly.batches import in_batches
+from livegrad.authoring.assembly.clipping import clipped
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.meshing import _roots
 from livegrad.authoring.assembly.part import Part, over_points
@@ -37,11 +38,13 @@ def render(
     direction: Any = (-0.6, 0.75, -0.5),
     color: Any = _PAINT,
     background: Any = _BACKGROUND,
+    oversample: int = 1,
     progress: Progress = silent,
 ) -> NDArray[np.float64]:
     """A picture of a part as an array of shape (height, width, 3) with values from 0 to 1.
 
-    The view goes along `direction`, with z upwards, without perspective. A part that has colours shows them.
+    The view goes along `direction`, with z upwards, without perspective. A part that has colours shows them. With
+    `oversample`, a pixel is the mean of so many by so many: edges are smooth, and it takes about as many times as long.
 
     >>> from livegrad.authoring.assembly.assembly import Assembly
     >>> from livegrad.authoring.assembly.expression import add_expression
@@ -51,11 +54,9 @@ def render(
     >>> render(ball, size=(32, 24)).shape
     (24, 32, 3)
     """
-    width, height = size
-    if not (0 < width <= 1 << 14 and 0 < height <= 1 << 14):
-        raise AssemblyError("not a size of a picture", where=caller_origin(), found=str(size))
+    width, height = _checked_size(size, oversample)
     progress("compiling", 0.0)
-    part = fit_bounds(part)
+    part = clipped(fit_bounds(part))
     frame = _view_axes(direction)
     centre = (part.low + part.high) / 2
     corners = _corners(part) - centre
@@ -71,7 +72,25 @@ def render(
     colors = np.asarray(color, float), np.asarray(background, float)
     picture = _shaded(part, view, arguments, lattice, hit, frame, *colors)
     progress("done", 1.0)
-    return picture
+    if oversample == 1:
+        return picture
+    return picture.reshape(height // oversample, oversample, width // oversample, oversample, 3).mean((1, 3))
+
+
+def _checked_size(size: Any, oversample: Any) -> tuple[int, int]:
+    """Width and height of what is drawn, before pixels are taken together."""
+    numbers: list[Any] = [*size, oversample] if isinstance(size, tuple | list) else []
+    most = 1 << 14
+    whole = len(numbers) == 3 and all(isinstance(number, int | np.integer) and number > 0 for number in numbers)
+    if not whole or max(numbers[:2]) * oversample > most:
+        raise AssemblyError(
+            "not a size of a picture",
+            where=caller_origin(),
+            expected=f"two whole numbers, times oversample up to {most}",
+            found=f"{size!r}, oversample {oversample!r}",
+        )
+    width, height, scale = map(int, numbers)
+    return width * scale, height * scale
 
 
 def _view_axes(direction: Any) -> NDArray[np.float64]:

@@ -13,14 +13,31 @@ from numpy.typing import NDArray
 
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.diagnostics import caller_origin
+from livegrad.ir.types import Scalar
 
 IDENTITY: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def _fixed(values: Any, dtype: Any) -> NDArray[Any]:
-    array = np.array(values, dtype)
+    try:
+        array = np.array(values, dtype)
+    except OverflowError:
+        raise AssemblyError("an index that no table can have", where=caller_origin()) from None
     array.setflags(write=False)
     return array
+
+
+def require_reach(coordinates: NDArray[Any], element: Scalar, what: str) -> None:
+    """Refuses coordinates whose squares, and areas of which, the precision cannot hold."""
+    most = min(float(np.finfo(element.dtype).max) ** 0.4, 1e75)
+    farthest = float(np.abs(coordinates).max(initial=0.0))
+    if not farthest <= most:
+        raise AssemblyError(
+            f"{what} reaches too far to be computed in {element}",
+            where=caller_origin(),
+            expected=f"coordinates up to {most:.0e}",
+            found=f"{farthest:.3g}",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +52,10 @@ class TriangleMesh:
     triangles: NDArray[np.int64]
     name: str = ""
     volume: int | None = None  # the volume data that say what is inside
+
+    def __repr__(self) -> str:
+        named = f" {self.name}" if self.name else ""
+        return f"<mesh{named}: {len(self.vertices):,} vertices, {len(self.triangles):,} triangles>"
 
     def __post_init__(self) -> None:
         vertices, triangles = _fixed(self.vertices, np.float64), _fixed(self.triangles, np.int64)
@@ -74,6 +95,22 @@ class TriangleMesh:
         forward, backward = np.sort(forward), np.sort(backward)
         return bool((np.diff(forward) > 0).all() and np.array_equal(forward, backward))
 
+    def is_box(self) -> bool:
+        """Whether the mesh is the surface of the box around it, however that is cut into triangles.
+
+        >>> TriangleMesh.box((0, 0, 0), (1, 2, 3)).is_box()
+        True
+        """
+        if not 12 <= len(self.triangles) <= 64 or not self.is_closed():
+            return False
+        low, high = self.bounds()
+        a, b, c = self.vertices[self.triangles].transpose(1, 0, 2)
+        corners = np.concatenate([a, b, c])
+        if not ((corners == low) | (corners == high)).all():
+            return False
+        enclosed = np.einsum("ij,ij->", a - low, np.cross(b - low, c - low)) / 6
+        return bool(np.isclose(enclosed, np.prod(high - low), rtol=1e-9))
+
     @staticmethod
     def box(low: Any, high: Any, name: str = "") -> TriangleMesh:
         """A closed box, as level sets take for a domain."""
@@ -86,7 +123,11 @@ class TriangleMesh:
 
 @dataclass(frozen=True, eq=False)
 class BeamLattice:
-    """Round beams between nodes: positions (n, 3), beams (m, 2) as indices of nodes, radii (m, 2) at both ends."""
+    """Round beams between nodes: positions (n, 3), beams (m, 2) as indices of nodes, radii (m, 2) at both ends.
+
+    >>> BeamLattice([[0, 0, 0], [0, 0, 9]], [[0, 1]], [[1.0, 0.5]]).radii.tolist()
+    [[1.0, 0.5]]
+    """
 
     vertices: NDArray[np.float64]
     beams: NDArray[np.int64]
@@ -121,6 +162,9 @@ class ImageStack:
     """Samples of shape (sheets, rows, columns, 4): red, green, blue and alpha from 0 to 1.
 
     `depth` and `channels` are those of the files: 8 or 16 bits, and 1 (grey) to 4 (red, green, blue, alpha) values.
+
+    >>> ImageStack(np.ones((2, 8, 8, 4)), name="density").samples.shape
+    (2, 8, 8, 4)
     """
 
     samples: NDArray[np.float32]
@@ -152,6 +196,9 @@ class LevelSet:
     """A body: where a function's scalar output is negative, inside a mesh (or the box around it).
 
     `transform` takes a point of the object to the function's coordinates; twelve numbers, as 3MF writes them.
+
+    >>> LevelSet(function=1, channel="shape", mesh=2)  # doctest: +ELLIPSIS
+    LevelSet(...)
     """
 
     function: int
@@ -167,7 +214,11 @@ class LevelSet:
 
 @dataclass(frozen=True)
 class VolumeChannel:
-    """A function's output as a colour, a material's share or a named property of a body."""
+    """A function's output as a colour, a material's share or a named property of a body.
+
+    >>> VolumeChannel("property", function=3, channel="density", name="infill").kind
+    'property'
+    """
 
     kind: str  # color, property, or material
     function: int
@@ -181,7 +232,11 @@ class VolumeChannel:
 
 @dataclass(frozen=True)
 class VolumeData:
-    """What is known inside a body: its colour, materials and properties by position."""
+    """What is known inside a body: its colour, materials and properties by position.
+
+    >>> [channel.name for channel in VolumeData((VolumeChannel("property", 3, "density", "infill"),)).channels]
+    ['infill']
+    """
 
     channels: tuple[VolumeChannel, ...] = ()
     material_group: int | None = None  # the base materials that the shares of a composite are of
@@ -197,7 +252,11 @@ class Components:
 
 @dataclass(frozen=True)
 class BuildItem:
-    """An object of the assembly, placed where it is to be built."""
+    """An object of the assembly, placed where it is to be built.
+
+    >>> BuildItem(object=4, part_number="bracket-2").part_number
+    'bracket-2'
+    """
 
     object: int
     transform: tuple[float, ...] = IDENTITY

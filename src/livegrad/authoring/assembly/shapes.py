@@ -28,7 +28,11 @@ _VECTOR = Vector(f32, 3)
 
 
 class Parameter(Key):
-    """A number of a shape that stays open: `sphere(Parameter("radius", 2.0))`. One object is one parameter."""
+    """A number of a shape that stays open: `sphere(Parameter("radius", 2.0))`. One object is one parameter.
+
+    >>> Parameter("radius", 2.0)
+    <parameter radius = 2>
+    """
 
     __slots__ = ("value",)
 
@@ -78,6 +82,9 @@ class Shape:
     """
 
     field: Callable[[Node], Node]
+
+    def __repr__(self) -> str:
+        return "<shape; `part(bounds)` makes a part of it>"
 
     def __or__(self, other: Shape) -> Shape:
         return union(self, other)
@@ -157,13 +164,21 @@ class Shape:
 
 
 def sphere(radius: Number = 1.0) -> Shape:
-    """A ball around the origin."""
+    """A ball around the origin.
+
+    >>> sphere(2.0).part(((-3, -3, -3), (3, 3, 3)))([3, 0, 0])
+    array(1., dtype=float32)
+    """
     size = _number(radius)
     return Shape(lambda p: ops.length(p) - size)
 
 
 def box(size: Sequence[Number]) -> Shape:
-    """A box around the origin with these side lengths, at its exact distance."""
+    """A box around the origin with these side lengths, at its exact distance.
+
+    >>> box((2, 4, 6)).part(((-2, -3, -4), (2, 3, 4)))([0, 3, 0])
+    array(1., dtype=float32)
+    """
     half = _vector(size) * ops.splat(constant(0.5, f32), type=_VECTOR)
 
     def field(p: Node) -> Node:
@@ -177,7 +192,11 @@ def box(size: Sequence[Number]) -> Shape:
 
 
 def cylinder(radius: Number, height: Number | None = None) -> Shape:
-    """A cylinder along z, without end unless it has a height."""
+    """A cylinder along z, without end unless it has a height.
+
+    >>> cylinder(1.0, 4.0).part(((-2, -2, -3), (2, 2, 3)))([0, 3, 0])
+    array(2., dtype=float32)
+    """
     size = _number(radius)
     half = None if height is None else _number(height) * 0.5
 
@@ -190,7 +209,11 @@ def cylinder(radius: Number, height: Number | None = None) -> Shape:
 
 
 def torus(radius: Number, thickness: Number) -> Shape:
-    """A ring around z: the radius of its middle line, and that of its tube."""
+    """A ring around z: the radius of its middle line, and that of its tube.
+
+    >>> torus(2.0, 0.5).part(((-3, -3, -1), (3, 3, 1)))([2, 0, 0])
+    array(-0.5, dtype=float32)
+    """
     large, small = _number(radius), _number(thickness)
 
     def field(p: Node) -> Node:
@@ -202,7 +225,11 @@ def torus(radius: Number, thickness: Number) -> Shape:
 
 
 def half_space(normal: Sequence[float], offset: Number = 0.0) -> Shape:
-    """Everything below the plane with this outward normal, at this distance from the origin."""
+    """Everything below the plane with this outward normal, at this distance from the origin.
+
+    >>> half_space((0, 0, 1), 0.5).part(((-1, -1, -1), (1, 1, 1)))([0, 0, 1])
+    array(0.5, dtype=float32)
+    """
     direction = np.asarray(normal, np.float64)
     unit = _vector([float(v) for v in direction / np.linalg.norm(direction)])
     by = _number(offset)
@@ -210,7 +237,11 @@ def half_space(normal: Sequence[float], offset: Number = 0.0) -> Shape:
 
 
 def gyroid(period: Number = 1.0) -> Shape:
-    """The gyroid with this period; a `shell` of it is a lattice. Values are no distances."""
+    """The gyroid with this period; a `shell` of it is a lattice. Values are no distances.
+
+    >>> gyroid(2.0).part(((-1, -1, -1), (1, 1, 1)))([0, 0, 0])
+    array(0., dtype=float32)
+    """
     turns = math.tau / _number(period)
 
     def field(p: Node) -> Node:
@@ -221,17 +252,32 @@ def gyroid(period: Number = 1.0) -> Shape:
 
 
 def union(*shapes: Shape, blend: Number | None = None) -> Shape:
-    """What is in any of the shapes; with `blend`, joined smoothly over that width."""
+    """What is in any of the shapes; with `blend`, joined smoothly over that width.
+
+    >>> both = union(sphere(1.0), sphere(1.0).translate((3, 0, 0)))
+    >>> both.part(((-2, -2, -2), (5, 2, 2)))([[0, 0, 0], [1.5, 0, 0]])
+    array([-1. ,  0.5], dtype=float32)
+    """
     return _joined(shapes, ops.min, -1.0, blend)
 
 
 def intersection(*shapes: Shape, blend: Number | None = None) -> Shape:
-    """What is in all of the shapes; with `blend`, joined smoothly over that width."""
+    """What is in all of the shapes; with `blend`, joined smoothly over that width.
+
+    >>> lens = intersection(sphere(1.0), sphere(1.0).translate((1, 0, 0)))
+    >>> lens.part(((-2, -2, -2), (2, 2, 2)))([[0.5, 0, 0], [0, 0, 0]])
+    array([-0.5,  0. ], dtype=float32)
+    """
     return _joined(shapes, ops.max, 1.0, blend)
 
 
 def difference(first: Shape, *others: Shape, blend: Number | None = None) -> Shape:
-    """What is in the first shape and in none of the others."""
+    """What is in the first shape and in none of the others.
+
+    >>> ring = difference(sphere(2.0), sphere(1.0))
+    >>> ring.part(((-3, -3, -3), (3, 3, 3)))([[0, 0, 0], [1.5, 0, 0]])
+    array([ 1. , -0.5], dtype=float32)
+    """
     return intersection(first, *[Shape(lambda p, other=other: -other.field(p)) for other in others], blend=blend)
 
 

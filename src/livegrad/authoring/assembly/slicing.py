@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
 import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.authoring.assembly.batches import in_batches
+from livegrad.authoring.assembly.clipping import clipped
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.meshing import _cell_size, _roots
 from livegrad.authoring.assembly.part import Part
@@ -28,6 +30,7 @@ from livegrad.authoring.assembly.pruning import (
 from livegrad.diagnostics import caller_origin
 
 _BLOCK = 16
+_MOST_BLOCKS = 1 << 17  # that a contour may cross: all of them are looked at together
 # Two triangles a cell, by corner (2 * x + y); the corners of each turn to the left.
 _TRIANGLES = ((0, 2, 3), (0, 3, 1))
 _STEPS = np.array([(0, 0), (0, 1), (1, 0), (1, 1)])
@@ -35,12 +38,38 @@ _STEPS = np.array([(0, 0), (0, 1), (1, 0), (1, 1)])
 
 @dataclass(frozen=True)
 class Slice:
-    """Closed contours at a height: each an array of shape (n, 2), with the body to its left."""
+    """Closed contours at a height: each an array of shape (n, 2), with the body to its left.
+
+    >>> import livegrad as lg
+    >>> ball = lg.shapes.sphere(1.0).part(((-1.5, -1.5, -1.5), (1.5, 1.5, 1.5)))
+    >>> cut = lg.slice(ball, 0.0)
+    >>> len(cut.contours), round(cut.area(), 2)
+    (1, 3.14)
+    """
 
     height: float
     contours: tuple[NDArray[np.float64], ...]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        return f"<slice at {self.height:g}: {len(self.contours)} contours, area {self.area():.6g}>"
+
+    def to_svg(self, fill: str = "#1f497d") -> str:
+        """The contours as a picture in the units of the part, y upwards."""
+        low, size, top = self.low, self.high - self.low, self.high[1]
+        outlines = []
+        for contour in self.contours:
+            points = " L".join(f"{x:.6g},{top - y:.6g}" for x, y in contour.tolist())
+            outlines.append(f"M{points} Z")
+        view = quoteattr(f"{low[0]:.6g} 0 {size[0]:.6g} {size[1]:.6g}")
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox={view}>\n'
+            f'<path fill-rule="evenodd" fill={quoteattr(fill)} d={quoteattr(" ".join(outlines))}/>\n</svg>\n'
+        )
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
 
     def area(self) -> float:
         """The area of the body in the plane."""
@@ -73,12 +102,12 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
     if not np.isfinite(height):
         raise AssemblyError("not a height", where=caller_origin(), found=repr(height))
     progress("compiling", 0.0)
-    part = fit_bounds(part)
+    part = clipped(fit_bounds(part))
     cell = _cell_size(part, feature_size)
     counts = np.ceil((part.high[:2] - part.low[:2]) / cell).astype(np.int64) + 2
     lattice = Lattice(part.low[:2] - 0.75 * cell, np.full(2, cell), tuple(int(c) for c in counts), _BLOCK)
     limits = in_plane(bounded(part.function, part.arguments, part.element.dtype), height)
-    blocks = find_blocks(limits, lattice).crossed
+    blocks = find_blocks(limits, lattice, _MOST_BLOCKS).crossed
     progress("following the contour", 0.4)
     starts, ends = _segments(part, lattice, blocks, height)
     keys, joined = np.unique(np.concatenate([starts, ends]), return_inverse=True)
@@ -167,6 +196,12 @@ def draw_plane(part: Part, height: float = 0.0, *, size: int = 1024, pruned: boo
     """A picture of the plane: True where the part is, `size` pixels along its longer side, y upwards.
 
     With or without pruning the picture is the same, pixel for pixel.
+
+    >>> import livegrad as lg
+    >>> ball = lg.shapes.sphere(1.0).part(((-1.5, -1.5, -1.5), (1.5, 1.5, 1.5)))
+    >>> picture = draw_plane(ball, size=32)
+    >>> picture.shape, bool(picture[16, 16]), bool(picture[0, 0])
+    ((32, 32), True, False)
     """
     extent = part.high[:2] - part.low[:2]
     counts = np.maximum(np.rint(extent / extent.max() * size).astype(int), 1)

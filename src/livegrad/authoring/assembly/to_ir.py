@@ -50,6 +50,7 @@ class Converted:
     parameters: tuple[NodePath, ...]
     values: tuple[Literal, ...]  # of the parameters, as the graph has them
     tables: tuple[NDArray[np.generic], ...]
+    table_names: tuple[str, ...]  # such as `samples_5`, the pixels of image 5
 
 
 def to_function(assembly: Assembly, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> Function:
@@ -154,7 +155,13 @@ class _Conversion:
         values = [self.assembly.node(*path).value for path in extra.parameters]
         tables = tuple(self.arrays[key] for key in extra.tables)
         return Converted(
-            picked, inputs, outputs, tuple(extra.parameters), tuple(v for v in values if v is not None), tables
+            picked,
+            inputs,
+            outputs,
+            tuple(extra.parameters),
+            tuple(v for v in values if v is not None),
+            tables,
+            tuple(f"{name}_{number}" for number, name in extra.tables),
         )
 
     # --- functions made of nodes --------------------------------------------------------------------------------------

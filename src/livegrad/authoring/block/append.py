@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from livegrad.authoring.block.bodies import TracedBody
+from livegrad.authoring.block.search import pack, take_rows, whole
 from livegrad.authoring.tensor import namespace as xp
 from livegrad.authoring.tensor.tracing import name_of
 from livegrad.diagnostics import UsageError, caller_origin
@@ -18,7 +19,14 @@ from livegrad.engine.graph import Block
 
 
 class AppendBlock(Block):
-    """A block that appends, up to a capacity; the engine warns when `total` is beyond it."""
+    """A block that appends, up to a capacity; the engine warns when `total` is beyond it.
+
+    >>> import livegrad as lg
+    >>> AppendBlock(lambda x: (x > 0.0, x), capacity=8, name="positive")
+    <block positive(x) -> values, count, total>
+    """
+
+    appends = True
 
     def __init__(self, function: Callable[..., Any], capacity: int, name: str | None = None) -> None:
         if capacity.__class__ is not int or capacity < 1:
@@ -51,17 +59,12 @@ def _body(function: Callable[..., Any], capacity: int, name: str) -> TracedBody:
                 f"`{name}` returns a row of truth values and a value for each",
                 found=f"shapes {emit.shape} and {value.shape}",
             )
-        total = xp.sum(xp.astype(emit, xp.int64))
-        # Emitted elements first, each side in its old order: a stable sort of what is not emitted.
-        order = xp.argsort(xp.astype(xp.logical_not(emit), xp.int64), stable=True)
-        chosen = xp.take(value, order[:capacity], axis=0)
-        rows = chosen.shape[0]
-        valid = xp.reshape(xp.arange(rows, dtype=xp.int64) < total, (rows,) + (1,) * (value.ndim - 1))
-        kept = xp.where(valid, chosen, xp.zeros_like(chosen))
-        if rows < capacity:
-            empty = xp.zeros((capacity - rows, *value.shape[1:]), dtype=value.dtype)
-            kept = xp.concat([kept, empty], axis=0)
-        return kept, xp.minimum(total, xp.asarray(capacity, dtype=xp.int64)), total
+        if emit.shape[0] == 0:
+            return xp.zeros((capacity, *value.shape[1:]), dtype=value.dtype), whole(0), whole(0)
+        places, total = pack(emit, capacity)
+        chosen = take_rows(value, places)
+        valid = xp.reshape(xp.arange(capacity, dtype=xp.int64) < total, (capacity,) + (1,) * (value.ndim - 1))
+        return xp.where(valid, chosen, xp.zeros_like(chosen)), xp.minimum(total, whole(capacity)), total
 
     append.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return TracedBody(append, {}, ("values", "count", "total"), name)

@@ -13,18 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.authoring.block.captured import CapturedBody
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.tensor.handle import wrap
-from livegrad.authoring.tensor.tracing import close, name_of, placeholders
+from livegrad.authoring.tensor.tracing import name_of, placeholders, result_node
+from livegrad.authoring.tensor.trees import flatten
 from livegrad.authoring.tensor.weakness import weak_numbers
 from livegrad.backends.arguments import learn_sizes
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Block, Body, InputSpec, Specialized
-from livegrad.engine.problems import GraphError, PinError
+from livegrad.engine.problems import GraphError, PinError, raised_at
 from livegrad.engine.sources import Given
 from livegrad.engine.values import holders_of
-from livegrad.ir.function import inline, make_function
+from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
@@ -90,8 +92,14 @@ def edit(engine: Engine, target: Block, what: Function | Callable[..., Any]) -> 
 
 def replace_body(target: Block, what: Function | Callable[..., Any]) -> Body:
     """A body for the same outputs (and, of a function of the value IR, the same inputs) as a block has."""
-    names = tuple(target.inputs) if isinstance(what, Function) else None
-    return body_of(what, names, tuple(target.outputs), target.name)
+    if isinstance(target.body, CapturedBody) and not isinstance(what, Function):
+        return target.body.with_call(what)
+    inputs: Sequence[str] | Mapping[str, Type | None] | None = None
+    if isinstance(what, Function):
+        inputs = tuple(target.inputs)
+    elif isinstance(target.body, TracedBody):  # sizes that were declared as symbols stay symbols
+        inputs = {spec.name: spec.type for spec in target.body.inputs}
+    return body_of(what, inputs, tuple(target.outputs), target.name)
 
 
 class FunctionBody:
@@ -195,12 +203,13 @@ class TracedBody:
         except LivegradError:
             raise
         except Exception as error:
-            raise GraphError(f"`{self.name}` raised {type(error).__name__}: {error}", where=caller_origin()) from error
+            raise GraphError(f"`{self.name}` raised {type(error).__name__}: {error}", where=raised_at(error)) from error
         if isinstance(result, Mapping):
             result = tuple(result[output] for output in self.outputs)
-        traced = close(self.name, nodes, result)
-        del result
-        return _close_over(traced.function, traced.captures, nodes, self.name)
+        leaves, _ = flatten(result)
+        results = tuple(result_node(leaf, self.name) for leaf in leaves)
+        del result, leaves  # whoever still holds a tensor that was read is not this function
+        return _close_over(results, nodes, self.name)
 
 
 def _parameter_type(spec: InputSpec, given: Given) -> Type:
@@ -214,9 +223,10 @@ def _parameter_type(spec: InputSpec, given: Given) -> Type:
     return Tensor(element, given.type.shape)
 
 
-def _close_over(function: Function, captures: tuple[Node, ...], inputs: Sequence[Node], name: str) -> Specialized:
+def _close_over(results: tuple[Node, ...], inputs: Sequence[Node], name: str) -> Specialized:
     """Features become operands of their own, tensors that were made inside become constants."""
-    leaves = [node for node in toposort(captures) if node.op is input_op]
+    own = set(inputs)
+    leaves = [node for node in toposort(results) if node.op is input_op and node not in own]
     features = [leaf for leaf in leaves if isinstance(leaf.attribute("key"), FeatureKey)]
     data = [leaf for leaf in leaves if leaf not in features]
     for leaf in data:
@@ -225,13 +235,5 @@ def _close_over(function: Function, captures: tuple[Node, ...], inputs: Sequence
                 f"`{name}` reads a tensor from outside", where=leaf.origin, help="make it a parameter, and set the pin"
             )
     constants = tuple(np.array(wrap(leaf).numpy(), order="C") for leaf in data)
-    if not captures:
-        return Specialized(function)
-    substituted = dict(zip(function.parameters, (*inputs, *captures), strict=True))
-    results = _with_arguments(function, substituted)
     closed = make_function(name, (*inputs, *features, *data), results)
     return Specialized(closed, tuple(map(feature_of, features)), constants)
-
-
-def _with_arguments(function: Function, arguments: Mapping[Node, Node]) -> tuple[Node, ...]:
-    return inline(function, [arguments[parameter] for parameter in function.parameters])

@@ -7,15 +7,15 @@ that cannot be read, or does not run, leaves the block as it was and puts the er
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from livegrad.authoring.block.bodies import block, edit
+from livegrad.authoring.block.bodies import block, replace_body
 from livegrad.diagnostics import LivegradError, TextOrigin
 from livegrad.engine.engine import Engine
-from livegrad.engine.graph import Block
-from livegrad.engine.problems import GraphError
+from livegrad.engine.graph import Block, Body
+from livegrad.engine.problems import GraphError, raised_at
 
 
 def watch(
@@ -36,7 +36,8 @@ def watch(
     """
     file = Path(path)
     made = engine.add(block(load_function(file, function), name=name or function, outputs=outputs))
-    engine.before_frame.append(_Watch(engine, made, file, function))
+    load = lambda: replace_body(made, load_function(file, function))  # noqa: E731
+    engine.before_frame.append(FileWatch(engine, made, [file], load))
     return made
 
 
@@ -54,37 +55,43 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
         where = TextOrigin(str(path), error.lineno or 1, error.offset)
         raise GraphError(f"`{path.name}` is no Python: {error.msg}", where=where) from error
     except Exception as error:
-        raise GraphError(f"`{path.name}` raised {type(error).__name__}: {error}") from error
+        raise GraphError(f"`{path.name}` raised {type(error).__name__}: {error}", where=raised_at(error)) from error
     if not callable(names.get(name)):
         raise GraphError(f"`{path.name}` has no function `{name}`", help="the last code runs on")
     return names[name]
 
 
-class _Watch:
-    """One file behind one block."""
+class FileWatch:
+    """Files behind one block: when one of them changes, the block gets what `load` makes of them."""
 
-    def __init__(self, engine: Engine, target: Block, path: Path, function: str) -> None:
-        self._engine, self._target, self._path, self._function = engine, target, path, function
-        self._seen = self._stamp()
+    def __init__(self, engine: Engine, target: Block, paths: Sequence[Path], load: Callable[[], Body]) -> None:
+        self._engine, self._target, self._paths, self._load = engine, target, paths, load
+        self._seen = self._stamps()
         self._error: LivegradError | None = None
 
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(path) for path in self._paths]
 
     def __call__(self) -> None:
-        stamp = self._stamp()
-        if stamp == self._seen:
+        if self._target.home is None:
+            return  # removed; it may be added again
+        stamps = self._stamps()
+        if stamps == self._seen:
             return
-        self._seen = stamp
+        self._seen = stamps
         if self._error in self._target.debug.errors:
             self._target.debug.errors.remove(self._error)
         self._error = None
         try:
-            edit(self._engine, self._target, load_function(self._path, self._function))
+            self._engine.edit(self._target, self._load())
         except LivegradError as error:
             self._error = error
             self._target.debug.errors = [*self._target.debug.errors, error]
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

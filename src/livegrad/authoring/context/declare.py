@@ -134,15 +134,27 @@ class _Marker:
 
 
 class Extract(_Marker):
-    """`ctx: Annotated[NodeContext, Extract("footprint")]`: the function reads the feature."""
+    """`ctx: Annotated[NodeContext, Extract("footprint")]`: the function reads the feature.
+
+    >>> Extract("real_time", "index@1")
+    Extract('real_time', 'index@1')
+    """
 
 
 class Inject(_Marker):
-    """`ctx: Annotated[NodeContext, Inject("index")]`: the function gives its scoped inputs the feature."""
+    """`ctx: Annotated[NodeContext, Inject("index")]`: the function gives its scoped inputs the feature.
+
+    >>> Inject("index")
+    Inject('index')
+    """
 
 
 class Modify(_Marker):
-    """`ctx: Annotated[NodeContext, Modify("footprint")]`: extract and inject, needed if a scoped input needs it."""
+    """`ctx: Annotated[NodeContext, Modify("footprint")]`: extract and inject, needed if a scoped input needs it.
+
+    >>> Modify("footprint")
+    Modify('footprint')
+    """
 
 
 class Optional(_Marker):
@@ -150,11 +162,22 @@ class Optional(_Marker):
 
 
 class ExtractAll(_Marker):
-    """`ctx: Annotated[NodeContext, ExtractAll()]`: the function passes its context on; no need follows from it."""
+    """`ctx: Annotated[NodeContext, ExtractAll()]`: the function passes its context on; no need follows from it.
+
+    >>> ExtractAll()
+    ExtractAll()
+    """
 
 
 class Scoped(Protocol):
-    """The annotation of a scoped input: call it with the context to evaluate it in."""
+    """The annotation of a scoped input: call it with the context to evaluate it in.
+
+    >>> @context_node
+    ... def twice(ctx, body: Scoped):
+    ...     return body(ctx) + body(ctx)
+    >>> twice
+    <context node twice(body: scoped)>
+    """
 
     def __call__(self, context: NodeContext, /) -> Any: ...
 

@@ -6,6 +6,16 @@ from livegrad.diagnostics import LivegradError
 
 
 class ContextError(LivegradError):
-    """A node that does with its context what it did not declare, or a graph whose contexts do not fit together."""
+    """A node that does with its context what it did not declare, or a graph whose contexts do not fit together.
+
+    >>> import livegrad as lg
+    >>> graph = lg.ContextGraph()
+    >>> _ = graph.node("clock", lambda ctx: ctx.real_time, extract="real_time")
+    >>> try:
+    ...     graph.compile("clock", root=[])
+    ... except ContextError as error:
+    ...     "real_time" in error.what
+    True
+    """
 
     code = "context"

@@ -95,6 +95,11 @@ class ContextGraph:
                 )
             return self._put(_declare(name, function, feature_names(plain), feature_names(scoped), inputs, options))
 
+    def __repr__(self) -> str:
+        names = list(self.nodes)
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        return f"<context graph of {len(names)} nodes{': ' if names else ''}{shown}>"
+
     def value(self, name: str, value: Any, /) -> str:
         """Adds a node that is a plain value, to be edited with `set`."""
         with self._lock:

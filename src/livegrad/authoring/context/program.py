@@ -18,7 +18,7 @@ from livegrad.authoring.context.link import Linked, Unit, link
 from livegrad.authoring.context.observe import EventLog, Reason
 from livegrad.authoring.context.report import CacheReport, make_report
 from livegrad.authoring.context.values import Context
-from livegrad.authoring.context.view import draw_dot, draw_text
+from livegrad.authoring.context.view import draw_dot, draw_svg, draw_text
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.engine.cache.disk import DiskCache
 from livegrad.ir.node import Function
@@ -65,6 +65,10 @@ class Program:
         self._composed: tuple[Linked, Composed] | None = None
         self._tick = self._store.tick
         self.update()
+
+    def __repr__(self) -> str:
+        root = ", ".join(map(str, self._root))
+        return f"<program `{self._output}` of {self._graph!r}, given {root or 'no features'}>"
 
     def evaluate(self, context: Mapping[str, Any] | None = None, /, **features: Any) -> Any:
         """The output's value in a context: a `Context`, a mapping, or features by name.
@@ -141,6 +145,13 @@ class Program:
     def to_dot(self) -> str:
         """The graph for Graphviz: nullifications are nodes, colours tell needs apart."""
         return draw_dot(self.linked)
+
+    def to_svg(self) -> str:
+        """The graph as a picture: each node with what it needs of its context."""
+        return draw_svg(self.linked)
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
 
     # --- what happened -----------------------------------------------------------------------------------------------
 

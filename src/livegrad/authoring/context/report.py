@@ -49,6 +49,9 @@ class CacheReport:
         """How often any node was computed."""
         return sum(node.counts.computed for node in self.nodes)
 
+    def __repr__(self) -> str:
+        return f"<report of {len(self.nodes)} nodes, {self.entries} results kept, {self.bytes:,} bytes; print it>"
+
     def __str__(self) -> str:
         width = max([len(node.name) for node in self.nodes] + [4])
         head = f"{'node':<{width}} {'computed':>8} {'hits':>8} {'reused':>8} {'evicted':>8} {'kept':>6}"

@@ -1,10 +1,11 @@
-"""Context graphs as text and as Graphviz DOT: nodes, what they need, and the nullifications between them."""
+"""Context graphs as text, as Graphviz DOT and as a picture: nodes, what they need, and the nullifications between."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from livegrad.authoring.context.link import Linked, Unit
+from livegrad.ir.drawing import Box, draw_graph
 from livegrad.ops.context import FeatureLevel
 from livegrad.passes.nullify_context import Nullification
 
@@ -73,6 +74,16 @@ def draw_dot(linked: Linked) -> str:
             found = dropped.get((unit.name, number))
             lines += _dot_edge(start, str(number), end, found, style, ", ".join(puts))
     return "\n".join([*lines, "}"])
+
+
+def draw_svg(linked: Linked) -> str:
+    """The graph as a picture, from the inputs down: each node with what it needs, those that need nothing blue."""
+    boxes = [
+        Box(unit.name, (unit.name, f"needs {_names(unit.need)}"), "plain" if unit.need else "leaf")
+        for unit in linked.units
+    ]
+    edges = [(edge.source, unit.name) for unit in linked.units for edge in unit.declaration.inputs]
+    return draw_graph(boxes, edges, f"{len(boxes)} nodes")
 
 
 def _dot_edge(start: str, number: str, end: str, found: Nullification | None, style: str, label: str) -> Iterable[str]:

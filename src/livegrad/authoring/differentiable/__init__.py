@@ -1,5 +1,6 @@
 """Differentiable functions and types: the protocol, structs, pairs, derivatives of functions, and their checks."""
 
+from livegrad.authoring.differentiable.bound import Bound
 from livegrad.authoring.differentiable.dispatch import interface
 from livegrad.authoring.differentiable.function import (
     DifferentiableFunction,
@@ -19,6 +20,7 @@ from livegrad.authoring.differentiable.transforms import transform
 dzero, dadd, dmul = OPERATIONS["dzero"], OPERATIONS["dadd"], OPERATIONS["dmul"]
 
 __all__ = [
+    "Bound",
     "Derivative",
     "Differentiable",
     "DifferentiableFunction",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from livegrad.authoring.differentiable.own_sums import with_own_sums
 from livegrad.authoring.differentiable.pair import PairType, pair_type
 from livegrad.authoring.differentiable.protocol import lower_differential, raise_differential
 from livegrad.authoring.function.captured import CapturedFunction, Specialization
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 def with_rules(owner: DifferentiableFunction, made: Specialization) -> Specialization:
     """The specialisation with the owner's own derivatives, if it has any, attached to its function."""
-    function = made.function
+    function = made.function = with_own_sums(owner, made)
     if owner.budget is not None:
         function = within_budget(function, owner.budget)
     if owner.forward_rule or owner.backward_rule or owner.substitute_rule:

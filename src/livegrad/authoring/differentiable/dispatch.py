@@ -6,21 +6,40 @@
 from __future__ import annotations
 
 import ast
+import inspect
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any, TypeVar
 
 from livegrad.authoring.differentiable.interface import InterfaceDifferential, InterfaceType
 from livegrad.authoring.differentiable.protocol import Differentiable
 from livegrad.authoring.differentiable.struct import STRUCT_BASES, StructType
 from livegrad.authoring.function.calls import METHODS, BoundMethod, call_value
+from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.context import Context
+from livegrad.authoring.function.intrinsics import intrinsic, require_count
+from livegrad.authoring.function.narrowing import CLASS_NARROWINGS
 from livegrad.authoring.function.overloads import BOUNDS
 from livegrad.authoring.function.problems import FunctionError, Span
+from livegrad.authoring.function.signature import read_annotation
 from livegrad.authoring.function.types import FrontType, RecordType, describe, differential_type
-from livegrad.authoring.function.values import CONVERSIONS, JOINS, Value, convert, flows_of, node_of, runtime
+from livegrad.authoring.function.values import (
+    CONVERSIONS,
+    JOINS,
+    Value,
+    convert,
+    flows_of,
+    name_of,
+    node_of,
+    runtime,
+    static,
+)
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
+from livegrad.ir.types import Matrix, Scalar, Vector, bool_
 from livegrad.ops.aggregate import member
+from livegrad.ops.comparison import bit_or, equal
 from livegrad.ops.control import switch
 
 # --- dispatch --------------------------------------------------------------------------------------------------------
@@ -129,6 +148,45 @@ def interfaces_of(cls: type) -> list[InterfaceType]:
     return [interface for interface in found if isinstance(interface, InterfaceType)]
 
 
+# --- telling types apart ---------------------------------------------------------------------------------------------
+
+
+@intrinsic("isinstance")
+def _is_instance(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    """`isinstance(value, cls)`: known now for all but values of interfaces, of which the tag tells."""
+    require_count(context, values, 2, "isinstance", at)
+    value, wanted = values
+    given = wanted.static if wanted.items is None else tuple(item.static for item in wanted.items)
+    classes = given if isinstance(given, tuple) else (given,)
+    if not all(isinstance(cls, type) for cls in classes):
+        raise context.error("LG108", "`isinstance` takes a class", at)
+    if isinstance(value.type, InterfaceType):
+        structs = value.type.require_implementers()
+        tags = [tag for tag, struct in enumerate(structs) if issubclass(struct.cls, classes)]
+        if len(tags) in (0, len(structs)):
+            return static(bool(tags))
+        own = member(node_of(value, context.span(at)), 0)
+        return runtime(bool_, reduce(bit_or, [equal(own, tag) for tag in tags]))
+    if isinstance(value.type, StructType):
+        return static(issubclass(value.type.cls, classes))
+    if isinstance(value.type, Scalar):
+        kinds = {"float": float, "signed": int, "unsigned": int, "bool": bool, "complex": complex}
+        return static(issubclass(kinds[value.type.kind], classes))
+    if value.type is None and value.is_static:
+        return static(isinstance(value.static, classes))
+    raise context.error("LG108", f"`isinstance` cannot tell what {name_of(value)} is", at)
+
+
+def _narrowed(value: Value, cls: Any) -> Value | None:
+    """A value of an interface that is known to be of one class."""
+    if not isinstance(value.type, InterfaceType) or value.node is None or not isinstance(cls, type):
+        return None
+    held = [struct for struct in value.type.implementers if issubclass(struct.cls, cls)]
+    if len(held) != 1:
+        return None
+    return runtime(held[0], value.type.unpack(held[0], value.node), value.flow)
+
+
 # --- what people write -----------------------------------------------------------------------------------------------
 
 
@@ -142,6 +200,9 @@ def interface(cls: type) -> type:
     Shape
     """
     made = InterfaceType(cls)
+    for name, method in vars(cls).items():
+        if isinstance(method, CapturedFunction) and not name.startswith("__"):
+            method.dispatch()
     cls.__livegrad_interface__ = made  # type: ignore[attr-defined]
     cls.__livegrad_type__ = made  # type: ignore[attr-defined]
     for parent in interfaces_of(cls)[1:]:
@@ -169,8 +230,39 @@ def _register(struct: StructType) -> None:
                     struct.span,
                     help="decorate it with @differentiable",
                 )
+            _require_same_signature(found, struct, name, own)
         if not any(struct in child.implementers for child in found.children) and struct not in found.own_implementers:
             found.own_implementers.append(struct)
+
+
+def _require_same_signature(found: InterfaceType, struct: StructType, name: str, own: Any) -> None:
+    """A method must take what the interface's takes; annotations that are text are looked at when it is called."""
+    declared, given = (inspect.signature(getattr(m, "python_function", m)) for m in (found.methods[name], own))
+    wanted, taken = list(declared.parameters.values())[1:], list(given.parameters.values())[1:]
+    pairs = list(zip(wanted, taken, strict=False))
+    fits = (
+        len(taken) >= len(wanted)
+        and all(parameter.default is not parameter.empty for parameter in taken[len(wanted) :])
+        and all(one.kind is other.kind and _alike(one.annotation, other.annotation) for one, other in pairs)
+        and _alike(declared.return_annotation, given.return_annotation)
+    )
+    if not fits:
+        raise FunctionError(
+            "LG401",
+            f"`{name}` of {struct.name} has another signature than that of {found.name}",
+            struct.span,
+            expected=f"{name}{declared}",
+            found=f"{name}{given}",
+        )
+
+
+def _alike(declared: Any, given: Any) -> bool:
+    """Whether two annotations can stand for the same values: only numbers and vectors must be equal."""
+    try:
+        types = [read_annotation(annotation).type for annotation in (declared, given)]
+    except (TypeError, FunctionError):
+        return True
+    return types[0] == types[1] or not all(isinstance(type, Scalar | Vector | Matrix) for type in types)
 
 
 def _bound(variable: TypeVar, type: FrontType) -> str | None:
@@ -188,6 +280,7 @@ def _bound(variable: TypeVar, type: FrontType) -> str | None:
     return f"must implement {wanted.name}, found {describe(type)}"
 
 
+CLASS_NARROWINGS.append(_narrowed)
 METHODS.append(_method)
 CONVERSIONS.append(_convert)
 JOINS.append(_join)

@@ -22,7 +22,13 @@ from livegrad.passes.differentiate.report import StorageReport, storage_report
 
 
 class DifferentiableFunction(CapturedFunction):
-    """A captured function with derivatives; what it calls must be differentiable too, or be told not to be."""
+    """A captured function with derivatives; what it calls must be differentiable too, or be told not to be.
+
+    >>> from livegrad.authoring.function.source import run_source
+    >>> cube = differentiable(run_source("def cube(x: float): return x * x * x")["cube"])
+    >>> cube, cube.python(2.0)
+    (<DifferentiableFunction cube>, 8.0)
+    """
 
     differentiable = True
 

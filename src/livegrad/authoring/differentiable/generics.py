@@ -7,19 +7,24 @@ does with it must be in the interface. The check compiles the body with a stand-
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from livegrad.authoring.differentiable.interface import InterfaceType
-from livegrad.authoring.differentiable.protocol import TaggedType
+from livegrad.authoring.differentiable.optional import scaled
+from livegrad.authoring.differentiable.protocol import Differentiable, ProtocolCall, TaggedType
 from livegrad.authoring.function.calls import METHODS, BoundMethod
 from livegrad.authoring.function.captured import CapturedFunction, Slot
 from livegrad.authoring.function.context import Context
-from livegrad.authoring.function.problems import FunctionError
+from livegrad.authoring.function.expressions import TYPE_ATTRIBUTES
+from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.source import MISSING
-from livegrad.authoring.function.types import FrontType, differential_type, ir_of
-from livegrad.authoring.function.values import Value, convert, runtime
+from livegrad.authoring.function.types import ArrayType, FrontType, differential_type, ir_of
+from livegrad.authoring.function.values import CONVERSIONS, Value, convert, runtime
 from livegrad.ir import types as ir
-from livegrad.ops.rules import zero
+from livegrad.ir.node import Node
+from livegrad.ops.aggregate import make, member
+from livegrad.ops.rules import add_values, zero
 
 if TYPE_CHECKING:
     from livegrad.authoring.differentiable.function import DifferentiableFunction
@@ -42,6 +47,29 @@ class StandIn(TaggedType):
     def differential(self) -> FrontType | None:
         return self
 
+    @property
+    def methods(self) -> dict[str, CapturedFunction]:
+        return self.interface.methods
+
+    def lower_differential(self, node: Node, primal: Node) -> Node:
+        return make(member(node, 0), type=ir.differential_of(self.ir))
+
+    def raise_differential(self, node: Node, primal: Node) -> Node:
+        return make(member(node, 0), type=self.ir)
+
+    def zero_differential(self) -> Node:
+        return zero(self.ir)
+
+    def add_differentials(self, first: Node, second: Node) -> Node:
+        return add_values(first, second)
+
+    def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
+        return scaled(factor, node)
+
+
+# What stands for a variable bound to Differentiable: a body that fits none of them can fit no type.
+_STAND_INS = (ir.f64, ir.Vector(ir.f64, 3), ArrayType(ir.f64, 2), ir.Matrix(ir.f64, 3, 3))
+
 
 def check_generic(function: DifferentiableFunction) -> None:
     """Compiles a generic function for stand-ins of its type variables, for the errors that this may give."""
@@ -53,15 +81,34 @@ def check_generic(function: DifferentiableFunction) -> None:
         return  # names that come later: what is wrong is said when the function is first called
     if not any(parameter.annotation.variable for parameter in function.signature.parameters):
         return
+    problems: list[FunctionError] = []
+    for free in _STAND_INS:
+        slots = _slots(function, free)
+        if slots is None:
+            return  # not everything is known before it is called
+        try:
+            CapturedFunction(function.python_function).specialize(slots)
+        except FunctionError as problem:
+            if problem.code == "LG403":
+                return  # nothing implements the interface yet
+            problems.append(problem)
+        else:
+            return
+    raise problems[0]
+
+
+def _slots(function: DifferentiableFunction, free: FrontType) -> tuple[Slot, ...] | None:
+    """The types that the function is checked with; `free` is what stands for variables bound to Differentiable."""
     slots = []
     for parameter in function.signature.parameters:
         variable = parameter.annotation.variable
         type = parameter.annotation.type if variable is None else _stand_in(variable)
+        if type is None and variable is not None and variable.__bound__ is Differentiable:
+            type = free
         if type is None:
-            return  # not everything is known before it is called
+            return None
         slots.append(Slot(type, parameter.annotation.no_diff))
-    fresh = CapturedFunction(function.python_function)
-    fresh.specialize(tuple(slots))
+    return tuple(slots)
 
 
 _stand_ins: dict[TypeVar, StandIn] = {}
@@ -100,4 +147,22 @@ def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
     return BoundMethod(value, name, run)
 
 
+def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
+    """A stand-in is a value of its interface, and of those that it inherits from."""
+    if not isinstance(value.type, StandIn) or not isinstance(target, InterfaceType):
+        return None
+    if not issubclass(value.type.interface.cls, target.cls):
+        return None
+    return Value(target) if span is None else Value(target, zero(target.ir), flow=value.flow)
+
+
+def _type_attribute(type: FrontType, name: str) -> Any:
+    """`T.dzero`, `T.Differential` and methods, of a type or of a variable that stands for one."""
+    if name in ("dzero", "dadd", "dmul"):
+        return ProtocolCall(name, type)
+    return differential_type(type) if name == "Differential" else getattr(type, "methods", {}).get(name)
+
+
+CONVERSIONS.append(_convert)
 METHODS.append(_method)
+TYPE_ATTRIBUTES.append(_type_attribute)

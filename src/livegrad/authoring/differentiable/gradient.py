@@ -10,15 +10,8 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from livegrad.authoring.differentiable.operators import (
-    Derivative,
-    Given,
-    Resolved,
-    backward_of,
-    bwd_diff,
-    resolution_key,
-    resolve,
-)
+from livegrad.authoring.differentiable.operators import Derivative, Given, as_target, backward_of, bwd_diff, resolve
+from livegrad.authoring.differentiable.resolved import Resolved, resolution_key
 from livegrad.authoring.function.calls import arguments_of
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.context import Context
@@ -105,8 +98,10 @@ class Gradient(Derivative):
         inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in inner.arguments]
         parts = call(*inputs, _one(inner.result, inner.name, span), function=backward.function)
         assert isinstance(backward.result, TupleType)
-        nodes: list[Node] = [member(parts, index) for index in chosen]
-        types: list[FrontType] = [backward.result.elements[index] for index in chosen]
+        given = [index for index, argument in enumerate(inner.arguments) if not argument.bound]
+        places = [given.index(index) for index in chosen]
+        nodes: list[Node] = [member(parts, place) for place in places]
+        types: list[FrontType] = [backward.result.elements[place] for place in places]
         node, result = nodes[0], types[0]
         if not isinstance(self.argnums, int):
             result = TupleType(tuple(types))
@@ -141,7 +136,7 @@ def _in_functions(name: str) -> Callable[[Context, ast.Call], Value]:
     def handler(context: Context, node: ast.Call) -> Value:
         positional, keywords = arguments_of(context, node)
         given = dict(zip(("function", "argnums"), positional, strict=False)) | keywords
-        target = given.pop("function", static(None)).static
+        target = as_target(given.pop("function", static(None)).static)
         argnums = given.pop("argnums", static(0))
         places = argnums.static if argnums.items is None else tuple(item.static for item in argnums.items)
         if given or len(positional) > 2 or not isinstance(places, int | tuple):

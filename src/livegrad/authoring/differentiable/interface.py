@@ -16,6 +16,7 @@ from livegrad.authoring.differentiable.protocol import (
     TaggedType,
     combine,
     lower_differential,
+    raise_differential,
 )
 from livegrad.authoring.differentiable.struct import StructType
 from livegrad.authoring.function.captured import CapturedFunction
@@ -31,18 +32,24 @@ from livegrad.authoring.function.types import (
 )
 from livegrad.authoring.function.values import Value
 from livegrad.ir import types as ir
-from livegrad.ir.leaves import constant
-from livegrad.ir.node import Node
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Key, Node
 from livegrad.ops.aggregate import make, member
-from livegrad.ops.control import check
-from livegrad.ops.elementwise import equal, select
+from livegrad.ops.comparison import equal
+from livegrad.ops.control import check, switch
+from livegrad.ops.elementwise import select
 from livegrad.ops.rules import add_values, zero
 
 _NULL = 0  # the tag of NullDifferential; the differential of implementer k has the tag k + 1
 
 
 class NullDifferential:
-    """The differential of an interface value of which nothing is known yet: the zero that fits any type."""
+    """The differential of an interface value of which nothing is known yet: the zero that fits any type.
+
+    >>> NullDifferential()
+    NullDifferential()
+    """
 
     def __repr__(self) -> str:
         return "NullDifferential()"
@@ -149,6 +156,9 @@ class InterfaceType(TaggedType):
             raise TypeError(f"{describe(own)} does not implement {self.name}")
         return own
 
+    def accepts(self, value: Any) -> bool:
+        return any(isinstance(value, struct.cls) for struct in self.implementers)
+
     def to_argument(self, value: Any) -> Any:
         struct = self.struct_of(value)
         parts: list[Any] = [scalar.dtype.type(0) for _, scalar in self.slots]
@@ -183,6 +193,12 @@ class InterfaceType(TaggedType):
 
     def add_differentials(self, first: Node, second: Node) -> Node:
         return self.differential_type.add_differentials(first, second)
+
+    def held_types(self) -> list[FrontType]:
+        return [struct for struct in self.implementers if differential_type(struct) is not None]
+
+    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+        return self.differential_type.add_held(add, first, second)
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
         return self.differential_type.scale_differential(factor, node)
@@ -275,6 +291,28 @@ class InterfaceDifferential(TaggedType):
         tag = check(select(equal(a, _NULL), b, a), fits, message="differentials of different types are added")
         sums = [add_values(member(first, 1 + k), member(second, 1 + k)) for k in range(len(self.interface.float_slots))]
         return make(tag, *sums, type=self.ir)
+
+    def held_types(self) -> list[FrontType]:
+        return self.interface.held_types()
+
+    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+        """Two values of one type are added by that type's `dadd`; null gives way."""
+        inputs = [input_node(Key("differential"), self.ir) for _ in range(2)]
+        branches = [make_function("dadd", inputs, [self.add_differentials(*inputs)])]
+        for struct in self.interface.implementers:
+            if differential_type(struct) is None:
+                branches.append(branches[0])
+                continue
+            total = add(struct, *(self._unpack(struct, node) for node in inputs))
+            branches.append(make_function("dadd", inputs, [self.pack(struct, total)]))
+        a, b = member(first, 0), member(second, 0)
+        alike = select(equal(a, b), a, zero(a.type))
+        return switch(alike, first, second, branches=tuple(branches))
+
+    def _unpack(self, struct: StructType, node: Node) -> Node:
+        """The Differential of the struct that a differential is known to belong to."""
+        supply = iter([member(node, 1 + slot) for _, slot in self._float_places(struct)])
+        return raise_differential(struct, rebuilt(ir.differential_of(struct.ir), supply), zero(struct.ir))
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
         parts = [scaled(factor, member(node, 1 + k)) for k in range(len(self.interface.float_slots))]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from livegrad.authoring.function.calls import BoundMethod, arguments_of, call_value
 from livegrad.authoring.function.context import Context
-from livegrad.authoring.function.intrinsics import SPECIAL
+from livegrad.authoring.function.intrinsics import SPECIAL, intrinsic_of
 from livegrad.authoring.function.places import detached
 from livegrad.authoring.function.signature import NoDiff
 from livegrad.authoring.function.types import differential_type
@@ -74,7 +74,8 @@ def _no_diff_call(context: Context, node: ast.Call) -> Value:
             help="remove it",
         )
     # On a function that is not differentiable it says what the call is; on others it must have something to stop.
-    kind = "no_diff" if getattr(target, "differentiable", False) else "cut"
+    known = getattr(target, "differentiable", False) or intrinsic_of(target) is not None
+    kind = "no_diff" if known else "cut"
     flow = context.graph.add(kind, context.span(node), flows_of(*values))
     return replace(result, flow=flow) if result.items is None else result
 

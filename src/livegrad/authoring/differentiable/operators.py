@@ -8,15 +8,23 @@ again.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from livegrad.authoring.differentiable.pair import PairType, pair, pair_type
-from livegrad.authoring.differentiable.protocol import OPERATIONS, lower_differential, raise_differential
+from livegrad.authoring.differentiable.own_sums import zero_it_brings
+from livegrad.authoring.differentiable.pair import PairType, pair
+from livegrad.authoring.differentiable.protocol import OPERATIONS
+from livegrad.authoring.differentiable.resolved import (
+    Argument,
+    Resolved,
+    backward_derivative,
+    forward_derivative,
+    resolution_key,
+)
 from livegrad.authoring.function import captured
-from livegrad.authoring.function.captured import CapturedFunction
-from livegrad.authoring.function.context import Context
+from livegrad.authoring.function.captured import CapturedFunction, unchanged
+from livegrad.authoring.function.context import Context, remembered
 from livegrad.authoring.function.intrinsics import intrinsic
 from livegrad.authoring.function.known_calls import KnownCall, key_of
 from livegrad.authoring.function.library import known_as
@@ -25,61 +33,30 @@ from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.running import abstract_argument, call_span, execute_function, is_lifted, run_prepared
 from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.types import (
-    NONE,
     FrontType,
+    RecordType,
     TensorPattern,
     TupleType,
     describe,
     differential_type,
-    ir_of,
 )
 from livegrad.authoring.function.values import Value, convert, from_python, name_of, node_of, runtime, static
 from livegrad.ir import types as ir
-from livegrad.ir.function import make_function
-from livegrad.ir.leaves import input_node
-from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.text import print_function
-from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import call as call_op
-from livegrad.ops.differential import bwd_diff as bwd_op
-from livegrad.ops.differential import fwd_diff as fwd_op
-from livegrad.ops.rules import zero
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
 
 
-@dataclass(frozen=True)
-class Argument:
-    """One parameter of a resolved function that is passed when it runs."""
-
-    name: str
-    type: FrontType
-    no_diff: bool
-
-    @property
-    def active(self) -> bool:
-        return not self.no_diff and differential_type(self.type) is not None
-
-
-@dataclass(eq=False)
-class Resolved:
-    """A function, or a derivative of one, for arguments of certain types."""
-
-    name: str
-    function: Function
-    arguments: list[Argument]
-    result: FrontType
-    result_no_diff: bool
-    is_current: Callable[[], bool]
-    types: Mapping[FrontType, FrontType]
-
-    def with_currency(self, inner: Resolved) -> Resolved:
-        """The same, current as long as what it was derived from is."""
-        return replace(self, is_current=inner.is_current, types=inner.types)
-
-
 class Derivative:
-    """A derivative of a captured function; calling it compiles and runs it."""
+    """A derivative of a captured function; calling it compiles and runs it.
+
+    >>> from livegrad.authoring.differentiable import differentiable
+    >>> from livegrad.authoring.function.source import run_source
+    >>> square = differentiable(run_source("def square(x: float): return x * x")["square"])
+    >>> bwd_diff(square), bwd_diff(square)(3.0, 1.0)
+    (<bwd_diff(square)>, (6.0,))
+    """
 
     def __init__(self, target: CapturedFunction | Derivative, mode: str) -> None:
         self.target, self.mode = target, mode
@@ -99,7 +76,7 @@ class Derivative:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if keywords:
             raise FunctionError("LG310", f"`{self.__name__}` takes its arguments by position", call_span())
-        key = key_of(self._overloads(), arguments, {})
+        key = key_of(self._overloads(), (*self.bound_values(), *arguments), {})
         known = None if key is None else self._known_calls.get(key)
         if known is not None and known.is_current():
             return known(arguments)
@@ -118,10 +95,11 @@ class Derivative:
         return run_prepared(found.function, kept, lifted, types, found.result)
 
     def _overloads(self) -> int:
-        target = self.target
-        while isinstance(target, Derivative):
-            target = target.target
-        return len(target.overloads)
+        return len(_base(self).overloads)
+
+    def bound_values(self) -> tuple[Any, ...]:
+        """What is given with the function that this is a derivative of."""
+        return self.target.bound_values() if isinstance(self.target, Derivative) else ()
 
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
         return captured.TRANSFORM[0](self, name, lazily, **options)
@@ -140,13 +118,16 @@ class Derivative:
             raise context.error("LG310", f"`{self.__name__}` takes its arguments by position", at)
         found, given = resolve(self, positional, span)
         context.dependencies.callees.append(found.is_current)
+        for value in self.bound_values():
+            if not isinstance(value, Value):
+                context.dependencies.callees.append(partial(unchanged, value, remembered(value)))
         context.dependencies.types.update(found.types)
         values = []
         for argument, place in zip(found.arguments, given, strict=True):
-            value = from_python(place.value, span) if isinstance(place, Default) else positional[place]
-            values.append(convert(value, argument.type, span, f"`{argument.name}`"))
+            values.append(convert(_inside(place, positional, span), argument.type, span, f"`{argument.name}`"))
         node = call_op(*[node_of(value, span) for value in values], function=found.function)
-        carrying = [value for value, argument in zip(values, found.arguments, strict=True) if argument.active]
+        pairs = zip(values, found.arguments, strict=True)
+        carrying = [value for value, argument in pairs if argument.active or (argument.bound and value.flow)]
         for value in carrying:
             context.expect(value)
         return context.with_flow(runtime(found.result, node), "operation", carrying, at, self.__name__)
@@ -155,10 +136,7 @@ class Derivative:
 
     def ir(self, *types: Any) -> str:
         """The text of the derivative's IR, for the primal types given or those of the signature."""
-        base = self
-        while isinstance(base, Derivative):
-            base = base.target
-        made = base.specialization_for(*types)
+        made = _base(self).specialization_for(*types)
         function = made.function
         chain: list[str] = []
         current: CapturedFunction | Derivative = self
@@ -174,6 +152,13 @@ class Derivative:
         return f"<pre>{escaped}</pre>"
 
 
+def _inside(place: Any, positional: Sequence[Value], span: Span) -> Value:
+    """An argument inside a captured function; what a method belongs to may be a value that is computed there."""
+    if not isinstance(place, Default):
+        return positional[place]
+    return place.value if isinstance(place.value, Value) else from_python(place.value, span)
+
+
 def _supplied(arguments: Sequence[Any], place: Any) -> Any:
     return place.value if isinstance(place, Default) else arguments[place]
 
@@ -185,9 +170,11 @@ def expected_types(function: CapturedFunction | Derivative) -> list[FrontType | 
             return []
         return [parameter.annotation.expected for parameter in function.signature.parameters]
     inner = expected_types(function.target)
+    if function.mode == "bound":
+        return inner[1:]
     if function.mode == "bwd_diff":
-        if isinstance(function.target, CapturedFunction):
-            return [*inner, function.target.signature.result.type]
+        if isinstance(function.target, CapturedFunction) or function.target.mode == "bound":
+            return [*inner, _base(function).signature.result.type]
         return inner
     return inner
 
@@ -278,7 +265,7 @@ def _resolve_forward(function: Derivative, values: Sequence[Value], span: Span) 
     key = resolution_key(inner)
     made = function._made.get(key)
     if made is None:
-        made = function._made[key] = _forward(function, inner)
+        made = function._made[key] = forward_derivative(function.__name__, inner)
     for argument, place in zip(inner.arguments, given, strict=True):
         if not isinstance(place, Default) and argument.active and not paired[place]:
             raise FunctionError(
@@ -298,98 +285,58 @@ def _resolve_forward(function: Derivative, values: Sequence[Value], span: Span) 
     return made.with_currency(inner), at_rest
 
 
-def resolution_key(inner: Resolved) -> Any:
-    """Functions may be equal and yet be of different structs, which people see."""
-    return inner.function, tuple(inner.arguments), inner.result, inner.result_no_diff
-
-
-def _forward(function: Derivative, inner: Resolved) -> Resolved:
-    """(pairs and plain values) → a pair of the result, as an IR function."""
-    inputs: list[Node] = []
-    primals: list[Node] = []
-    tangents: list[Node] = []
-    arguments: list[Argument] = []
-    for argument in inner.arguments:
-        plain = ir.differential_of(ir_of(argument.type))
-        if argument.active:
-            type = pair_type(argument.type)
-            node = input_node(Key(argument.name), type.ir)
-            primals.append(member(node, 0))
-            tangents.append(lower_differential(argument.type, member(node, 1), primals[-1]))
-            arguments.append(Argument(argument.name, type, False))
-        else:
-            node = input_node(Key(argument.name), ir_of(argument.type))
-            primals.append(node)
-            tangents.append(zero(plain))
-            arguments.append(argument)
-        inputs.append(node)
-    both = fwd_op(*primals, *tangents, function=inner.function)
-    value = member(both, 0)
-    result = inner.result
-    if differential_type(result) is not None and not inner.result_no_diff:
-        result = pair_type(inner.result)
-        value = make(value, raise_differential(inner.result, member(both, 1), value), type=result.ir)
-    made = make_function(function.__name__, inputs, [value])
-    return Resolved(function.__name__, made, arguments, result, False, inner.is_current, inner.types)
-
-
 def _resolve_backward(function: Derivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
     if not values:
         raise FunctionError("LG310", f"`{function.__name__}` takes the differential of the result last", span)
     inner, given = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
-    return backward_of(function, inner, span), [*given, len(values) - 1]
+    made = backward_of(function, inner, span)
+    _require_seed(function, values[-1], made.arguments[-1].type, span)
+    return made, [*given, len(values) - 1]
+
+
+def _require_seed(function: Derivative, value: Value, type: FrontType, span: Span) -> None:
+    """A number is no differential of a struct or tuple; what else there is, is converted or refused when it is used."""
+    if isinstance(type, TupleType | RecordType) and isinstance(value.type, ir.Scalar):
+        raise FunctionError(
+            "LG310",
+            f"`{function.__name__}` takes the differential of the result last",
+            span,
+            expected=describe(type),
+            found=name_of(value),
+        )
 
 
 def backward_of(function: Derivative, inner: Resolved, span: Span) -> Resolved:
     """The backward derivative of a function for the types that it was resolved for."""
-    key = resolution_key(inner)
+    zeros = [zero_it_brings(_base(function), argument.type) for argument in inner.arguments]
+    key = resolution_key(inner), tuple(zeros)
     made = function._made.get(key)
     if made is None:
-        made = function._made[key] = _backward(function, inner, span)
+        made = function._made[key] = backward_derivative(function.__name__, _base(function), inner, span)
     return made.with_currency(inner)
 
 
-def _backward(function: Derivative, inner: Resolved, span: Span) -> Resolved:
-    """(arguments, the result's differential) → a differential for each argument, as an IR function."""
-    own = differential_type(inner.result)
-    if own is None or inner.result_no_diff:
-        raise FunctionError(
-            "LG306",
-            f"the result of `{inner.name}` has no derivative",
-            span,
-            found=describe(inner.result),
-        )
-    inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in inner.arguments]
-    seed = input_node(Key("d_result"), ir_of(own))
-    lowered = lower_differential(inner.result, seed, _primal_result(inner, inputs))
-    parts = bwd_op(*inputs, lowered, function=inner.function)
-    results: list[Node] = []
-    types: list[FrontType] = []
-    for index, argument in enumerate(inner.arguments):
-        node = parts if len(inner.arguments) == 1 else member(parts, index)
-        differential = differential_type(argument.type)
-        if not argument.active or differential is None:
-            results.append(make(type=ir.UNIT))
-            types.append(NONE)
-        else:
-            results.append(raise_differential(argument.type, node, inputs[index]))
-            types.append(differential)
-    result = TupleType(tuple(types))
-    made = make_function(function.__name__, [*inputs, seed], [make(*results, type=result.ir)])
-    arguments = [*inner.arguments, Argument("d_result", own, False)]
-    return Resolved(function.__name__, made, arguments, result, False, inner.is_current, inner.types)
-
-
-def _primal_result(inner: Resolved, inputs: list[Node]) -> Node:
-    """The result, for differentials that must fit it; gone again where nobody looks at it."""
-    return call_op(*inputs, function=inner.function)
+def _base(function: CapturedFunction | Derivative) -> CapturedFunction:
+    """The function that a derivative, or a derivative of one, is of."""
+    while isinstance(function, Derivative):
+        function = function.target
+    return function
 
 
 # --- what people write -----------------------------------------------------------------------------------------------
 
 
+# What further things can be differentiated (methods of instances), added by the modules that define them.
+TARGETS: list[Callable[[Any], CapturedFunction | Derivative | None]] = []
+
+
+def as_target(target: Any) -> Any:
+    """A function that can be differentiated, or whatever was given."""
+    return next((found for rule in TARGETS if (found := rule(target)) is not None), target)
+
+
 def _derivative(target: Any, mode: str) -> Derivative:
-    inner = getattr(target, "__livegrad_method__", target)
+    inner = as_target(target)
     if isinstance(inner, CapturedFunction | Derivative):
         return _known_derivative(inner, mode)
     raise FunctionError(
@@ -438,14 +385,6 @@ def _operator(mode: str) -> Any:
         if len(values) != 1 or not values[0].is_static:
             raise context.error("LG108", f"`{mode}` takes one function", at)
         target = values[0].static
-        bound = getattr(target, "run", None)
-        if bound is not None and getattr(target, "target", None) is not None:
-            raise context.error(
-                "LG305",
-                f"`{mode}` takes the method of a type",
-                at,
-                help="write fwd_diff(Type.method)(pair(self, ...), ...)",
-            )
         try:
             return static(_derivative(target, mode))
         except FunctionError as error:

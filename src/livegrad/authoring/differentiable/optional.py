@@ -34,10 +34,12 @@ from livegrad.authoring.function.types import (
 )
 from livegrad.authoring.function.values import CONVERSIONS, JOINS, Value, convert, convertible, node_of, runtime
 from livegrad.ir import types as ir
-from livegrad.ir.leaves import constant
-from livegrad.ir.node import Node
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Key, Node
 from livegrad.ops.aggregate import make, member
-from livegrad.ops.elementwise import bit_or
+from livegrad.ops.comparison import bit_and, bit_or
+from livegrad.ops.control import cond
 from livegrad.ops.rules import add_values, zero
 
 
@@ -97,6 +99,19 @@ class OptionalType(TaggedType):
     def add_differentials(self, first: Node, second: Node) -> Node:
         present = bit_or(member(first, 0), member(second, 0))
         return self._differential().make(present, add_values(member(first, 1), member(second, 1)))
+
+    def held_types(self) -> list[FrontType]:
+        return [self.element]
+
+    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+        """Two values that are there are added by their type's `dadd`; what is not there gives way."""
+        own = self._differential()
+        inputs = [input_node(Key("differential"), own.ir) for _ in range(2)]
+        there = constant(True, ir.bool_)
+        both = own.make(there, add(self.element, *(member(node, 1) for node in inputs)))
+        functions = [make_function("dadd", inputs, [sum]) for sum in (both, self.add_differentials(*inputs))]
+        present = bit_and(member(first, 0), member(second, 0))
+        return cond(present, first, second, then=functions[0], otherwise=functions[1])
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
         return self._differential().make(member(node, 0), scaled(factor, member(node, 1)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from livegrad.authoring.differentiable.protocol import require_differential
 from livegrad.authoring.function.context import Context
@@ -15,6 +15,7 @@ from livegrad.authoring.function.intrinsics import intrinsic
 from livegrad.authoring.function.known_calls import KINDS, kind_of
 from livegrad.authoring.function.library import known_as
 from livegrad.authoring.function.problems import Span
+from livegrad.authoring.function.signature import OpenAnnotation
 from livegrad.authoring.function.types import (
     PLAIN_ANNOTATIONS,
     Field,
@@ -62,7 +63,9 @@ class Pair(Instance):
     def __init__(self, primal: Any, differential: Any, type: PairType | None = None) -> None:
         super().__init__(_type_of(primal) if type is None else type, {"primal": primal, "differential": differential})
 
-    def __class_getitem__(cls, primal: Any) -> PairType:
+    def __class_getitem__(cls, primal: Any) -> PairType | OpenAnnotation:
+        if isinstance(primal, TypeVar):
+            return OpenAnnotation(f"Pair[{primal.__name__}]")
         return pair_type(plain_type(primal))
 
     def __livegrad_abstract__(self, abstract: Any, expected: Any) -> Value:

@@ -37,7 +37,15 @@ from livegrad.ops.rules import add_values, zero
 
 
 class Differentiable:
-    """The bound of type variables that stand for any differentiable type."""
+    """The bound of type variables that stand for any differentiable type.
+
+    >>> import livegrad as lg
+    >>> @lg.differentiable
+    ... class Spring:
+    ...     stiffness: lg.f32
+    >>> Spring.Differential(stiffness=2.0)
+    Spring.Differential(stiffness=2.0)
+    """
 
 
 def require_differential(type: FrontType) -> FrontType:
@@ -133,6 +141,14 @@ class TaggedType(Composite):
     def add_differentials(self, first: Node, second: Node) -> Node:
         raise NotImplementedError
 
+    def held_types(self) -> list[FrontType]:
+        """The types of the values that a value may hold."""
+        return []
+
+    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+        """The sum of two differentials by the `dadd` of what they hold."""
+        return self.add_differentials(first, second)
+
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
         raise NotImplementedError
 
@@ -163,6 +179,19 @@ def _record_function(type: FrontType, name: str) -> Any:
     return type.methods.get(name) if isinstance(type, RecordType) else None
 
 
+def brings(type: FrontType, name: str) -> bool:
+    """Whether a struct has a dzero, dadd or dmul of its own."""
+    return _record_function(type, name) is not None
+
+
+def sums_by_itself(type: FrontType) -> bool:
+    """Whether a type, or one inside it, brings a `dadd` of its own."""
+    if brings(type, "dadd"):
+        return True
+    inner = type.held_types() if isinstance(type, TaggedType) else [own for _, own in _members(type) or []]
+    return any(map(sums_by_itself, inner))
+
+
 def _unwrapped(method: Any) -> Any:
     return method.__func__ if isinstance(method, staticmethod) else method
 
@@ -187,7 +216,13 @@ def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at
     if method is not None:
         return call_value(context, _unwrapped(method), [first, second], {}, at)
     if isinstance(type, TaggedType):
-        added = type.add_differentials(node_of(first, span), node_of(second, span))
+
+        def add(held: FrontType, one: Node, other: Node) -> Node:
+            inner = require_differential(held)
+            return node_of(add_nodes(context, held, runtime(inner, one), runtime(inner, other), at), span)
+
+        given = node_of(first, span), node_of(second, span)
+        added = type.add_held(add, *given) if sums_by_itself(type) else type.add_differentials(*given)
         return context.result(own, added, [first, second], at)
     inner = _members(type)
     if inner is None:
@@ -319,7 +354,8 @@ def dmul(type: Any, factor: Any, value: Any) -> Any:
 def _scaled(factor: Any, value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return np.multiply(value.dtype.type(factor), value)
-    return factor * value
+    # A differential keeps its precision, whatever it is scaled by.
+    return (factor.item() if isinstance(factor, np.generic) else factor) * value
 
 
 def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
@@ -348,11 +384,19 @@ def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: 
 
 
 class ProtocolCall:
-    """`T.dzero`, `T.dadd` and `T.dmul`, from Python and from captured functions; or `dzero(T)` with the type first."""
+    """`T.dzero`, `T.dadd` and `T.dmul`, from Python and from captured functions; or `dzero(T)` with the type first.
+
+    >>> import livegrad as lg
+    >>> lg.dzero(lg.vec2), lg.dadd(float, 1.0, 2.0), lg.dmul(float, 0.5, 4.0)
+    (VectorValue([0., 0.], dtype=float32), 3.0, 2.0)
+    """
 
     def __init__(self, name: str, type: FrontType | None = None) -> None:
         self.name, self.type = name, type
         self.__name__ = name
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>" if self.type is None else f"<{self.name} of {self.type}>"
 
     def __call__(self, *arguments: Any) -> Any:
         given = arguments if self.type is None else (self.type, *arguments)

@@ -42,7 +42,11 @@ STRUCT_BASES: list[Callable[[StructType], None]] = []
 
 
 class derivative_member:
-    """`Annotated[float, derivative_member("db")]`: the field of a supplied Differential that belongs to this field."""
+    """`Annotated[float, derivative_member("db")]`: the field of a supplied Differential that belongs to this field.
+
+    >>> derivative_member("slope").name
+    'slope'
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -13,8 +13,8 @@ import numpy as np
 
 from livegrad.authoring.differentiable.gradient import Gradient, Places
 from livegrad.authoring.differentiable.operators import (
-    Argument,
     Derivative,
+    as_target,
     bwd_diff,
     expected_types,
     fwd_diff,
@@ -22,6 +22,7 @@ from livegrad.authoring.differentiable.operators import (
 )
 from livegrad.authoring.differentiable.pair import pair
 from livegrad.authoring.differentiable.protocol import OPERATIONS
+from livegrad.authoring.differentiable.resolved import Argument
 from livegrad.authoring.function import captured
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.lazy import holds_tensor
@@ -34,9 +35,9 @@ from livegrad.ir import types as ir
 Target = CapturedFunction | Derivative
 
 
-def transform(function: Target, name: str, lazily: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def transform(function: Any, name: str, lazily: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """A transform of a captured function; `lazily` is the same transform by tensor code."""
-    return _TRANSFORMS[name](function, lazily, **options)
+    return _TRANSFORMS[name](as_target(function), lazily, **options)
 
 
 def _gradient(with_value: bool) -> Callable[..., Any]:

@@ -3,4 +3,4 @@
 Importing the package connects its parts: captured functions compile themselves and run when they are called.
 """
 
-from livegrad.authoring.function import compiler, geometry, lazy, plain, printing, running  # noqa: F401
+from livegrad.authoring.function import compiler, geometry, lazy, plain, printing, running, tensor_names  # noqa: F401

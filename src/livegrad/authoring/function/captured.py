@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.authoring.function.context import Context, Dependencies
+from livegrad.authoring.function.context import Context, Dependencies, RememberedFields
 from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.signature import Signature
-from livegrad.authoring.function.source import Source, capture
-from livegrad.authoring.function.types import FrontType, RecordType
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.authoring.function.source import Source, capture, look_for_text
+from livegrad.authoring.function.types import FrontType, RecordType, plain_type
 from livegrad.ir.node import Function, Node
 from livegrad.ir.text import print_function
 
@@ -83,7 +82,12 @@ def is_mutable_value(value: Any) -> bool:
 
 def unchanged(now: Any, then: Any) -> bool:
     """Whether a value from around a function is what it was."""
-    if now is then and not isinstance(now, list | np.ndarray):
+    if isinstance(then, RememberedFields):
+        if now is not then.instance:
+            return False
+        names = [field.name for field in now.__livegrad_type__.fields]
+        return all(unchanged(getattr(now, name, None), old) for name, old in zip(names, then.fields, strict=True))
+    if now is then and not isinstance(now, list | dict | np.ndarray):
         return True
     if type(now) is not type(then):
         return False
@@ -91,6 +95,8 @@ def unchanged(now: Any, then: Any) -> bool:
         return np.array_equal(now, then, equal_nan=now.dtype.kind in "fc")
     if isinstance(now, list | tuple):
         return len(now) == len(then) and all(map(unchanged, now, then))
+    if isinstance(now, dict):
+        return now.keys() == then.keys() and all(unchanged(value, then[key]) for key, value in now.items())
     if isinstance(now, float):
         return now == then or (now != now and then != then)
     return isinstance(now, bool | int | str | complex | np.generic) and bool(now == then)
@@ -114,9 +120,11 @@ class CapturedFunction:
         self.overloads: list[CapturedFunction] = [self]
         self._frames = frames_around(function)  # until the annotations are read
         self.known_calls: dict[tuple[Any, ...], Any] = {}  # by the kinds of their arguments
+        self.dispatched = False  # it stands in an interface: its body is that of the value's own type
         self.edition = 0  # how often what it was made from has been changed by decorators
         self.compile_count = 0  # how often a body was compiled: for tests of what an edit costs
         update_wrapper(self, function)
+        look_for_text(function)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.python_function.__qualname__}>"
@@ -124,9 +132,15 @@ class CapturedFunction:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else BoundFunction(self, instance)
 
+    def dispatch(self) -> None:
+        """Makes it a method of an interface: its body is that of the method which its first argument has."""
+        self.dispatched = True
+        self.__dict__.pop("source", None)
+
     @cached_property
     def source(self) -> Source:
-        return capture(self.python_function)
+        found = capture(self.python_function)
+        return found.dispatching() if self.dispatched else found
 
     @cached_property
     def signature(self) -> Signature:
@@ -209,7 +223,7 @@ class CapturedFunction:
         slots = []
         for index, parameter in enumerate(self.signature.parameters):
             annotation = parameter.annotation
-            own = types[index] if index < len(types) else annotation.type
+            own = plain_type(types[index]) if index < len(types) else annotation.type
             if own is None:
                 raise FunctionError(
                     "LG108",
@@ -229,7 +243,7 @@ class CapturedFunction:
         return f"<pre>{escaped}</pre>"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)  # slots: whatever wraps it copies the attributes that lie in a dict
 class BoundFunction:
     """A method of an instance: its first argument is given already."""
 
@@ -251,10 +265,7 @@ class BoundFunction:
         """A gradient by arguments of the method; the instance stays as it is."""
         places = options.get("argnums")
         if places is None:
-            raise UsageError(
-                f"`{name}` takes the method of a class, not of an instance", where=caller_origin(),
-                help=f"write {type(self.instance).__name__}.{self.__name__}, with the instance first",
-            )  # fmt: skip
+            return TRANSFORM[0](self, name, lazily, **options)
         shifted = places + (places >= 0) if isinstance(places, int) else tuple(p + (p >= 0) for p in places)
         derived = TRANSFORM[0](self.function, name, lazily, **{**options, "argnums": shifted})
         return lambda *arguments, **keywords: derived(self.instance, *arguments, **keywords)

@@ -103,6 +103,8 @@ def _bind_parameters(context: Context, function: CapturedFunction, slots: tuple[
         if slot.type is None:
             context.environment[parameter.name] = from_python(slot.static, parameter.span)
             continue
+        if parameter.annotation.variable is not None:
+            context.type_variables[parameter.annotation.variable] = slot.type
         with originating_from((parameter.span.origin,)):
             node = input_node(Key(parameter.name), ir_of(slot.type))
         inputs.append(node)

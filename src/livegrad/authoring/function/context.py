@@ -13,7 +13,7 @@ from typing import Any
 from livegrad.authoring.function.flow import FlowGraph
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.source import MISSING, Source
-from livegrad.authoring.function.types import FrontType, differential_type
+from livegrad.authoring.function.types import FrontType, RecordType, differential_type
 from livegrad.authoring.function.values import Value, flows_of, runtime
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node, originating_from
@@ -44,6 +44,7 @@ class Context:
         self.after_loop: dict[Any, frozenset[str]] = {}
         self.result_type: FrontType | None = None
         self.result_no_diff = False
+        self.type_variables: dict[Any, FrontType] = {}  # what they stand for here
         self.complete_signature = True  # every parameter has a type of its own
         self.kind: Any = None  # the class of captured functions that is being compiled
         self.inlining: list[ast.AST] = []  # local functions that are being written out
@@ -139,10 +140,23 @@ def _inside(value: Value, name: str, inputs: dict[Node, Node]) -> Value:
     return replace(value, node=inputs[value.node])
 
 
+@dataclass(frozen=True)
+class RememberedFields:
+    """A struct's instance, and what its fields were."""
+
+    instance: Any
+    fields: tuple[Any, ...]
+
+
 def remembered(value: Any) -> Any:
     """A value to compare with later: things that can be changed in place are copied."""
     if isinstance(value, list | tuple):
         return type(value)(map(remembered, value)) if type(value) in (list, tuple) else value
+    if type(value) is dict:
+        return {key: remembered(item) for key, item in value.items()}
+    record = getattr(value, "__livegrad_type__", None)
+    if isinstance(record, RecordType) and not isinstance(value, type):
+        return RememberedFields(value, tuple(remembered(getattr(value, field.name)) for field in record.fields))
     copy = getattr(value, "__array__", None)
     if copy is not None and not isinstance(value, type):
         return value.copy() if hasattr(value, "copy") else value

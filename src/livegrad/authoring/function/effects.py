@@ -15,9 +15,9 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ops.aggregate import make, member
+from livegrad.ops.comparison import equal
 from livegrad.ops.control import call, check
 from livegrad.ops.custom import make_custom_call
-from livegrad.ops.elementwise import equal
 from livegrad.ops.host import make_print
 from livegrad.ops.order import after, each_after
 

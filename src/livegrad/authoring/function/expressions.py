@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from livegrad.authoring.function.assignment import stored_names
 from livegrad.authoring.function.binding import assign
@@ -18,11 +18,11 @@ from livegrad.authoring.function.context import Context, remembered
 from livegrad.authoring.function.intrinsics import INTRINSICS, SPECIAL
 from livegrad.authoring.function.iteration import listed
 from livegrad.authoring.function.local_functions import define
-from livegrad.authoring.function.narrowing import narrow, narrowings
+from livegrad.authoring.function.narrowing import Known, narrow, narrowings
 from livegrad.authoring.function.operators import binary, both, compare, joined_values, truth, unary
 from livegrad.authoring.function.places import read_field, read_index, read_swizzle, share
 from livegrad.authoring.function.regions import Conflict, branch
-from livegrad.authoring.function.types import RecordType, TensorType
+from livegrad.authoring.function.types import FrontType, RecordType, TensorType
 from livegrad.authoring.function.values import (
     Value,
     array_value,
@@ -58,7 +58,10 @@ def _constant(context: Context, node: ast.Constant) -> Value:
 def _name(context: Context, node: ast.Name) -> Value:
     value = context.environment.get(node.id)
     if value is None:
-        return from_python(context.outside(node), context.span(node))
+        found = context.outside(node)
+        if isinstance(found, TypeVar):
+            found = context.type_variables.get(found, found)
+        return from_python(found, context.span(node))
     if isinstance(value.static, Conflict):
         raise context.error(
             "LG203",
@@ -100,7 +103,7 @@ def _is_ready(expression: ast.expr) -> bool:
 def _boolean(context: Context, node: ast.BoolOp) -> Value:
     is_and = isinstance(node.op, ast.And)
     value = context.evaluate(node.values[0])
-    known: set[str] = set()  # what has a value where the operands before leave the answer open
+    known: Known = {}  # what is known where the operands before leave the answer open
     for index, right in enumerate(node.values[1:]):
         then, otherwise = narrowings(node.values[index])
         known |= then if is_and else otherwise
@@ -108,7 +111,7 @@ def _boolean(context: Context, node: ast.BoolOp) -> Value:
     return value
 
 
-def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, known: set[str]) -> Value:
+def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, known: Known) -> Value:
     """`left and right` or `left or right`: the right side only where the left leaves the answer open."""
     test = truth(context, left, at)
     if test.is_static:
@@ -135,8 +138,8 @@ def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: as
     return _outcome(context, context.environment.pop(result), right)
 
 
-def _narrowed(context: Context, expression: ast.expr, known: set[str]) -> Value:
-    """The value of an expression that is computed only where these names have a value."""
+def _narrowed(context: Context, expression: ast.expr, known: Known) -> Value:
+    """The value of an expression that is computed only where this is known."""
     before = {name: context.environment[name] for name in known if name in context.environment}
     narrow(context, known)
     value = context.evaluate(expression)
@@ -156,7 +159,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
     if test.is_static:
         return context.evaluate(node.body if test.static else node.orelse)
     predicate = node_of(test, context.span(node.test))
-    narrowed = set().union(*narrowings(node.test))
+    narrowed = any(narrowings(node.test))
     if _is_ready(node.body) and _is_ready(node.orelse) and not narrowed:
         then, otherwise = context.evaluate(node.body), context.evaluate(node.orelse)
         if isinstance(then.type, ir.Scalar) and isinstance(otherwise.type, ir.Scalar):
@@ -166,7 +169,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
     result = context.outcome()
     then_known, otherwise_known = narrowings(node.test)
 
-    def way(expression: ast.expr, known: set[str]) -> Callable[[], None]:
+    def way(expression: ast.expr, known: Known) -> Callable[[], None]:
         def run() -> None:
             context.environment[result] = _narrowed(context, expression, known)
 
@@ -233,12 +236,21 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
     raise context.error("LG207", f"{name_of(value)} has no attribute `{name}`", node, expected=known)
 
 
+# Attributes of types (a type variable stands for one), added by the modules that define them.
+TYPE_ATTRIBUTES: list[Callable[[FrontType, str], Any]] = []
+
+
 def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Value:
+    for rule in TYPE_ATTRIBUTES if isinstance(owner, FrontType) else ():
+        found = rule(owner, node.attr)
+        if found is not None:
+            return from_python(found, context.span(node))
     try:
         found = getattr(owner, node.attr)
     except AttributeError:
         raise context.error("LG207", f"{name_of(static(owner))} has no attribute `{node.attr}`", node) from None
-    if isinstance(owner, ModuleType) or not isinstance(owner, type):
+    # A bound method is made anew each time that it is asked for; it changes only with its class.
+    if found is getattr(owner, node.attr) or isinstance(owner, ModuleType) or not isinstance(owner, type):
         context.dependencies.attributes.append((owner, node.attr, remembered(found)))
     return from_python(found, context.span(node))
 

@@ -17,7 +17,7 @@ from livegrad.authoring.function.values import Value, name_of, node_of, runtime,
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ops import elementwise
+from livegrad.ops import comparison, elementwise
 from livegrad.ops.aggregate import get_at, member
 from livegrad.ops.control import check
 from livegrad.ops.indexing import lookup
@@ -121,7 +121,7 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
             trips = elementwise.floor_div(last - first + (step.static - away), stride)
     else:
         name = "range's step must not be zero"
-        stride = check(stride, elementwise.not_equal(stride, 0), message=name)
+        stride = check(stride, comparison.not_equal(stride, 0), message=name)
         trips = elementwise.floor_div(last - first + stride - elementwise.sign(stride), stride)
     return Steps(trips, _linear(context, _held(context, start, first), _held(context, step, stride), at))
 

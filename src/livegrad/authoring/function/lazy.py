@@ -28,6 +28,7 @@ from livegrad.authoring.function.types import (
 )
 from livegrad.authoring.function.values import Value, is_lossless
 from livegrad.authoring.tensor.handle import Tensor, wrap, wrap_array
+from livegrad.authoring.tensor.weakness import is_weak
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
@@ -84,7 +85,7 @@ def _abstract(value: Any, expected: FrontType | TensorPattern | None) -> Value:
         raise UsageError(f"a tensor cannot stand for {expected!r}", where=caller_origin())
     own = ir.with_scalar(expected, value.dtype)
     assert isinstance(own, ir.Scalar | ir.Vector | ir.Matrix)
-    return Value(own)
+    return Value(own, weak=is_weak(value.node))
 
 
 def _node(value: Any, type: FrontType, name: str) -> Node:
@@ -95,7 +96,7 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
         assert scalar is not None
         if value.dtype is scalar:
             return node
-        if not is_lossless(value.dtype, scalar):
+        if not is_lossless(value.dtype, scalar) and not is_weak(node):
             raise UsageError(
                 f"`{name}` takes {describe(type)}", where=caller_origin(), found=f"a tensor of {value.dtype}",
                 help="convert it with astype",

@@ -189,14 +189,24 @@ def normalize(v: Any) -> Any:
 @known_as("determinant")
 @on_tensors(linalg.det)
 def determinant(m: Any) -> Any:
-    """The determinant of a small matrix."""
+    """The determinant of a small matrix.
+
+    >>> import livegrad as lg
+    >>> float(determinant(lg.mat2(2.0, 0.0, 0.0, 3.0)))
+    6.0
+    """
     return np.linalg.det(np.asarray(m))
 
 
 @known_as("inverse")
 @on_tensors(linalg.inv)
 def inverse(m: Any) -> Any:
-    """The inverse of a small matrix."""
+    """The inverse of a small matrix.
+
+    >>> import livegrad as lg
+    >>> inverse(lg.mat2(2.0, 0.0, 0.0, 4.0)).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
     return _vector(np.linalg.inv(np.asarray(m)))
 
 
@@ -237,7 +247,14 @@ def detach(x: Item) -> Item:
 
 @known_as("copy")
 def copy(x: Item) -> Item:
-    """A value of its own, which can be changed without showing elsewhere."""
+    """A value of its own, which can be changed without showing elsewhere.
+
+    >>> a = [1.0, 2.0]
+    >>> b = copy(a)
+    >>> b[0] = 5.0
+    >>> a
+    [1.0, 2.0]
+    """
     return x.copy() if hasattr(x, "copy") else x  # type: ignore[attr-defined]
 
 
@@ -256,5 +273,8 @@ def bounded(condition: Any, limit: int) -> Any:
     """`while bounded(condition, limit)`: the loop's condition, and how many trips it may take at most.
 
     Running past the limit is an error; derivatives know how much a loop remembers at most.
+
+    >>> bounded(1.0 < 2.0, 100)
+    True
     """
     return condition

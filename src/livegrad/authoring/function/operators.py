@@ -28,7 +28,7 @@ from livegrad.authoring.function.values import (
 )
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
-from livegrad.ops import elementwise, transcendental, vector
+from livegrad.ops import comparison, elementwise, transcendental, vector
 from livegrad.ops.aggregate import member, members_of
 from livegrad.ops.control import check, make_for_loop
 from livegrad.ops.rules import filled
@@ -54,11 +54,11 @@ _OPS = {
     ast.Mult: elementwise.mul,
     ast.FloorDiv: elementwise.floor_div,
     ast.Mod: elementwise.mod,
-    ast.BitAnd: elementwise.bit_and,
-    ast.BitOr: elementwise.bit_or,
-    ast.BitXor: elementwise.bit_xor,
-    ast.LShift: elementwise.shift_left,
-    ast.RShift: elementwise.shift_right,
+    ast.BitAnd: comparison.bit_and,
+    ast.BitOr: comparison.bit_or,
+    ast.BitXor: comparison.bit_xor,
+    ast.LShift: comparison.shift_left,
+    ast.RShift: comparison.shift_right,
 }
 Shaped = ir.Scalar | ir.Vector | ir.Matrix
 _MOST_FACTORS = 16
@@ -300,7 +300,7 @@ def truth(context: Context, value: Value, at: ast.AST) -> Value:
             return present
     if isinstance(value.type, ir.Scalar) and value.node is not None:
         zero = False if value.type is ir.bool_ else (0.0 if value.type.kind in ("float", "complex") else 0)
-        return runtime(ir.bool_, elementwise.not_equal(value.node, zero))
+        return runtime(ir.bool_, comparison.not_equal(value.node, zero))
     if isinstance(value.type, ArrayType):
         return static(value.type.size > 0)
     raise context.error("LG201", f"{name_of(value)} has no truth value", at, help="compare it with something")
@@ -312,12 +312,12 @@ PRESENCES: list[Callable[[Value], tuple[Value, Value] | None]] = []
 # --- comparison ------------------------------------------------------------------------------------------------------
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Any, str]] = {
-    ast.Eq: (operator.eq, elementwise.equal, "=="),
-    ast.NotEq: (operator.ne, elementwise.not_equal, "!="),
-    ast.Lt: (operator.lt, elementwise.less, "<"),
-    ast.LtE: (operator.le, elementwise.less_equal, "<="),
-    ast.Gt: (operator.gt, elementwise.greater, ">"),
-    ast.GtE: (operator.ge, elementwise.greater_equal, ">="),
+    ast.Eq: (operator.eq, comparison.equal, "=="),
+    ast.NotEq: (operator.ne, comparison.not_equal, "!="),
+    ast.Lt: (operator.lt, comparison.less, "<"),
+    ast.LtE: (operator.le, comparison.less_equal, "<="),
+    ast.Gt: (operator.gt, comparison.greater, ">"),
+    ast.GtE: (operator.ge, comparison.greater_equal, ">="),
 }
 
 

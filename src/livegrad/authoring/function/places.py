@@ -197,6 +197,9 @@ def share(context: Context, expression: ast.expr, value: Value) -> Value:
         return value
     if isinstance(expression, ast.Attribute) and isinstance(value.type, ir.Vector) and swizzle(expression.attr):
         return value  # components are copied
+    sliced = isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Slice)
+    if sliced and isinstance(value.type, ArrayType) and not is_mutable(value.type.element):
+        return value  # a slice of a list is a list of its own
     held = context.environment[root.id]
     context.environment[root.id] = replace(held, shared=True)
     return replace(value, shared=True)

@@ -37,6 +37,7 @@ from livegrad.backends.cpu import compile_function
 from livegrad.diagnostics import Origin, UsageError, caller_origin
 from livegrad.ir import types as ir
 from livegrad.ir.node import Function, Node
+from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import make_map, map_over
 from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast_to
@@ -212,11 +213,15 @@ def _fits(type: FrontType, value: Any) -> bool:
         return (
             isinstance(value, list | tuple | np.ndarray)
             and len(value) == type.size
-            and all(_fits(type.element, item) or isinstance(type.element, ir.Scalar) for item in value)
+            and all(_fits(type.element, item) or _is_element(type.element, item) for item in value)
         )
     if isinstance(type, TupleType):
         return isinstance(value, tuple) and len(value) == len(type.elements)
     return False
+
+
+def _is_element(type: FrontType, item: Any) -> bool:
+    return isinstance(type, ir.Scalar) or (isinstance(type, Composite) and type.accepts(item))
 
 
 # --- one value a point -----------------------------------------------------------------------------------------------
@@ -341,8 +346,12 @@ def _tensor_domain(type: ir.Type, own: ir.Type) -> tuple[Any, ...]:
 
 
 def _spread(node: Node, own: ir.Type, domain: tuple[Any, ...]) -> Node:
+    if isinstance(node.type, ir.Struct) and isinstance(own, ir.Struct):
+        parts = [_spread(member(node, k), type, domain) for k, type in enumerate(ir.components(own))]
+        named = tuple((name, part.type) for (name, _), part in zip(own.fields, parts, strict=True))
+        return make(*parts, type=ir.Struct(own.name, named))
     if not isinstance(node.type, ir.Tensor):
-        return node  # a struct of tensors has its points already
+        return node
     depth = {ir.Vector: 1, ir.Matrix: 2}.get(own.__class__, 0)
     components = node.type.shape[node.type.rank - depth :]
     shape = (*domain, *components)

@@ -26,6 +26,16 @@ class NoDiff:
 
 
 @dataclass(frozen=True)
+class OpenAnnotation:
+    """A type with a type variable inside, as in `Pair[T]`."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class Annotation:
     """What an annotation says: a type, a type variable, or nothing; and whether derivatives stop there."""
 
@@ -65,6 +75,8 @@ def read_annotation(value: Any) -> Annotation:
         return Annotation()
     if getattr(value, "__origin__", None) is list:
         return Annotation(listed=plain_type(value.__args__[0]))
+    if isinstance(value, OpenAnnotation):
+        return Annotation()  # what it is is seen when the variables in it are known
     if value is Any or value is str or value is Callable or get_origin(value) is Callable:
         return Annotation()  # text and functions are known when their callers are compiled
     return Annotation(plain_type(value))
@@ -126,6 +138,8 @@ class Signature:
             value = source.function.__annotations__.get(name)
             if value is None or isinstance(value, str):
                 value = eval(compile(ast.Expression(expression), source.file, "eval"), names)
+            if isinstance(value, NoDiff) and isinstance(value.type, str):
+                value = NoDiff(eval(value.type, names))
             return read_annotation(value)
         except FunctionError:
             raise

@@ -4,16 +4,21 @@ A function object goes in; its `Source` (tree, places, names it can see) comes o
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
+import copy
+import inspect
 import itertools
 import linecache
+import os
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from livegrad.authoring.function.problems import FunctionError, Span
@@ -44,6 +49,20 @@ class Source:
             returned = ast.Return(value=expression)
             return [ast.copy_location(returned, expression)]
         return self.definition.body
+
+    def dispatching(self) -> Source:
+        """The same method with another body: the call of the method that its first argument has under its name."""
+        definition = self.definition
+        assert isinstance(definition, ast.FunctionDef)
+        arguments = definition.args
+        first, *others = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+        names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in others]
+        keywords = [ast.keyword(argument.arg, ast.Name(argument.arg, ast.Load())) for argument in arguments.kwonlyargs]
+        method = ast.Attribute(ast.Name(first, ast.Load()), definition.name, ast.Load())
+        returned = ast.Return(ast.Call(method, names, keywords))
+        made = copy.copy(definition)
+        made.body = [ast.fix_missing_locations(ast.copy_location(returned, definition))]
+        return replace(self, definition=made)
 
     def span(self, node: ast.AST) -> Span:
         """Where a part of the tree stands in the user's file."""
@@ -89,10 +108,15 @@ def capture(function: FunctionType) -> Source:
     ('double', 2)
     """
     code = function.__code__
+    if code.co_flags & inspect.CO_COROUTINE:
+        raise FunctionError("LG102", f"`{function.__name__}` is asynchronous", help="write it as a plain function")
     linecache.checkcache(code.co_filename)
     lines = tuple(linecache.getlines(code.co_filename, function.__globals__))
     if not lines and code.co_filename in ("<stdin>", "<console>"):
         lines = _lines_from_history(function)
+    if not lines:
+        look_for_text(function)
+        lines = next((text for text in _texts if _was_compiled_from(text, code)), ())
     if lines:
         definition = _find(lines, code)
         if definition is not None:
@@ -182,6 +206,61 @@ def _lines_from_history(function: FunctionType) -> tuple[str, ...]:
             if definitions and _same_code(definitions[0], code):
                 return ("\n",) * (code.co_firstlineno - 1) + lines
     return ()
+
+
+# Texts that were run by `exec`, or given to `python -c`: the newest last. Python itself forgets them.
+_texts: OrderedDict[tuple[str, ...], None] = OrderedDict()
+_MOST_TEXTS = 64
+_FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
+
+
+def look_for_text(function: FunctionType) -> None:
+    """Looks for the text of a function that comes from no file, among the texts that the running program holds.
+
+    Whoever calls `exec(text)` has the text at hand, so it is looked for while that runs. One is taken only if it
+    compiles to the very code that the function has.
+    """
+    code = function.__code__
+    if os.path.exists(code.co_filename) or code.co_filename in linecache.cache:
+        return
+    mark = "lambda" if code.co_name == "<lambda>" else code.co_name
+    for text in _texts_at_hand():
+        if mark in text:
+            lines = tuple(text.splitlines(keepends=True))
+            if _was_compiled_from(lines, code):
+                _texts[lines] = None
+                _texts.move_to_end(lines)
+                while len(_texts) > _MOST_TEXTS:
+                    _texts.popitem(last=False)
+                return
+
+
+def _texts_at_hand() -> Iterator[str]:
+    """Strings that the calling functions hold in variables and constants, nearest first, and that of `python -c`."""
+    frame: FrameType | None = sys._getframe(1)
+    modules: set[int] = set()
+    while frame is not None:
+        yield from (value for value in [*frame.f_locals.values(), *frame.f_code.co_consts] if type(value) is str)
+        if id(frame.f_globals) not in modules:
+            modules.add(id(frame.f_globals))
+            yield from (value for value in list(frame.f_globals.values()) if type(value) is str)
+        frame = frame.f_back
+    given = sys.orig_argv
+    yield from given[given.index("-c") + 1 :][:1] if "-c" in given else ()
+
+
+@lru_cache(maxsize=256)
+def _was_compiled_from(lines: tuple[str, ...], code: CodeType) -> bool:
+    """Whether this text gives exactly this code."""
+    for mode in ("exec", "eval"):
+        try:
+            # `exec` takes the future statements of the module that it stands in along.
+            compiled = compile("".join(lines), code.co_filename, mode, code.co_flags & _FUTURE, dont_inherit=True)
+        except (SyntaxError, ValueError):
+            continue
+        if any(inner == code for inner in _codes(compiled)):
+            return True
+    return False
 
 
 _numbers = itertools.count(1)

@@ -17,7 +17,7 @@ from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.effects import add_check
 from livegrad.authoring.function.local_functions import define
 from livegrad.authoring.function.loops import continue_unless, jump_break, jump_continue, run_for, run_while
-from livegrad.authoring.function.narrowing import narrow, narrowings
+from livegrad.authoring.function.narrowing import Known, narrow, narrowings
 from livegrad.authoring.function.operators import binary, truth
 from livegrad.authoring.function.places import forbid_shared, read_place, share
 from livegrad.authoring.function.regions import branch, pending_jump, set_flag
@@ -201,8 +201,8 @@ def _if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
         branch(context, predicate, _way(context, body, then), _way(context, orelse, otherwise), statement)
 
 
-def _way(context: Context, statements: list[ast.stmt], known: set[str]) -> Callable[[], None]:
-    """One way of a branch, on which these names are known to have a value."""
+def _way(context: Context, statements: list[ast.stmt], known: Known) -> Callable[[], None]:
+    """One way of a branch, on which something is known of these names."""
 
     def run() -> None:
         before = {name: context.environment.get(name) for name in known}

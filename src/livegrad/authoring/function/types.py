@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 
 from livegrad.ir import types as ir
+from livegrad.ir.bfloat16 import widen
 
 MISSING: Any = object()
 
@@ -29,6 +30,10 @@ class Composite:
     def differential(self) -> FrontType | None:
         """The type of differentials; None for a type that carries no derivative."""
         raise NotImplementedError
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a Python value that has another type is a value of this one too."""
+        return False
 
     def to_argument(self, value: Any) -> Any:
         """A Python value as backends take it."""
@@ -152,7 +157,15 @@ def _size(parameter: Any) -> int:
 
 
 class _TensorFamily:
-    """`tensor[element, rank]` as an annotation of a parameter that is read by index."""
+    """`tensor[element, rank]` as an annotation of a parameter that is read by index.
+
+    >>> import livegrad as lg
+    >>> lg.tensor[lg.f32, 2]
+    tensor[f32, 2]
+    """
+
+    def __repr__(self) -> str:
+        return "tensor"
 
     def __getitem__(self, parameters: tuple[Any, int]) -> TensorPattern:
         element, (rank,) = parameters[0], map(_size, parameters[1:])
@@ -329,7 +342,12 @@ class VectorValue(np.ndarray):
 
 @dataclass(frozen=True)
 class ShapedConstructor:
-    """`vec3`, `mat2` and so on: an annotation, and a function that makes values."""
+    """`vec3`, `mat2` and so on: an annotation, and a function that makes values.
+
+    >>> import livegrad as lg
+    >>> lg.vec3(1.0), lg.vec3(1.0, 2.0, 3.0), lg.mat2
+    (VectorValue([1., 1., 1.], dtype=float32), VectorValue([1., 2., 3.], dtype=float32), mat2)
+    """
 
     type: ir.Vector | ir.Matrix
     name: str
@@ -353,10 +371,18 @@ class ShapedConstructor:
 
 
 class _Family:
-    """`vec[f64, 3]`, `mat[f32, 2, 2]`, `array[float, 4]`: types by element and size."""
+    """`vec[f64, 3]`, `mat[f32, 2, 2]`, `array[float, 4]`: types by element and size.
+
+    >>> import livegrad as lg
+    >>> lg.vec[lg.f64, 3], lg.mat[lg.f32, 2, 3], lg.array[float, 4]
+    (vec[float, 3], mat[f32, 2, 3], array[float, 4])
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> Any:
         element, sizes = parameters[0], [*map(_size, parameters[1:])]
@@ -432,6 +458,8 @@ def from_result(type: FrontType, value: Any) -> Any:
     """A backend's value as Python people expect it: floats, ints, vectors, structs."""
     if isinstance(type, Composite):
         return type.from_result(value)
+    if type is ir.bf16:
+        return np.float32(widen(value))  # NumPy has no number of its own for it
     if isinstance(type, ir.Scalar):
         return value.item() if type in _PYTHON_NAMES else type.dtype.type(value)
     return np.asarray(value).view(VectorValue)

@@ -12,8 +12,8 @@ from typing import Any
 
 from livegrad.authoring.tensor.errors import AxisError, ShapeError
 from livegrad.diagnostics import caller_origin
+from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import Dimension, Size
 from livegrad.ops.movement import reshape
 
 Axes = int | Sequence[int] | None

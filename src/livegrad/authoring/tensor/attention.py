@@ -10,9 +10,10 @@ from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
 from livegrad.authoring.tensor.linear_algebra import shape_of_node
 from livegrad.authoring.tensor.operands import as_type, element_of, of_one_type, require_kinds
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import Size
-from livegrad.ops.elementwise import detach, equal, is_finite, less_equal, select
+from livegrad.ops.comparison import equal, is_finite, less_equal
+from livegrad.ops.elementwise import detach, select
 from livegrad.ops.linalg import matmul, swap_last
 from livegrad.ops.movement import broadcast_to, index_along
 from livegrad.ops.reduction import reduce, spread_back

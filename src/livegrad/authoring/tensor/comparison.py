@@ -9,7 +9,7 @@ from livegrad.authoring.tensor.lifting import truth
 from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bool_, scalar_of, with_scalar
-from livegrad.ops import elementwise as ops
+from livegrad.ops import comparison as ops
 from livegrad.ops import floating
 from livegrad.ops.rules import filled
 

@@ -13,9 +13,10 @@ from livegrad.authoring.tensor.errors import NumberRangeError
 from livegrad.backends.arguments import scalar_range
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.bfloat16 import narrow, widen
+from livegrad.ir.dimension import Size
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Size, bf16
+from livegrad.ir.types import Scalar, bf16
 from livegrad.ops.movement import broadcast
 
 Number = bool | int | float | complex

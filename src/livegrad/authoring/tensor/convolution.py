@@ -11,8 +11,8 @@ from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
 from livegrad.authoring.tensor.linear_algebra import numbers_of_one_type, shape_of_node
 from livegrad.authoring.tensor.operands import element_of, floats, require_kinds, whole_number
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import Size
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ops.convolution import convolve
 from livegrad.ops.movement import broadcast_to

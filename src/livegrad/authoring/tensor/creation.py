@@ -23,10 +23,12 @@ from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.backends.arguments import is_dense, scalar_range
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.bfloat16 import BFLOAT16, LARGEST, narrow, readable
+from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import Dimension, Scalar, Size, bf16, f32, f64, i32, i64, scalar_of, scalar_of_dtype, shape_of
+from livegrad.ir.types import Scalar, bf16, f32, f64, i32, i64, scalar_of, scalar_of_dtype, shape_of
+from livegrad.ops.comparison import greater_equal, less_equal
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import greater_equal, less_equal, select
+from livegrad.ops.elementwise import select
 from livegrad.ops.movement import broadcast_to, index_along, iota, reshape
 from livegrad.ops.rules import zero
 

@@ -37,6 +37,9 @@ class _Custom:
         self._name = name_of(function)
         update_wrapper(self, function)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._name}>"
+
     def _arguments(self, args: tuple[Any, ...]) -> tuple[list[Node], Structure]:
         leaves, structure = flatten(args)
         return [node_of(leaf, self._name) for leaf in leaves], structure

@@ -30,8 +30,8 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.devices import DEFAULT_DEVICE
 from livegrad.ir.bfloat16 import LARGEST
 from livegrad.ir.types import SCALARS, Scalar, bf16, scalar_of
+from livegrad.ops.comparison import not_equal
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import not_equal
 from livegrad.ops.rules import zero
 
 _KINDS = {

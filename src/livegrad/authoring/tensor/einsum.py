@@ -15,9 +15,10 @@ from livegrad.authoring.tensor.errors import ShapeError
 from livegrad.authoring.tensor.handle import Tensor, wrap
 from livegrad.authoring.tensor.linear_algebra import numbers_of_one_type, shape_of_node
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.node import Node
-from livegrad.ir.types import Size, size_product
-from livegrad.ops.elementwise import equal, select
+from livegrad.ops.comparison import equal
+from livegrad.ops.elementwise import select
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, index_along, permute, reshape
 from livegrad.ops.reduction import reduce

@@ -17,6 +17,7 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar
 from livegrad.ops import conversion, transcendental
 from livegrad.ops import elementwise as ops
+from livegrad.ops.comparison import is_infinite
 from livegrad.ops.floating import integer_pow
 from livegrad.ops.movement import require_tensor
 from livegrad.ops.rules import filled, zero
@@ -77,7 +78,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
     a, b = matched("floor_divide", x1, x2)
     quotient = ops.floor_div(a, b)
     if _scalar(a).kind == "float":
-        quotient = ops.select(ops.is_infinite(a) | ops.is_infinite(b), a / b, quotient)
+        quotient = ops.select(is_infinite(a) | is_infinite(b), a / b, quotient)
     return wrap(quotient)
 
 

@@ -19,8 +19,9 @@ from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.linear_algebra import shape_of_node
 from livegrad.authoring.tensor.operands import as_type, element_of, real_number, whole_number
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import Dimension, Scalar, Size, c128, f64
+from livegrad.ir.types import Scalar, c128, f64
 from livegrad.ops import fourier as ops
 from livegrad.ops.movement import concatenate, pad, slice_
 from livegrad.ops.rules import zero

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +15,10 @@ from livegrad.authoring.tensor.handle import Tensor, wrap
 from livegrad.diagnostics import Place, UsageError, caller_origin
 from livegrad.engine.execution import execute
 from livegrad.engine.values import holders_of, known_value, leaf_of
+from livegrad.ir.dimension import Size
+from livegrad.ir.drawing import Box, draw_graph
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Size, scalar_of, shape_of
+from livegrad.ir.types import Scalar, scalar_of, shape_of
 from livegrad.ir.walk import toposort
 
 _MOST_PRINTED = 200
@@ -55,6 +55,21 @@ class GraphNode:
     def dtype(self) -> Scalar | None:
         """The element type; None for a node that stands for several values."""
         return scalar_of(self.node.type)
+
+    @property
+    def kind(self) -> str:
+        """Element type and shape, as pictures have them."""
+        return f"{self.dtype} {list(self.shape)}" if self.dtype is not None else str(self.node.type)
+
+    @property
+    def label(self) -> str:
+        """The operation's name; of a constant, its value."""
+        return str(self.attributes["value"]) if self.op == "constant" else self.op
+
+    @property
+    def color(self) -> str:
+        """How a picture fills it: a kind of `livegrad.ir.drawing.COLORS`."""
+        return "leaf" if leaf_of(self.node) is not None else "known" if self.is_computed else "plain"
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -262,10 +277,9 @@ class Graph:
         """
         lines = ["digraph {", '  rankdir=BT; node [shape=box, fontname="sans-serif"];']
         for node in self.nodes:
-            kind = f"{node.dtype} {list(node.shape)}" if node.dtype is not None else str(node.node.type)
             size = "?" if node.bytes is None else f"{node.bytes:,}"
             style = ', style=filled, fillcolor="#cfe8cf"' if node.is_computed else ""
-            lines.append(f'  n{node.number} [label="{node.name} {node.op}\\n{kind}\\n{size} B"{style}];')
+            lines.append(f'  n{node.number} [label="{node.name} {node.op}\\n{node.kind}\\n{size} B"{style}];')
         for node in self.nodes:
             lines += [f'  n{s.number} -> n{node.number} [label="{slot}"];' for slot, s in self.inputs(node)]
         text = "\n".join([*lines, "}"])
@@ -274,19 +288,27 @@ class Graph:
         return text
 
     def to_svg(self, path: str | Path | None = None) -> str:
-        """The graph as a picture, drawn by Graphviz, which must be installed."""
-        program = shutil.which("dot")
-        if program is None:
-            raise UsageError("Graphviz is not installed", where=caller_origin(), help="install it, or use to_dot()")
-        drawn = subprocess.run(
-            [program, "-Tsvg"], input=self.to_dot(), capture_output=True, text=True, check=True
-        ).stdout
+        """The graph as a picture: leaves blue, what is computed green; written to a file if one is named.
+
+        >>> import livegrad as lg
+        >>> (lg.asarray([1.0]) + lg.asarray([2.0])).graph.to_svg().count("<rect")
+        3
+        """
+        boxes = [Box(node.name, (f"{node.name} {node.label}", node.kind), node.color) for node in self.nodes]
+        edges = [(source.name, node.name) for node in self.nodes for _, source in self.inputs(node)]
+        drawn = draw_graph(boxes, edges, f"graph of {len(self.nodes):,} nodes")
         if path is not None:
             Path(path).write_text(drawn, encoding="utf-8")
         return drawn
 
+    def __repr__(self) -> str:
+        if self._freed:
+            return "<graph, freed>"
+        return f"<graph of {len(self.nodes):,} nodes, {sum(node.is_computed for node in self.nodes):,} computed>"
+
     def _repr_svg_(self) -> str | None:
-        return self.to_svg() if shutil.which("dot") is not None and len(self.nodes) <= _MOST_PRINTED else None
+        """What notebooks show; a graph too large to be read in a picture is shown as text."""
+        return self.to_svg() if not self._freed and len(self.nodes) <= _MOST_PRINTED else None
 
 
 def graph_of(*tensors: Tensor) -> Graph:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from functools import cache
+from html import escape
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -23,12 +24,13 @@ from livegrad.authoring.tensor.methods import Methods
 from livegrad.authoring.tensor.weakness import is_weak
 from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
 from livegrad.engine.execution import execute
-from livegrad.engine.values import Array, hold, known_value, leaf_node, leaf_of, read_leaf
+from livegrad.engine.values import Array, Value, hold, known_value, leaf_node, leaf_of, on_host, read_leaf
 from livegrad.ir.bfloat16 import readable
+from livegrad.ir.dimension import Size
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Scalar, Size, f64
+from livegrad.ir.types import Scalar, f64
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
 from livegrad.ops.conversion import cast
@@ -116,7 +118,11 @@ class Tensor(Interop, Lifecycle, Methods):
         return leaf_of(self.node) is not None or known_value(self.node) is not None
 
     def _value(self) -> Array:
-        """The value as a read-only array, computed if need be."""
+        """The value as a read-only array of the host, computed if need be."""
+        return on_host(self._stored())
+
+    def _stored(self) -> Value:
+        """The value where it lies, computed if need be."""
         node = self.node
         leaf = leaf_of(node)
         if leaf is not None:
@@ -125,7 +131,7 @@ class Tensor(Interop, Lifecycle, Methods):
         if value is not None:
             return value
         known = at_arguments(node)
-        return execute([node])[0] if known is node else wrap(known)._value()
+        return execute([node])[0] if known is node else wrap(known)._stored()
 
     def numpy(self) -> Array:
         """The value as a NumPy array that cannot be written to; nothing is copied.
@@ -200,6 +206,17 @@ class Tensor(Interop, Lifecycle, Methods):
             return f"Tensor(traced, shape={self.shape}, dtype={self.dtype.long_name})"
         text = np.array2string(readable(self._value()), separator=", ", prefix="Tensor(")
         return f"Tensor({text}, dtype={self.dtype.long_name})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: shape, type, device and state above the values."""
+        if self._node is None:
+            return "<pre>Tensor(freed)</pre>"
+        shape = " × ".join(map(str, self.shape)) or "a number"
+        state = (
+            "traced" if is_traced(self.node) else "was computed" if self.is_computed else "computed for this display"
+        )
+        facts = f"{shape} · {self.dtype.long_name} · {self.device} · {state}"
+        return f"<div><b>Tensor</b> {facts}</div><pre>{escape(repr(self))}</pre>"
 
     # --- the namespace ---
 
@@ -372,7 +389,7 @@ def wrap(node: Node) -> Tensor:
     return made
 
 
-def wrap_array(array: Array, type: TensorType | None = None, *, external: bool = False) -> Tensor:
+def wrap_array(array: Value, type: TensorType | None = None, *, external: bool = False) -> Tensor:
     """A tensor of data that is used as it is: dense, of native byte order, and not written to by anyone."""
     return wrap(leaf_node(array, type, external=external))
 

@@ -32,12 +32,14 @@ from livegrad.authoring.tensor.keys import (
 )
 from livegrad.authoring.tensor.lifting import truth
 from livegrad.diagnostics import caller_origin
+from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.node import Node
-from livegrad.ir.types import Size, bool_, i64, shape_of, size_product
 from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import bool_, i64, shape_of
 from livegrad.ops.assignment import last_writer
+from livegrad.ops.comparison import equal, greater_equal, less
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import equal, greater_equal, less, maximum, mod, select
+from livegrad.ops.elementwise import maximum, mod, select
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, broadcast_to, flip, index_along, pad, reshape, slice_
 from livegrad.ops.rules import filled, zero

@@ -17,6 +17,7 @@ from livegrad.ir.bfloat16 import BFLOAT16
 
 Array = np.ndarray[Any, Any]
 _DLPACK_CPU = 1
+_DLPACK_GPU = (2, 0)
 
 
 class _Unguarded:
@@ -37,6 +38,9 @@ class Interop:
         raise NotImplementedError
 
     def _value(self) -> Array:
+        raise NotImplementedError
+
+    def _stored(self) -> Any:
         raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -85,13 +89,16 @@ class Interop:
         >>> np.from_dlpack(lg.arange(3))
         array([0, 1, 2])
         """
-        if stream is not None:
+        stored = self._stored() if self.__dlpack_device__()[0] != _DLPACK_CPU else None
+        if stored is not None and dl_device is None and not copy:
+            return stored.__dlpack__(stream=stream)
+        if stored is None and stream is not None:
             raise ExportError("memory of the CPU has no stream", where=caller_origin(), found=repr(stream))
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+        if dl_device is not None and tuple(dl_device) != (_DLPACK_CPU, 0):
             raise ExportError(
                 "the tensor is on another device",
                 where=caller_origin(),
-                expected=f"{self.__dlpack_device__()}, the CPU",
+                expected=f"{(_DLPACK_CPU, 0)}, the CPU",
                 found=repr(tuple(dl_device)),
             )
         value = self.numpy()
@@ -105,8 +112,15 @@ class Interop:
         return value.__dlpack__(max_version=max_version, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """(kind of device, its number): the CPU."""
-        return _DLPACK_CPU, 0
+        """(kind of device, its number): the CPU, or the GPU where the tensor is computed."""
+        return _DLPACK_GPU if self.device == "cuda" else (_DLPACK_CPU, 0)  # type: ignore[attr-defined]
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Address, type and shape of a value that lies on a GPU, which must not be written to."""
+        if self.device != "cuda":  # type: ignore[attr-defined]
+            raise AttributeError("the tensor is not on a GPU")
+        return self._stored().__cuda_array_interface__
 
     def __buffer__(self, flags: int) -> memoryview:
         """The value's memory, read-only (Python calls this from 3.12 on; before, use `memoryview(tensor.numpy())`)."""

@@ -22,6 +22,7 @@ from livegrad.backends.arguments import is_dense
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.engine.devices import run_where_data_lies
 from livegrad.engine.execution import execute, is_watching
 from livegrad.engine.values import holders_of, leaf_of, may_be_differentiated, read_leaf
 from livegrad.ir.node import Function, Node
@@ -84,6 +85,9 @@ class Jitted:
         self.traces = 0  # how often the function itself was called
         update_wrapper(self, function)
 
+    def __repr__(self) -> str:
+        return f"<jit of {getattr(self.function, '__name__', repr(self.function))}, traced {self.traces} times>"
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method: the object that it is called on is the first argument."""
         return self if instance is None else MethodType(self, instance)
@@ -94,6 +98,7 @@ class Jitted:
         leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
         parts: list[Any] = []
         arrays: list[Any] = []
+        away = False  # whether some data lies on a device
         for leaf in leaves:
             kind = leaf.__class__
             if kind is Tensor:
@@ -102,7 +107,9 @@ class Jitted:
                 if _belongs_to_a_graph(leaf, node) if leaf_data is None else leaf._extra is not None:
                     return self.function(*args, **kwargs)
                 parts.append(node.type)
-                arrays.append(leaf._value() if leaf_data is None else read_leaf(leaf_data))
+                stored = leaf._stored() if leaf_data is None else read_leaf(leaf_data)
+                away = away or stored.__class__ is not np.ndarray
+                arrays.append(stored)
             elif kind in _NUMBERS:
                 parts.append(kind)
                 arrays.append(leaf)
@@ -118,7 +125,11 @@ class Jitted:
             entry = self._compile(key, args, kwargs)
         if entry is None or entry.reads_variables():
             return self.function(*args, **kwargs)
-        results = entry.plan.run([*arrays, *[tensor._value() for tensor in entry.captures]])
+        arrays += [tensor._stored() for tensor in entry.captures]
+        if away or any(array.__class__ is not np.ndarray for array in arrays[len(arrays) - len(entry.captures) :]):
+            results = run_where_data_lies(entry.function, arrays)
+        else:
+            results = entry.plan.run(arrays)
         return unflatten(entry.structure, map(_result, results, entry.function.result_types))
 
     def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -250,7 +261,8 @@ def _type_of(leaf: Any) -> Type:
 
 
 def _result(array: Any, type: Type) -> Tensor:
-    array.flags.writeable = False
+    if array.__class__ is np.ndarray:
+        array.flags.writeable = False
     return wrap_array(array, type)  # type: ignore[arg-type]
 
 

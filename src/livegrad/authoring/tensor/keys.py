@@ -15,11 +15,13 @@ from livegrad.authoring.tensor.errors import DtypeError, IndexRangeError
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap_array
 from livegrad.diagnostics import caller_origin
 from livegrad.engine.values import count_shape_from_data
+from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import Dimension, Scalar, Size, i64, shape_of
+from livegrad.ir.types import Scalar, i64, shape_of
 from livegrad.ir.types import Tensor as TensorType
+from livegrad.ops.comparison import less
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import less, minimum, select
+from livegrad.ops.elementwise import minimum, select
 from livegrad.ops.movement import broadcast_to, require_tensor
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled

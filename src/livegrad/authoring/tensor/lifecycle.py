@@ -100,7 +100,7 @@ class Lifecycle:
         return assign_devices(toposort([self.node]))[self.node]
 
     def to(self: Any, device: str) -> Tensor:
-        """The tensor on a device: `cpu`, or `reference` for NumPy. Graphs over several devices copy where they must.
+        """The tensor on a device: `cpu`, `cuda`, or `reference` for NumPy. Graphs over several copy where they must.
 
         >>> import livegrad as lg
         >>> x = lg.asarray([1.0, 2.0]).to("reference")
@@ -157,7 +157,7 @@ class Lifecycle:
             self._stand_alone()
         self._extra = {"grad": self.grad} if wanted else None
         if wanted and has_long_history(self.node):
-            self._settle(settle(self.node, self._value()))
+            self._settle(settle(self.node, self._stored()))
         return self
 
     def _stand_alone(self: Any) -> None:
@@ -165,7 +165,7 @@ class Lifecycle:
         node = self.node
         rivals = any(variable is not self for variable in _variables(node))
         if rivals or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
-            self._settle(self._snapshot() if leaf_of(node) is not None else settle(node, self._value()))
+            self._settle(self._snapshot() if leaf_of(node) is not None else settle(node, self._stored()))
 
     def _snapshot(self: Any) -> Node:
         """A leaf with the same data, which later fills of this one do not reach; a computed tensor's own node."""

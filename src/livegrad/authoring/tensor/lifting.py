@@ -7,8 +7,8 @@ from livegrad.authoring.tensor.errors import DtypeError
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.node import Node
 from livegrad.ir.types import bool_, scalar_of
+from livegrad.ops.comparison import not_equal
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import not_equal
 from livegrad.ops.rules import zero
 
 

@@ -39,9 +39,10 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar
 from livegrad.ir.types import Tensor as TensorType
+from livegrad.ops.comparison import equal, greater
 from livegrad.ops.conversion import cast
 from livegrad.ops.decompositions import svdvals as svdvals_op
-from livegrad.ops.elementwise import equal, greater, select
+from livegrad.ops.elementwise import select
 from livegrad.ops.linalg import matmul as matmul_op
 from livegrad.ops.matrices import diagonal_mask, smaller
 from livegrad.ops.movement import broadcast, index_along, reshape, slice_

@@ -13,8 +13,8 @@ from livegrad.authoring.tensor.errors import AxisError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
 from livegrad.authoring.tensor.operands import element_of, of_one_type, require_kinds
 from livegrad.diagnostics import LivegradError, caller_origin
+from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.node import Node
-from livegrad.ir.types import Size, size_product
 from livegrad.ops.conversion import conj
 from livegrad.ops.linalg import broadcast_shapes, swap_last
 from livegrad.ops.linalg import matmul as matmul_op

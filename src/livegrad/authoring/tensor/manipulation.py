@@ -16,8 +16,9 @@ from livegrad.authoring.tensor.indexing import take
 from livegrad.authoring.tensor.operands import of_one_type
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.values import count_shape_from_data
+from livegrad.ir.dimension import Dimension, Size, divide_exactly, size_product
 from livegrad.ir.node import Node
-from livegrad.ir.types import Dimension, Size, divide_exactly, shape_of, size_product
+from livegrad.ir.types import shape_of
 from livegrad.ops import movement
 
 # --- broadcasting ----------------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ from livegrad.diagnostics import caller_origin
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, f32, f64, i64
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ops.elementwise import detach, equal, is_finite, maximum, select
+from livegrad.ops.comparison import equal, is_finite
+from livegrad.ops.elementwise import detach, maximum, select
 from livegrad.ops.floating import logaddexp
 from livegrad.ops.movement import broadcast, index_along
 from livegrad.ops.reduction import reduce, spread_back

@@ -16,10 +16,11 @@ from livegrad.authoring.tensor.operands import as_type, element_of, sorted_axes
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor as TensorType
+from livegrad.ops.comparison import equal, not_equal
 from livegrad.ops.conversion import cast, imag, real
 from livegrad.ops.decompositions import svdvals
 from livegrad.ops.elementwise import abs as absolute
-from livegrad.ops.elementwise import equal, not_equal, select
+from livegrad.ops.elementwise import select
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.transcendental import pow as power

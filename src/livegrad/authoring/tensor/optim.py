@@ -25,7 +25,14 @@ Tree = Any
 
 
 class Optimizer(Protocol):
-    """What an optimizer offers: a first state, and one step."""
+    """What an optimizer offers: a first state, and one step.
+
+    >>> import livegrad as lg
+    >>> optimizer: Optimizer = lg.optim.SGD(0.5)
+    >>> x = lg.asarray([4.0])
+    >>> optimizer.update(x, 2.0 * x, optimizer.init(x))[0]
+    Tensor([0.], dtype=float32)
+    """
 
     def init(self, parameters: Tree) -> Tree:
         """The state before the first step."""
@@ -160,7 +167,13 @@ def _as_float_tensor(leaf: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class Minimum:
-    """What a minimisation found: the parameters, the loss at each step, and whether it converged."""
+    """What a minimisation found: the parameters, the loss at each step, and whether it converged.
+
+    >>> import livegrad as lg
+    >>> found = lg.optim.minimize(lambda x: (x - 3.0) ** 2, lg.asarray(0.0), lg.optim.SGD(0.5), steps=3)
+    >>> found.parameters
+    Tensor(3., dtype=float32)
+    """
 
     parameters: Tree
     losses: list[float]

@@ -19,12 +19,14 @@ from livegrad.authoring.tensor.linear_algebra import shape_of_node
 from livegrad.authoring.tensor.operands import as_type, element_of, is_number, require_kinds, whole_number
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.execution import execute
+from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Size, f64, size_product
+from livegrad.ir.types import Scalar, f64
 from livegrad.ir.types import Tensor as TensorType
+from livegrad.ops.comparison import less, shift_right
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import less, select, shift_right
+from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup
 from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast, broadcast_to, index_along, iota, permute, reshape

@@ -14,12 +14,14 @@ from livegrad.authoring.tensor.errors import DtypeError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, converted, matched, node_of, wrap
 from livegrad.authoring.tensor.operands import as_type, element_of, real_number, sorted_axes, whole_number
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Size, Type, f32, size_product
+from livegrad.ir.types import Scalar, Type, f32
 from livegrad.ir.types import Tensor as TensorType
+from livegrad.ops.comparison import not_equal
 from livegrad.ops.conversion import cast, imag, make_complex, real
-from livegrad.ops.elementwise import maximum, minimum, not_equal, select
+from livegrad.ops.elementwise import maximum, minimum, select
 from livegrad.ops.movement import broadcast, concatenate, pad, require_tensor, slice_
 from livegrad.ops.reduction import cumulative, reduce, spread_back
 from livegrad.ops.rules import filled, zero

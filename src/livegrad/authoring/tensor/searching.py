@@ -16,7 +16,7 @@ from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.operands import as_type, of_one_type
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.values import count_shape_from_data
-from livegrad.ir.types import size_product
+from livegrad.ir.dimension import size_product
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import require_tensor, reshape
 from livegrad.ops.reduction import arg_reduce

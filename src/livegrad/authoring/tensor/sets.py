@@ -13,10 +13,11 @@ import numpy as np
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.operands import element_of, of_one_type
 from livegrad.engine.values import Array, count_shape_from_data
+from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.node import Node
-from livegrad.ir.types import Size, size_product
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ops.elementwise import bit_not, equal, minimum
+from livegrad.ops.comparison import bit_not, equal
+from livegrad.ops.elementwise import minimum
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, broadcast_to, require_tensor, reshape
 from livegrad.ops.reduction import reduce

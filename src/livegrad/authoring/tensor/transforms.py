@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial, wraps
-from typing import Any, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, overload
 
 from livegrad.authoring.tensor.concrete import standing_for
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
@@ -26,19 +27,55 @@ from livegrad.ops.rules import filled, zero
 from livegrad.passes.differentiate import forward, reverse
 from livegrad.passes.differentiate.tangents import result_nodes
 
+if TYPE_CHECKING:
+    from livegrad.authoring.block.gradient import By, GradientBlock
+    from livegrad.engine.engine import Engine
+    from livegrad.engine.graph import Block, Pin
+
 Arguments = int | Sequence[int]
 
 
-def grad(function: Callable[..., Any], argnums: Arguments = 0, *, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of a function that returns one real number, with respect to the arguments at `argnums`.
+@overload
+def grad(function: Block | Engine, *, of: Pin | str | None = None, by: By, name: str = ...) -> GradientBlock: ...
+@overload
+def grad(*, of: Pin | Block, by: By, name: str = ...) -> GradientBlock: ...
+@overload
+def grad(function: Callable[..., Any], argnums: Arguments = 0, *, has_aux: bool = False) -> Callable[..., Any]: ...
+def grad(
+    function: Any = None,
+    argnums: Arguments = 0,
+    *,
+    has_aux: bool = False,
+    of: Pin | Block | str | None = None,
+    by: By | None = None,
+    name: str = "gradient",
+) -> Any:
+    """The gradient of a function that returns one real number, or of an output of a graph of blocks.
 
-    Arguments may be nests of dicts, lists, tuples and data classes; the gradient has the same structure. The function
-    may decide by their values as Python does (`if x > 0`, masks): they are known.
+    Of a function: by the arguments at `argnums`, which may be nests of dicts, lists, tuples and data classes; the
+    gradient has the same structure. The function may decide by their values as Python does (`if x > 0`, masks): they
+    are known.
 
     >>> import livegrad as lg
     >>> lg.grad(lambda x: lg.sum(x**3))(lg.asarray([1.0, 2.0]))
     Tensor([ 3., 12.], dtype=float32)
+
+    Of a live graph: a block with an output for each of the pins `by` which `of`, one real number, is differentiated.
+    Its pin `seed` (1 unless it is fed) is the cotangent of `of`; with a seed of its shape `of` may be any tensor.
+
+    >>> engine = lg.Engine()
+    >>> square = engine.add(lg.block(lambda x, gain=2.0: gain * x * x, name="square"))
+    >>> loss = engine.add(lg.block(lambda x: lg.sum(x), name="loss"))
+    >>> engine.connect(square, loss["x"])
+    >>> engine.set(square["x"], [1.0, 2.0])
+    >>> slope = engine.add(lg.grad(of=loss, by=[square["x"], square["gain"]]))
+    >>> _ = engine.step()
+    >>> engine.read(slope["x"]).tolist(), float(engine.read(slope["gain"]))
+    ([4.0, 8.0], 5.0)
     """
+    if by is not None:
+        # Loaded when it is asked for: people who use tensors alone do not wait for the engine's modules.
+        return import_module("livegrad.authoring.block.gradient").gradient_block(function, of=of, by=by, name=name)
     with_value = value_and_grad(function, argnums, has_aux=has_aux)
 
     @wraps(function)

@@ -13,10 +13,11 @@ from livegrad.authoring.tensor.tracing import name_of, trace_call
 from livegrad.authoring.tensor.transforms import Arguments, argument_places, grad, jvp, of_captured, vjp
 from livegrad.authoring.tensor.trees import Structure, dict_keys, flatten, tree_map, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Size
 from livegrad.ir.function import inline
 from livegrad.ir.node import Function
-from livegrad.ir.types import Size, shape_of
 from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.types import shape_of
 from livegrad.ops.rules import zero
 from livegrad.passes.batch import batch
 

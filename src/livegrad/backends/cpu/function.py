@@ -21,7 +21,7 @@ from livegrad.ir.node import Function, Module
 from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector, bf16
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.pipeline import run_pipeline
-from livegrad.schedule.plan import KernelStep, Plan
+from livegrad.schedule.plan import Plan
 from livegrad.schedule.schedule import schedule
 from livegrad.schedule.signature import assemble_value, leaf_types
 
@@ -51,6 +51,9 @@ class CpuFunction:
         self._expected = [_dense_form(type) for type in self._leaves]
         self._by_shapes: dict[tuple[Any, ...], CompiledPlan] = {}  # those of the plans for arguments used as they are
 
+    def __repr__(self) -> str:
+        return f"<compiled for the CPU: {self.function!r}>"
+
     def __call__(self, *arguments: Any) -> Any:
         leaves: Sequence[Any] = arguments
         shapes = None if self._apart else self._dense_shapes(arguments)
@@ -66,6 +69,11 @@ class CpuFunction:
         supply = iter(results)
         values = tuple(assemble_value(supply, type) for type in self.function.result_types)
         return values[0] if self._single else values
+
+    @property
+    def expected_leaves(self) -> list[_DenseForm] | None:
+        """How arguments look that need no conversion; None where one of them is made of several leaves."""
+        return None if self._apart else self._expected
 
     def _dense_shapes(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
         """The shapes of symbolic size when all arguments can be used as they are, else None.
@@ -138,7 +146,7 @@ class CpuFunction:
         plan = self.schedule(sizes)
         made = CompiledPlan.from_plan(plan, run_function)
         digest = function_digest(self.function)
-        if digest is not None and all(isinstance(step, KernelStep) for step in plan.steps):
+        if digest is not None and made.only_kernels:
             default_cache().store(recipe_key(digest, sizes), encode(made.recipe))
         return made
 
@@ -194,7 +202,12 @@ renew_lock_after_fork(sys.modules[__name__], "_functions_lock")
 
 
 def compile_function(function: Function) -> CpuFunction:
-    """The compiled form of a function, kept for as long as it is among those used last."""
+    """The compiled form of a function, kept for as long as it is among those used last.
+
+    >>> import livegrad as lg
+    >>> float(lg.compile(lg.trace(lambda x: x * x + 1.0, lg.f32))(3.0))
+    10.0
+    """
     key = (function, tuple(places for node, places in function.places.items() if node.op.checked))
     with _functions_lock:
         found = _functions.get(key)

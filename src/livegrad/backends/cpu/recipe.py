@@ -20,7 +20,10 @@ from livegrad.backends.cpu.native.compiler import host_target
 from livegrad.diagnostics import TextOrigin
 from livegrad.ir.types import SCALARS, Scalar
 
-WordKind = Literal["number", "external", "cell", "arena", "scratch", "status", "interrupt"]
+# code and block: of a chain's member; private: memory of a chain, before the chain itself is put together.
+WordKind = Literal[
+    "number", "external", "cell", "arena", "scratch", "status", "interrupt", "code", "block", "private"
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,10 @@ class Word:
 
 @dataclass(frozen=True)
 class KernelRecipe:
-    """One launch: which object code, its words, how its work is cut, and what its checks say."""
+    """One launch: which object code, its words, how its work is cut, and what its checks say.
+
+    The code is an object of its own, named by its key, or a function of a library that stays in memory.
+    """
 
     object_key: bytes
     words: tuple[Word, ...]
@@ -43,6 +49,9 @@ class KernelRecipe:
     interruptible: bool
     sites: tuple[Site, ...]
     math: tuple[MathRequest, ...]
+    library: str = ""  # "chain", or the element of the products that the function is for
+    symbol: str = "kernel"
+    members: tuple[KernelRecipe, ...] = ()  # of a chain
 
 
 @dataclass(frozen=True)
@@ -78,16 +87,16 @@ class Recipe:
 def recipe_key(digest: bytes, sizes: Mapping[str, int]) -> bytes:
     """What names a recipe in the cache: the function, its sizes, this machine and this very compiler."""
     target = host_target()
-    parts = [digest.hex(), json.dumps(sorted(sizes.items())), target.cpu, target.features, _compiler_stamp()]
+    parts = [digest.hex(), json.dumps(sorted(sizes.items())), target.cpu, target.features, compiler_stamp()]
     return hashlib.sha256("\n".join(parts).encode()).digest()
 
 
 @lru_cache(maxsize=1)
-def _compiler_stamp() -> str:
+def compiler_stamp() -> str:
     """Changes with every change of livegrad's own source: a recipe of another compiler is never used."""
     root = Path(__file__).parents[2]
     # Read, not imported: the package's front imports all layers, this one among them.
-    seen = [(root / "__init__.py").read_text()]
+    seen = [(root / "__init__.py").read_text(encoding="utf-8")]
     for folder, _, files in sorted(os.walk(root)):
         for name in sorted(files):
             if name.endswith(".py"):
@@ -98,18 +107,21 @@ def _compiler_stamp() -> str:
 
 def encode(recipe: Recipe) -> bytes:
     """The recipe as JSON."""
-    kernels = [
-        {
-            "object": kernel.object_key.hex(),
-            "words": [[word.kind, word.slot, word.value] for word in kernel.words],
-            "work": [kernel.total, kernel.grain, kernel.interruptible],
-            "sites": [[site.message, _place(site)] for site in kernel.sites],
-            "math": kernel.math,
-        }
-        for kernel in recipe.kernels
-    ]
+    kernels = [_encode_kernel(kernel) for kernel in recipe.kernels]
     arrays = [[[a.number, a.element.name, a.shape] for a in side] for side in (recipe.arguments, recipe.results)]
     return json.dumps([kernels, *arrays, recipe.arena_bytes, recipe.scratch]).encode()
+
+
+def _encode_kernel(kernel: KernelRecipe) -> dict[str, Any]:
+    return {
+        "object": kernel.object_key.hex(),
+        "words": [[word.kind, word.slot, word.value] for word in kernel.words],
+        "work": [kernel.total, kernel.grain, kernel.interruptible],
+        "sites": [[site.message, _place(site)] for site in kernel.sites],
+        "math": kernel.math,
+        "code": [kernel.library, kernel.symbol],
+        "members": [_encode_kernel(member) for member in kernel.members],
+    }
 
 
 def _place(site: Site) -> list[Any] | None:
@@ -137,7 +149,9 @@ def _decode_kernel(kernel: Mapping[str, Any]) -> KernelRecipe:
     sites = tuple(Site(message, None if place is None else TextOrigin(*place)) for message, place in kernel["sites"])
     words = tuple(Word(*word) for word in kernel["words"])
     math = tuple((function, element, lanes) for function, element, lanes in kernel["math"])
-    return KernelRecipe(bytes.fromhex(kernel["object"]), words, total, grain, interruptible, sites, math)
+    key, (library, symbol) = bytes.fromhex(kernel["object"]), kernel["code"]
+    members = tuple(map(_decode_kernel, kernel["members"]))
+    return KernelRecipe(key, words, total, grain, interruptible, sites, math, library, symbol, members)
 
 
 def _decode_arrays(arrays: list[Any]) -> tuple[ArrayRecipe, ...]:

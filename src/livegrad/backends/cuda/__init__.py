@@ -1,7 +1,26 @@
 """CUDA: plans as one CUDA Graph of kernels compiled by NVRTC. Importing it touches no driver."""
 
 from livegrad.backends.cuda.driver import DeviceError, reason_for_no_cuda
-from livegrad.backends.cuda.function import CudaFunction, compile_function, run_function
-from livegrad.backends.cuda.memory import DeviceArray
+from livegrad.backends.cuda.function import (
+    CudaFunction,
+    compile_chosen,
+    compile_function,
+    run_function,
+    run_ieee,
+    set_ieee_division,
+)
+from livegrad.backends.cuda.memory import DeviceArray, make_room, memory_in_use
 
-__all__ = ["CudaFunction", "DeviceArray", "DeviceError", "compile_function", "reason_for_no_cuda", "run_function"]
+__all__ = [
+    "CudaFunction",
+    "DeviceArray",
+    "DeviceError",
+    "compile_chosen",
+    "compile_function",
+    "make_room",
+    "memory_in_use",
+    "reason_for_no_cuda",
+    "run_function",
+    "run_ieee",
+    "set_ieee_division",
+]

@@ -42,14 +42,15 @@ def write_function(writer: Writer, function: Function, arguments: Sequence[Value
         function = expand_ops(function, _needs_expansion)
     values: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
     order, copies = execution_order(function.results)
-    for node in order:
-        if node in values:
-            continue
-        operands = [values[operand] for operand in node.operands]
-        for place, operand in enumerate(operands):
-            if (node, place) in copies and isinstance(operand, TraceReference):
-                operands[place] = traces.copied(writer, operand)
-        values[node] = _write_node(writer, node, operands)
+    with writer.function(order):
+        for node in order:
+            if node in values:
+                continue
+            operands = [values[operand] for operand in node.operands]
+            for place, operand in enumerate(operands):
+                if (node, place) in copies and isinstance(operand, TraceReference):
+                    operands[place] = traces.copied(writer, operand)
+            values[node] = _write_node(writer, node, operands)
     return [values[result] for result in function.results]
 
 
@@ -208,6 +209,8 @@ def _while_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
         if limit is not None:
             writer.report(f"{index} >= {limit}", f"the loop ran past its limit of {limit}", node.origin)
             writer.line(f"if ({index} >= {limit}) break;")
+        writer.polls = True
+        writer.line(f"if (({index} & 1023) == 1023 && *a.interrupt) break;")
         _leave_when_full(writer, node)
         given = [Text(index, i64), *state, *captures]
         writer.assign(state, tuple(write_function(writer, node.attribute("body"), given)))

@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import sys
 import threading
+from collections import OrderedDict
 from functools import cache
 from typing import Any
 
@@ -21,7 +22,10 @@ try:
 except ImportError:
     nvrtc = None
 
-OPTIONS = ("--std=c++17", "--device-as-default-execution-space")
+# NVRTC has a cache of its own, which would keep everything twice.
+OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--no-cache")
+_MOST_CUBINS = 2048
+_cubins: OrderedDict[bytes, bytes] = OrderedDict()
 _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
@@ -50,33 +54,74 @@ def _checked(answer: tuple[Any, ...]) -> Any:
 
 
 def compile_source(source: str, architecture: str, name: str = "kernel") -> bytes:
-    """The cubin of CUDA C for an architecture such as `sm_90`: from the disk cache, or compiled now."""
-    if (reason := reason_for_no_compiler()) is not None or nvrtc is None:
-        raise CompileError(f"CUDA C cannot be compiled: {reason}", help="install livegrad[cuda]")
-    version = _checked(nvrtc.nvrtcVersion())
-    options = (f"--gpu-architecture={architecture}", *OPTIONS)
-    key = hashlib.sha256("\n".join(["cubin", str(version), *options, source]).encode()).digest()
+    """The cubin of CUDA C for an architecture such as `sm_90`: from memory, from the disk cache, or compiled now."""
+    key = _key_of(source, architecture)
+    return load_compiled(key) or _compile_and_keep(key, source, architecture, name)
+
+
+def compile_with_key(source: str, architecture: str, name: str = "kernel") -> bytes:
+    """As `compile_source`, but gives the key by which `load_compiled` finds the cubin."""
+    key = _key_of(source, architecture)
+    if load_compiled(key) is None:
+        _compile_and_keep(key, source, architecture, name)
+    return key
+
+
+def load_compiled(key: bytes) -> bytes | None:
+    """A cubin by its key, from memory or from the disk cache; None when it is in neither."""
+    with _lock:
+        if key in _cubins:
+            _cubins.move_to_end(key)
+            return _cubins[key]
     found = default_cache().load(key)
     if found is not None:
-        return found
-    made = _compile(source, options, name)
+        _keep(key, found)
+    return found
+
+
+def forget_cubins() -> None:
+    """Drops what was compiled or loaded from memory; what is on disk stays."""
+    with _lock:
+        _cubins.clear()
+
+
+def _options(architecture: str) -> tuple[str, ...]:
+    return (f"--gpu-architecture={architecture}", *OPTIONS)
+
+
+def _key_of(source: str, architecture: str) -> bytes:
+    if (reason := reason_for_no_compiler()) is not None:
+        raise CompileError(f"CUDA C cannot be compiled: {reason}", help="install livegrad[cuda]")
+    version = _checked(nvrtc.nvrtcVersion())
+    return hashlib.sha256("\n".join(["cubin", str(version), *_options(architecture), source]).encode()).digest()
+
+
+def _compile_and_keep(key: bytes, source: str, architecture: str, name: str) -> bytes:
+    made = _compile(source, _options(architecture), name)
     default_cache().store(key, made)
+    _keep(key, made)
     return made
 
 
-def _compile(source: str, options: tuple[str, ...], name: str) -> bytes:
-    assert nvrtc is not None
+def _keep(key: bytes, cubin: bytes) -> None:
     with _lock:
-        program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
-        try:
-            status, *_ = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
-            if int(status) != 0:
-                log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
-                _checked(nvrtc.nvrtcGetProgramLog(program, log))
-                text = log.decode(errors="replace").strip("\0 \n")
-                raise CompileError(f"NVRTC refuses `{name}`: {text}")
-            cubin = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
-            _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
-            return cubin
-        finally:
-            nvrtc.nvrtcDestroyProgram(program)
+        _cubins[key] = cubin
+        while len(_cubins) > _MOST_CUBINS:
+            _cubins.popitem(last=False)
+
+
+def _compile(source: str, options: tuple[str, ...], name: str) -> bytes:
+    """NVRTC itself; several threads may be in it at once."""
+    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
+    try:
+        status, *_ = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        if int(status) != 0:
+            log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
+            _checked(nvrtc.nvrtcGetProgramLog(program, log))
+            text = log.decode(errors="replace").strip("\0 \n")
+            raise CompileError(f"NVRTC refuses `{name}`: {text}")
+        cubin = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+        _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
+        return cubin
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)

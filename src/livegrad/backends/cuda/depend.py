@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from livegrad.schedule.plan import Buffer, KernelStep, Plan
+from livegrad.schedule.plan import Buffer, Plan, Step
 
 
-def dependencies(steps: Sequence[KernelStep], plan: Plan, one_by_one: Sequence[int] = ()) -> list[list[int]]:
-    """For each step the numbers of earlier ones that must have ended; those `one_by_one` share memory for traces."""
+def dependencies(
+    steps: Sequence[Step], plan: Plan, one_by_one: Sequence[int] = (), in_turn: Sequence[int] = ()
+) -> list[list[int]]:
+    """For each step the numbers of earlier ones that must have ended.
+
+    Those `one_by_one` share memory for traces, those `in_turn` the memory of a library.
+    """
     overlaps = _overlaps(plan)
     writer: dict[Buffer, int] = {}
     readers: dict[Buffer, list[int]] = {}
@@ -27,8 +32,9 @@ def dependencies(steps: Sequence[KernelStep], plan: Plan, one_by_one: Sequence[i
                 before.update(readers.get(other, ()))
                 if other in writer:
                     before.add(writer[other])
-        if number in one_by_one:
-            before.update([other for other in one_by_one if other < number][-1:])
+        for sharing in (one_by_one, in_turn):
+            if number in sharing:
+                before.update([other for other in sharing if other < number][-1:])
         before.discard(number)
         for buffer in inputs:
             readers.setdefault(buffer, []).append(number)

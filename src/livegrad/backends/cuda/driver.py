@@ -16,6 +16,8 @@ except ImportError:
     driver = None
 
 _thread = threading.local()
+# What the driver answers from then on, to everything, when a kernel has faulted or the device has gone.
+_FAULTS = frozenset([214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721])
 
 
 class DeviceError(LivegradError):
@@ -31,6 +33,7 @@ class Device:
     architecture: str
     name: str
     driver_version: int
+    context_number: int = 0  # counts contexts
 
 
 @cache
@@ -59,7 +62,9 @@ def checked(answer: tuple[Any, ...]) -> Any:
         assert driver is not None
         _, text = driver.cuGetErrorString(status)
         said = text.decode() if isinstance(text, bytes) else str(status)
-        raise DeviceError(f"the CUDA driver answers {status.name}: {said}")
+        lost = "a kernel has faulted: close what uses the device, and start the process anew"
+        help = lost if int(status) in _FAULTS else None
+        raise DeviceError(f"the CUDA driver answers {status.name}: {said}", help=help)
     return answer[1] if len(answer) == 2 else answer[1:]
 
 
@@ -75,7 +80,8 @@ def _start() -> Device:
     minor = checked(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, first))
     stream = checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
     name = checked(driver.cuDeviceGetName(128, first)).split(b"\0")[0].decode()
-    return Device(context, stream, f"sm_{major}{minor}", name, checked(driver.cuDriverGetVersion()))
+    version = checked(driver.cuDriverGetVersion())
+    return Device(context, stream, f"sm_{major}{minor}", name, version)
 
 
 def device() -> Device:
@@ -86,3 +92,8 @@ def device() -> Device:
         checked(driver.cuCtxSetCurrent(found.context))
         _thread.ready = found
     return found
+
+
+def is_lost() -> bool:
+    """Whether a kernel has faulted: what was on the device is gone, and every call answers with the fault."""
+    return int(driver.cuStreamQuery(device().stream)[0]) in _FAULTS

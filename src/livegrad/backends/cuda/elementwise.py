@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -9,8 +10,11 @@ import numpy as np
 from livegrad.backends.cuda.values import Text, held_type, literal
 from livegrad.backends.cuda.writer import Writer
 from livegrad.diagnostics import CompileError
+from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, bf16, f16, f32, scalar_of
+from livegrad.ops.elementwise import abs as absolute
+from livegrad.ops.elementwise import add, mul, sub
 
 Rule = Callable[[Writer, Node, list[Text]], str]
 
@@ -64,9 +68,97 @@ def _template(text: str) -> Rule:
 def _math(name: str) -> Rule:
     def rule(writer: Writer, node: Node, operands: list[Text]) -> str:
         suffix = "" if operands[0].type.bits == 64 else "f"
+        if name == "sqrt" and operands[0].type is f32:
+            return f"lg_sqrt({operands[0].text})"
         if name == "hypot" and not suffix:
             return f"lg_hypot({operands[0].text}, {operands[1].text})"
         return f"{name}{suffix}({', '.join(operand.text for operand in operands)})"
+
+    return rule
+
+
+def _quotient(writer: Writer, node: Node, operands: list[Text]) -> str:
+    """A division of floats. By a power of two it is a multiplication, which is exact where the division is."""
+    value, divisor = operands
+    below = node.operands[1]
+    if below.op is constant_op and _has_exact_inverse(float(below.attribute("value")), divisor.type):
+        return f"{value.text} * {literal(1.0 / float(below.attribute('value')), divisor.type)}"
+    quick = divisor.type is f32 and node not in writer.exact_divisions
+    return f"lg_div({value.text}, {divisor.text})" if quick else f"{value.text} / {divisor.text}"
+
+
+def _has_exact_inverse(value: float, type: Scalar) -> bool:
+    mantissa, exponent = math.frexp(value)
+    return abs(mantissa) == 0.5 and -100 < exponent < 100 and type.bits >= 32
+
+
+def _extreme(largest: bool) -> Rule:
+    """Python's `max` or `min` of floats: the second operand is taken only when it compares higher (or lower).
+
+    That is a comparison and a choice. Beside a constant it is one instruction, where the signs of zeros allow it: one
+    that lets NaN through when the constant comes second, and the one that does not when it comes first.
+    """
+    name, symbol = ("max", ">") if largest else ("min", "<")
+
+    def rule(writer: Writer, node: Node, operands: list[Text]) -> str:
+        first, second = operands
+        chosen = f"{second.text} {symbol} {first.text} ? {second.text} : {first.text}"
+        if first.type is not f32:
+            return chosen
+        if writer.choices_pass_nan:
+            return f"lg_{name}_or_nan({first.text}, {second.text})"
+        known, other = node.operands
+        if (number := _constant_of(other)) is not None:
+            higher_zero = _is_zero(number, negative=not largest)  # it would win over the other zero
+            if math.isnan(number) or (higher_zero and not (largest and is_never_negative_zero(known))):
+                return chosen
+            return f"lg_{name}_or_nan({first.text}, {second.text})"
+        if (number := _constant_of(known)) is not None:
+            lower_zero = _is_zero(number, negative=largest)
+            return chosen if math.isnan(number) or lower_zero else f"f{name}f({first.text}, {second.text})"
+        return chosen
+
+    return rule
+
+
+def _constant_of(node: Node) -> float | None:
+    return float(node.attribute("value")) if node.op is constant_op else None
+
+
+def _is_zero(number: float, negative: bool) -> bool:
+    return number == 0.0 and (math.copysign(1.0, number) < 0) == negative
+
+
+def is_never_negative_zero(node: Node) -> bool:
+    """Whether a float cannot be -0: a sum is only if both terms are, and a difference only as -0 - 0.
+
+    Fused with a product, a sum with a tiny number could be rounded to -0; with any other it is no zero or +0.
+    """
+    if node.op in (add, sub):
+        first, second = map(_constant_of, node.operands)
+        return any(number is not None and abs(number) > 1e-30 for number in (first, second))
+    return node.op is absolute or (node.op is mul and node.operands[0] is node.operands[1])
+
+
+def _sine_and_cosine(name: str) -> Rule:
+    """Where both are taken of one operand, as in derivatives, one call gives them; it reduces the operand once."""
+
+    def rule(writer: Writer, node: Node, operands: list[Text]) -> str:
+        (operand,) = operands
+        known = writer.pairs.get((name, operand.text))
+        if known is not None:
+            return known
+        if operand.type is f32:
+            writer.uses_waves = True
+        prefix, suffix = ("lg_", "") if operand.type is f32 else ("", "" if operand.type.bits == 64 else "f")
+        if node.operands[0] not in writer.paired or operand.type is f16:
+            return f"{prefix}{name}{suffix}({operand.text})"
+        sine, cosine = writer.name("sin"), writer.name("cos")
+        writer.line(f"{held_type(operand.type)} {sine}, {cosine};")
+        writer.line(f"{prefix}sincos{suffix}({operand.text}, &{sine}, &{cosine});")
+        other = "cos" if name == "sin" else "sin"
+        writer.pairs[other, operand.text] = cosine if name == "sin" else sine
+        return sine if name == "sin" else cosine
 
     return rule
 
@@ -170,9 +262,11 @@ _ORDERED: dict[str, Rule] = {
 }
 _FLOATS: dict[str, Rule] = {
     **_ORDERED,
+    "min": _extreme(largest=False),
+    "max": _extreme(largest=True),
     **{name: _math(name) for name in _MATH},
     **{name: _template(f"{{0}} {symbol} {{1}}") for name, symbol in (("add", "+"), ("sub", "-"), ("mul", "*"))},
-    "div": _template("{0} / {1}"),
+    "div": _quotient,
     "neg": _template("-{0}"),
     "abs": _math("fabs"),
     "round": _math("rint"),
@@ -181,6 +275,9 @@ _FLOATS: dict[str, Rule] = {
     "minimum": _template("lg_minimum({0}, {1})"),
     "maximum": _template("lg_maximum({0}, {1})"),
     "nextafter": _nextafter,
+    "sin": _sine_and_cosine("sin"),
+    "cos": _sine_and_cosine("cos"),
+    "floor_div": _template("lg_floor_quotient({0}, {1})"),
 }
 _INTEGERS: dict[str, Rule] = {
     **_ORDERED,

@@ -5,36 +5,86 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument
 from livegrad.backends.cpu import CpuFunction
 from livegrad.backends.cpu import run_function as run_on_cpu
 from livegrad.backends.cpu.fork import renew_lock_after_fork
+from livegrad.backends.cpu.native.object_cache import default_cache
+from livegrad.backends.cuda.driver import device
+from livegrad.backends.cuda.memory import DeviceArray
 from livegrad.backends.cuda.plan import CudaPlan
+from livegrad.backends.cuda.recipe import decode, encode, recipe_key
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
-from livegrad.schedule.signature import assemble_value
+from livegrad.schedule.signature import assemble_value, leaf_types
 
 _MOST_FUNCTIONS = 512
 _MOST_PLANS = 32  # of one function: each has memory of its own
 
 
 class CudaFunction:
-    """A function compiled for a CUDA device. Arguments are NumPy's, or arrays of the device that are used in place."""
+    """A function compiled for a CUDA device. Arguments are NumPy's, or arrays of the device that are used in place.
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    Float32 division and square root may be off by 2 ulp (units in the last place) unless `ieee` is asked for, which
+    rounds them as IEEE 754 says; everything else is the same in both.
+    """
+
+    def __init__(self, function: Function, ieee: bool = False) -> None:
+        self.function, self.ieee = function, ieee
         self._lowering = CpuFunction(function)  # the passes and the schedule are the same
+        # How arguments look that are used as they are, where each is one leaf; and the plans for such, by their shapes.
+        self._expected = self._lowering.expected_leaves
+        self._by_shapes: dict[tuple[Any, ...], CudaPlan] = {}
+        self._plain = all(leaf_types(type) == [type] for type in function.result_types)
         self._plans: OrderedDict[tuple[tuple[str, int], ...], CudaPlan] = OrderedDict()
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
 
     def __call__(self, *arguments: Any) -> Any:
         leaves, sizes = self._accept(arguments)
-        supply = iter(self.plan(sizes).run(leaves))
+        return self._assembled(self.plan(sizes).run(leaves))
+
+    def on_device(self, *arguments: Any) -> Any:
+        """As a call, but the results are arrays that stay on the device, and nothing is waited for."""
+        shapes = self._shapes_on_device(arguments)
+        plan = None if shapes is None else self._by_shapes.get(shapes)
+        leaves: Sequence[Any] = arguments
+        if plan is None:
+            leaves, sizes = self._accept(arguments)
+            plan = self.plan(sizes)
+            if shapes is not None:
+                if len(self._by_shapes) >= _MOST_FUNCTIONS:
+                    self._by_shapes.clear()
+                self._by_shapes[shapes] = plan
+        results = plan.run_on_device(leaves)
+        if self._plain:
+            return results[0] if len(results) == 1 else tuple(results)
+        return self._assembled(results)
+
+    def _shapes_on_device(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The shapes of symbolic size if all arguments are the device's or numbers that fit as they are, else None."""
+        if self._expected is None or len(leaves) != len(self._expected):
+            return None
+        shapes = []
+        for leaf, (dtype, shape, number, low, high) in zip(leaves, self._expected, strict=True):
+            if number is not None:
+                if type(leaf) is not number or not low <= leaf <= high:
+                    return None
+            elif type(leaf) is not DeviceArray or leaf.dtype != dtype:
+                return None
+            elif shape is None:
+                shapes.append(leaf.shape)
+            elif leaf.shape != shape:
+                return None
+        return tuple(shapes)
+
+    def _assembled(self, results: Sequence[Any]) -> Any:
+        supply = iter(results)
         values = tuple(assemble_value(supply, type) for type in self.function.result_types)
         return values[0] if len(values) == 1 else values
 
@@ -43,17 +93,43 @@ class CudaFunction:
         key = tuple(sorted((sizes or {}).items()))
         with self._lock:
             if key not in self._plans:
-                self._plans[key] = CudaPlan(self._lowering.schedule(dict(key)), run_on_cpu)
+                self._plans[key] = self._load(dict(key)) or self._make(dict(key))
                 while len(self._plans) > _MOST_PLANS:
                     self._plans.popitem(last=False)
             return self._plans[key]
+
+    def _make(self, sizes: dict[str, int]) -> CudaPlan:
+        plan = self._lowering.schedule(sizes)
+        made = CudaPlan.from_plan(plan, run_on_cpu, self.ieee)
+        digest, data = function_digest(self.function), encode(made.recipe)
+        if digest is not None and data is not None:
+            default_cache().store(recipe_key(digest, sizes, device().architecture, self.ieee), data)
+        return made
+
+    def _load(self, sizes: dict[str, int]) -> CudaPlan | None:
+        """The plan as an earlier process left it."""
+        digest = function_digest(self.function)
+        if digest is None:
+            return None
+        data = default_cache().load(recipe_key(digest, sizes, device().architecture, self.ieee))
+        recipe = None if data is None else decode(data)
+        return None if recipe is None else CudaPlan(recipe, None, run_on_cpu)
+
+    def forget_plans(self) -> None:
+        """Drops the plans, with their memory; the next call makes them anew."""
+        with self._lock:
+            self._plans.clear()
+            self._by_shapes.clear()
 
     def _accept(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
         leaves: list[Any] = []
         tensors: list[tuple[Tensor, tuple[int, ...], str]] = []
         for leaf, own, place in named_leaves(self.function, arguments):
-            if hasattr(leaf, "__cuda_array_interface__"):
-                _require_fit(leaf, own, place)
+            if isinstance(leaf, DeviceArray):
+                _require_fit(leaf.dtype.str, None, own, place)
+            elif hasattr(leaf, "__cuda_array_interface__"):
+                held = leaf.__cuda_array_interface__
+                _require_fit(held["typestr"], held.get("strides"), own, place)
             elif isinstance(own, Scalar):
                 leaf = scalar_argument(leaf, own, place)
             elif isinstance(own, Tensor | Vector | Matrix):
@@ -64,11 +140,10 @@ class CudaFunction:
         return leaves, learn_sizes(tensors)
 
 
-def _require_fit(array: Any, type: Type, place: str) -> None:
+def _require_fit(element: str, strides: Any, type: Type, place: str) -> None:
     """An array of the device has the very type of its parameter and is dense."""
-    held = array.__cuda_array_interface__
-    if not isinstance(type, Tensor) or held["typestr"] != type.element.dtype.str or held.get("strides"):
-        found = f"{held['typestr']} with strides {held.get('strides')}"
+    if not isinstance(type, Tensor) or element != type.element.dtype.str or strides:
+        found = f"{element} with strides {strides}"
         raise UsageError(f"{place} does not fit", where=caller_origin(), expected=f"a dense {type}", found=found)
 
 
@@ -78,12 +153,12 @@ _functions_lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_functions_lock")
 
 
-def compile_function(function: Function) -> CudaFunction:
+def compile_function(function: Function, ieee: bool = False) -> CudaFunction:
     """The compiled form of a function, kept for as long as it is among those used last."""
-    key = (function, tuple(places for node, places in function.places.items() if node.op.checked))
+    key = (ieee, function, tuple(places for node, places in function.places.items() if node.op.checked))
     with _functions_lock:
         if key not in _functions:
-            _functions[key] = CudaFunction(function)
+            _functions[key] = CudaFunction(function, ieee)
             while len(_functions) > _MOST_FUNCTIONS:
                 _functions.popitem(last=False)
         _functions.move_to_end(key)
@@ -93,3 +168,33 @@ def compile_function(function: Function) -> CudaFunction:
 def run_function(function: Function, *arguments: Any) -> Any:
     """The function's value at these arguments, computed on the device."""
     return compile_function(function)(*arguments)
+
+
+def compile_ieee(function: Function) -> CudaFunction:
+    """As `compile_function`, with float32 division and square root rounded as IEEE 754 says."""
+    return compile_function(function, ieee=True)
+
+
+def run_ieee(function: Function, *arguments: Any) -> Any:
+    """As `run_function`, with float32 division and square root rounded as IEEE 754 says."""
+    return compile_ieee(function)(*arguments)
+
+
+class _Choice:
+    """What tensors on the device are compiled with."""
+
+    compile: Callable[[Function], CudaFunction] = staticmethod(compile_function)
+
+
+def set_ieee_division(wanted: bool) -> None:
+    """Whether tensors on the device divide and take square roots of float32 as IEEE 754 says, or within 2 ulp.
+
+    >>> set_ieee_division(True)
+    >>> set_ieee_division(False)  # as it is at first
+    """
+    _Choice.compile = staticmethod(compile_ieee if wanted else compile_function)
+
+
+def compile_chosen() -> Callable[[Function], CudaFunction]:
+    """What compiles the functions of tensors: as `set_ieee_division` has said."""
+    return _Choice.compile

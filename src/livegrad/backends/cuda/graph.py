@@ -13,25 +13,35 @@ from typing import Any
 import numpy as np
 
 from livegrad.backends.cuda.driver import checked, device, driver
+from livegrad.backends.cuda.libraries.captured import Captured
 
 
 class Launch:
     """One launch of a kernel: its function, its grid, and the words of its arguments, which may change."""
 
-    __slots__ = ("_pointers", "grid", "parameters", "threads", "words")
+    __slots__ = ("__weakref__", "_pointers", "bytes", "graphs", "grid", "parameters", "threads", "words")
 
-    def __init__(self, function: Any, grid: int, threads: int, words: int) -> None:
-        assert driver is not None
+    def __init__(self, function: Any, grid: int, threads: int, words: int, separate: bool = False) -> None:
+        self.graphs: list[Any] = []  # those that have it, and must be told of changes
+        self.renew(function, grid, threads, words, separate)
+
+    def renew(self, function: Any, grid: int, threads: int, words: int, separate: bool = False) -> None:
+        """Another function in place of this one, with words of its own, all zero.
+
+        The words are one parameter of the function, or each of them is a parameter (`separate`).
+        """
         self.grid, self.threads = grid, threads
         self.words = np.zeros(max(words, 1), np.int64)
+        self.bytes = memoryview(self.words).cast("B")  # type: ignore[arg-type]
         # Kept alive: the driver reads the words through these whenever the parameters are set.
-        self._pointers = np.array([self.words.ctypes.data], np.uint64)
+        first = self.words.__array_interface__["data"][0]
+        self._pointers = np.arange(first, first + (8 * words if separate else 8), 8).astype(np.uint64)
         parameters = driver.CUDA_KERNEL_NODE_PARAMS()
         parameters.func = function
         parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = grid, 1, 1
         parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ = threads, 1, 1
         parameters.sharedMemBytes = 0
-        parameters.kernelParams = int(self._pointers.ctypes.data)
+        parameters.kernelParams = self._pointers.__array_interface__["data"][0]
         parameters.extra = 0
         self.parameters = parameters
 
@@ -49,7 +59,7 @@ class GraphCounters:
 class Graph:
     """Launches in order, each with the numbers of those that must have ended before it starts."""
 
-    launches: Sequence[Launch]
+    launches: Sequence[Launch | Captured]
     dependencies: Sequence[Sequence[int]]
     counters: GraphCounters = field(default_factory=GraphCounters)
     _nodes: list[Any] = field(default_factory=list)
@@ -61,11 +71,19 @@ class Graph:
         assert driver is not None
         device()
         graph = checked(driver.cuGraphCreate(0))
-        self._nodes = []
+        nodes: list[Any] = []
         for launch, numbers in zip(self.launches, self.dependencies, strict=True):
-            before = [self._nodes[number] for number in numbers]
-            self._nodes.append(checked(driver.cuGraphAddKernelNode(graph, before, len(before), launch.parameters)))
-        self._executable = checked(driver.cuGraphInstantiate(graph, 0))
+            before = [nodes[number] for number in numbers]
+            if isinstance(launch, Captured):
+                child = launch.capture()
+                nodes.append(checked(driver.cuGraphAddChildGraphNode(graph, before, len(before), child)))
+                checked(driver.cuGraphDestroy(child))  # the node has a copy
+            else:
+                nodes.append(checked(driver.cuGraphAddKernelNode(graph, before, len(before), launch.parameters)))
+        executable = checked(driver.cuGraphInstantiate(graph, 0))
+        for old in self._cleaning:
+            old()
+        self._nodes, self._executable, self._cleaning = nodes, executable, []
         self.counters.built += 1
         for destroy, handle in ((driver.cuGraphExecDestroy, self._executable), (driver.cuGraphDestroy, graph)):
             cleaning = weakref.finalize(self, destroy, handle)
@@ -76,7 +94,14 @@ class Graph:
         """Hands the present words of a launch to the executable graph."""
         assert driver is not None
         node, launch = self._nodes[number], self.launches[number]
-        checked(driver.cuGraphExecKernelNodeSetParams(self._executable, node, launch.parameters))
+        if isinstance(launch, Captured):
+            child = launch.capture()
+            status, *_ = driver.cuGraphExecChildGraphNodeSetParams(self._executable, node, child)
+            checked(driver.cuGraphDestroy(child))
+            if int(status):
+                self.build()  # the library chose other kernels for other addresses
+        else:
+            checked(driver.cuGraphExecKernelNodeSetParams(self._executable, node, launch.parameters))
         self.counters.nodes_updated += 1
 
     def launch(self) -> None:

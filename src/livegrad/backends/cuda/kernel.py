@@ -1,4 +1,4 @@
-"""A kernel as CUDA C: one thread, or one block of threads, takes a row and runs its stages.
+"""A kernel as CUDA C: one thread, one block of threads, or several blocks take a row (or 32 rows) and run its stages.
 
 `emit_kernel(kernel, layout)` gives the text, and the names of the words that its arguments are; `plan.py` fills them.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from livegrad.backends.cuda import prelude
-from livegrad.backends.cuda.bind import Layout, StrideKind
+from livegrad.backends.cuda.bind import HEAVY_THREADS, MOST_THREADS, Layout, StrideKind
 from livegrad.backends.cuda.body import texts_of, write_function
+from livegrad.backends.cuda.fold import COLUMNS, Fold, combine_block, combine_columns, combine_warp
+from livegrad.backends.cuda.speculate import may_speculate, write_speculated
 from livegrad.backends.cuda.values import TensorReference, Text, Value, held_type, literal, loaded, memory_type, stored
 from livegrad.backends.cuda.writer import Site, Writer
-from livegrad.ir.types import Scalar, f16, i64
+from livegrad.ir.types import Scalar, i64
 from livegrad.schedule.kernel import Kernel, Port, Stage, Target
 
 
@@ -25,22 +28,24 @@ class KernelText:
     words: tuple[str, ...]
     sites: tuple[Site, ...]
     uses_traces: bool
+    polls: bool  # its loops end when the interrupt word is set
 
 
-def emit_kernel(kernel: Kernel, layout: Layout) -> KernelText:
-    """The text of `kernel` for one layout."""
-    return _Emitter(kernel, layout).emit()
+def emit_kernel(kernel: Kernel, layout: Layout, ieee: bool = False) -> KernelText:
+    """The text of `kernel` for one layout; float32 division and square root are rounded as IEEE 754 says if asked."""
+    return _Emitter(kernel, layout, ieee).emit()
 
 
 class _Emitter:
-    def __init__(self, kernel: Kernel, layout: Layout) -> None:
-        self.kernel, self.layout = kernel, layout
+    def __init__(self, kernel: Kernel, layout: Layout, ieee: bool) -> None:
+        self.kernel, self.layout, self.ieee = kernel, layout, ieee
         self.writer = Writer()
         self.words: dict[str, str] = {}  # names and C types
         self.rows: list[Text | None] = [None] * len(kernel.rows)
         self.domain = [f"d{d}" for d in range(layout.domain_rank)]
         self.inner = [f"i{d}" for d in range(layout.inner_rank)]
-        self.as_block = layout.rows == "block"
+        self.ahead: dict[int, str] = {}  # reads that were done before the stage
+        self.together = layout.rows != "thread"  # several threads share a row
 
     def word(self, name: str, type: str = "long long") -> str:
         """An argument of the kernel."""
@@ -50,28 +55,97 @@ class _Emitter:
     def emit(self) -> KernelText:
         writer = self.writer
         self.word("status", "unsigned long long*")
-        index, one = self.layout.index, "(row_index)blockIdx.x"
-        first = one if self.as_block else f"{one} * blockDim.x + threadIdx.x"
-        step = "gridDim.x" if self.as_block else "(row_index)gridDim.x * blockDim.x"
-        writer.line(f"const row_index step = {step};")
-        with writer.block(f"for (row_index row = {first}; row < {self.word('rows')}; row += step)"):
-            start = len(writer.lines)
-            self._decode("row", self.domain, [f"domain{d}" for d in range(len(self.domain))])
+        if self.layout.at_once > 1:
+            self._several_rows(self.kernel.stages[0])
+            return self._assembled()
+        self._open_rows()
+        start = len(writer.lines)
+        with writer.nested():
+            self._decode_row()
             for stage in self.kernel.stages:
                 self._stage(stage)
             if writer.uses_traces:
                 writer.lines.insert(start, "        memory.used = LG_SPARE;")
-        parts = [prelude.BASICS, prelude.BLOCK_FOLD] if self.as_block else [prelude.BASICS]
+        writer.line("}")
+        return self._assembled()
+
+    def _several_rows(self, stage: Stage) -> None:
+        """A thread reads what several rows need before it computes any: memory answers late, but many at once."""
+        writer, number, rows = self.writer, self.layout.at_once, f"(row_index){self.word('rows')}"
+        first = f"((row_index)blockIdx.x * {number}) * blockDim.x + threadIdx.x"
+        writer.line(f"const row_index step = (row_index)gridDim.x * blockDim.x * {number};")
+        needed = [source.number for source in stage.sources if source.kind == "read"]
+        with writer.block(f"for (row_index first = {first}; first < {rows}; first += step)"):
+            for read in needed:
+                writer.line(f"{memory_type(self.kernel.reads[read].element)} ahead{read}[{number}];")
+            for loading in (True, False):
+                writer.line("#pragma unroll")
+                with writer.block(f"for (int k = 0; k < {number}; ++k)"):
+                    writer.line("const row_index row = first + k * (row_index)blockDim.x;")
+                    writer.line(f"if (row >= {rows}) break;")
+                    self._decode_row()
+                    if not loading:
+                        self.ahead = {read: f"ahead{read}[k]" for read in needed}
+                        self._stage(stage)
+                        continue
+                    for read in needed:
+                        place = self._element("read", read, self.kernel.reads[read], self.layout.reads[read])
+                        writer.line(f"ahead{read}[k] = {place};")
+
+    def _decode_row(self) -> None:
+        """The indices of a row. Chunks of a split fold vary slowest: what several rows read of one is read once."""
+        names, extents = list(self.domain), [f"domain{d}" for d in range(len(self.domain))]
+        if self.kernel.split:
+            names, extents = [names[-1], *names[:-1]], [extents[-1], *extents[:-1]]
+        self._decode("row", names, extents)
+
+    def _open_rows(self) -> None:
+        """The loop over rows: of a thread, a warp, a block, or of a block that has 32 of them, one for each lane."""
+        writer, rows = self.writer, f"(row_index){self.word('rows')}"
+        if self.layout.rows in ("thread", "warp"):
+            width = "" if self.layout.rows == "thread" else " / 32"
+            writer.line(f"const row_index step = (row_index)gridDim.x * blockDim.x{width};")
+            first = f"((row_index)blockIdx.x * blockDim.x + threadIdx.x){width}"
+            if self.layout.rows == "warp":
+                writer.line("const row_index share = 0, blocks = 1;")
+            writer.line(f"for (row_index row = {first}; row < {rows}; row += step) {{")
+            return
+        blocks = f"(row_index){self.word('blocks')}" if self.layout.shared_rows else "1"
+        tiles = rows if self.layout.rows == "block" else f"({rows} + {COLUMNS - 1}) / {COLUMNS}"
+        writer.line(f"const row_index share = blockIdx.x % {blocks}, blocks = {blocks};")
+        head = f"for (row_index tile = blockIdx.x / {blocks}; tile < {tiles}; tile += gridDim.x / {blocks})"
+        writer.line(f"{head} {{")
+        with writer.nested():
+            if self.layout.rows == "block":
+                writer.line("const row_index row = tile;")
+            else:
+                # Lanes beyond the last row compute it too, and store the same.
+                own = f"tile * {COLUMNS} + threadIdx.x % {COLUMNS}"
+                writer.line(f"const row_index row = {own} < {rows} ? {own} : {rows} - 1;")
+
+    def _assembled(self) -> KernelText:
+        writer = self.writer
+        parts = [prelude.BASICS, prelude.IEEE_DIVISION if self.ieee else prelude.QUICK_DIVISION]
+        if writer.uses_waves:
+            parts.append(prelude.WAVES)
+        if self.together:
+            parts.append(prelude.FOLDS)
+            parts += [f"struct {name} {{ {member} }};" for member, name in writer.functors.items()]
         opening: list[str] = []
         if writer.uses_traces:
             parts += [f"#define LG_SPARE {-(-writer.largest_slot // 16) * 16}", prelude.TRACES]
             opening = self._memory_lines()
+        if writer.polls:
+            self.word("interrupt", "const volatile int*")
         fields = "\n".join(f"    alignas(8) {type} {name};" for name, type in self.words.items())
-        head = 'extern "C" __global__ void kernel(const __grid_constant__ Arguments a)'
+        bounds = f"{MOST_THREADS}"
+        if self.layout.heavy:
+            bounds = f"{HEAVY_THREADS}, {3 if self.layout.rows == 'thread' else 4}"
+        head = f'extern "C" __global__ void __launch_bounds__({bounds}) kernel(const __grid_constant__ Arguments a)'
         text = "\n".join(
             [
                 *parts,
-                f"typedef {index} row_index;",
+                f"typedef {self.layout.index} row_index;",
                 f"struct Arguments\n{{\n{fields}\n}};",
                 f'static_assert(sizeof(Arguments) == {8 * len(self.words)}, "a word for each argument");\n',
                 f"{head}\n{{",
@@ -80,7 +154,7 @@ class _Emitter:
                 "}\n",
             ]
         )
-        return KernelText(text, tuple(self.words), tuple(writer.sites), writer.uses_traces)
+        return KernelText(text, tuple(self.words), tuple(writer.sites), writer.uses_traces, writer.polls)
 
     def _memory_lines(self) -> list[str]:
         worker = "((long long)blockIdx.x * blockDim.x + threadIdx.x)"
@@ -117,12 +191,16 @@ class _Emitter:
             elif kind == "any":
                 terms.append(f"{index} * (row_index){self.word(f'{role}{number}_stride{dimension}')}")
         if port.scratch:
-            worker = "blockIdx.x" if self.as_block else "((long long)blockIdx.x * blockDim.x + threadIdx.x)"
+            worker = {
+                "thread": "((long long)blockIdx.x * blockDim.x + threadIdx.x)",
+                "warp": "(((long long)blockIdx.x * blockDim.x + threadIdx.x) / 32)",
+            }.get(self.layout.rows, "blockIdx.x")
             own = f"((long long){worker} * {self.word('scratch_bytes')})"
             pointer = f"(({memory_type(port.element)}*)((char*){pointer} + {own}))"
         return f"{pointer}[{' + '.join(terms) or '0'}]"
 
-    def _arguments(self, stage: Stage) -> list[Value]:
+    def _arguments(self, stage: Stage, again: bool = False) -> list[Value]:
+        """The values that a stage's body takes; `again` reads memory once more, whatever was read before."""
         writer, kernel = self.writer, self.kernel
         arguments: list[Value] = []
         for source in stage.sources:
@@ -132,7 +210,8 @@ class _Emitter:
                     arguments.append(Text(f"(long long){[*self.domain, *self.inner][number]}", i64))
                 case "read":
                     port = kernel.reads[number]
-                    place = self._element("read", number, port, self.layout.reads[number])
+                    place = self.ahead.get(number) or self._element("read", number, port, self.layout.reads[number])
+                    place = f"lg_fresh(&{place})" if again else place
                     arguments.append(writer.value(loaded(place, port.element), port.element))
                 case "whole":
                     arguments.append(self._whole(number))
@@ -161,7 +240,7 @@ class _Emitter:
     def _store(self, target: Target, value: Text) -> None:
         port = self.kernel.outputs[target.number]
         place = self._element("output", target.number, port, self.layout.outputs[target.number])
-        once = "if (threadIdx.x == 0) " if self.as_block and port.level == "row" else ""
+        once = f"if ({self._first_lane()}) " if self.together and port.level == "row" else ""
         self.writer.line(f"{once}{place} = {stored(value.text, port.element)};")
 
     # --- stages ---
@@ -170,7 +249,12 @@ class _Emitter:
         writer = self.writer
         if stage.level == "row":
             writer.element = "row"
-            results = texts_of(write_function(writer, stage.body, self._arguments(stage)))
+            arguments = self._arguments(stage)
+            if self.layout.rows == "thread" and may_speculate(stage.body):
+                again = partial(self._arguments, stage, again=True)
+                results = write_speculated(writer, stage.body, arguments, again)
+            else:
+                results = texts_of(write_function(writer, stage.body, arguments))
             for target, value in zip(stage.targets, results, strict=True):
                 if target.kind == "row":
                     self.rows[target.number] = value
@@ -182,8 +266,21 @@ class _Emitter:
             self._scan_stage(stage)
         else:
             self._point_stage(stage)
-        if self.as_block and any(port.scratch for port in self.kernel.outputs):
-            writer.line("__syncthreads();")
+        if self.together and any(port.scratch for port in self.kernel.outputs):
+            writer.line("__syncwarp();" if self.layout.rows == "warp" else "__syncthreads();")
+
+    def _first_lane(self) -> str:
+        """Whether a thread is the one that stores for its row."""
+        lanes = {"block": "threadIdx.x == 0", "warp": "threadIdx.x % 32 == 0"}
+        return lanes.get(self.layout.rows, f"threadIdx.x < {COLUMNS}")
+
+    def _lanes(self) -> tuple[str, str]:
+        """Of the threads of a block that share a row, which one this is, and how many there are."""
+        if self.layout.rows == "warp":
+            return "threadIdx.x % 32", "32"
+        if self.layout.rows == "block":
+            return "threadIdx.x", "blockDim.x"
+        return f"threadIdx.x / {COLUMNS}", f"blockDim.x / {COLUMNS}"
 
     def _operand_element(self) -> str:
         """The element of what is folded, counted over rows and inner points: where a failed check lies."""
@@ -199,11 +296,15 @@ class _Emitter:
         """The inner points of a row: all of them in order, or this thread's share."""
         writer = self.writer
         start, stop = self._first_range()
-        if self.as_block:
+        if self.together:
             rest = "".join(f" * (row_index){self.word(f'inner{d}')}" for d in range(1, len(self.inner)))
             point = writer.name("p")
             bound = f"({stop} - {start}){rest}"
-            with writer.block(f"for (row_index {point} = threadIdx.x; {point} < {bound}; {point} += blockDim.x)"):
+            lane, lanes = self._lanes()
+            first, step = f"share * ({lanes}) + {lane}", f"(row_index)({lanes}) * blocks"
+            if self.layout.heavy:
+                writer.line("#pragma unroll 1")  # to write long code twice takes the compiler twice the time
+            with writer.block(f"for (row_index {point} = {first}; {point} < {bound}; {point} += {step})"):
                 local = ["local0", *self.inner[1:]]
                 self._decode(point, local, [f"inner{d}" for d in range(len(self.inner))])
                 writer.line(f"const row_index {self.inner[0]} = {start} + local0;")
@@ -235,7 +336,7 @@ class _Emitter:
 
     def _point_stage(self, stage: Stage) -> None:
         folds = {
-            index: _Fold(self.writer, target, _scalar(stage, index))
+            index: Fold(self.writer, target, _scalar(stage, index))
             for index, target in enumerate(stage.targets)
             if target.reduce is not None
         }
@@ -249,9 +350,40 @@ class _Emitter:
                     self._store(target, value)
 
         self._sweep(point)
+        if self.together and folds:
+            self._combine(list(folds.values()))
         for index, fold in folds.items():
             number = stage.targets[index].number
-            self.rows[number] = fold.end(self.as_block, self.kernel.rows[number])
+            self.rows[number] = fold.result(self.kernel.rows[number])
+
+    def _combine(self, folds: list[Fold]) -> None:
+        """Makes one value of all threads' folds; where blocks share a row, only the last of them goes on."""
+        writer = self.writer
+        combine = {"warp": combine_warp, "block": combine_block}.get(self.layout.rows, combine_columns)
+        combine(writer, folds)
+        if not self.layout.shared_rows:
+            return
+        places, offset = [], "0"
+        for fold in folds:
+            pointer = writer.name("partial")
+            base = f"{self.word('partials', 'unsigned char*')} + {offset}"
+            writer.line(f"{fold.c_type}* const {pointer} = ({fold.c_type}*)({base});")
+            places.append(pointer)
+            offset = f"{offset} + {fold.bytes}LL * blocks * {self.word('rows')}"
+        with writer.block(f"if ({self._first_lane()})"):
+            for fold, pointer in zip(folds, places, strict=True):
+                writer.line(f"{pointer}[(long long)share * {self.word('rows')} + row] = {fold.name};")
+        counter = f"{self.word('counters', 'unsigned int*')} + tile"
+        writer.line(f"if (!lg_is_last({counter}, blocks)) continue;")
+        for fold in folds:
+            fold.begin_again()
+        lane, lanes = self._lanes()
+        other = writer.name("b")
+        with writer.block(f"for (row_index {other} = {lane}; {other} < blocks; {other} += {lanes})"):
+            for fold, pointer in zip(folds, places, strict=True):
+                # Not by way of the cache of this multiprocessor: other blocks have written it.
+                fold.take_partial(f"lg_fresh({pointer} + (long long){other} * {self.word('rows')} + row)")
+        combine(writer, folds)
 
     def _linear_index(self) -> str:
         linear = f"(long long){self.inner[0]}" if self.inner else "0LL"
@@ -278,56 +410,3 @@ def _scalar(stage: Stage, index: int) -> Scalar:
     type = stage.body.results[index].type
     assert isinstance(type, Scalar)
     return type
-
-
-class _Fold:
-    """A running fold of a row: a variable, how it takes a value in, and how a block's threads become one value."""
-
-    def __init__(self, writer: Writer, target: Target, type: Scalar) -> None:
-        self.writer, self.type = writer, type
-        self.kind = target.reduce or ""
-        self.indexed = self.kind.startswith("arg")
-        held = held_type(type)
-        self.c_type = f"lg_indexed<{held}>" if self.indexed else held
-        self.name = writer.name("fold")
-        start = literal(_initial(self.kind, type), type)
-        writer.line(f"{self.c_type} {self.name} = {f'{{{start}, 1LL << 62}}' if self.indexed else start};")
-
-    def take(self, value: Text, index: str) -> None:
-        fresh = f"{self.c_type}{{{value.text}, {index}}}" if self.indexed else value.text
-        self.writer.line(f"{self.name} = {self._combined(self.name, fresh)};")
-
-    def _combined(self, first: str, second: str) -> str:
-        match self.kind:
-            case "sum" | "prod":
-                symbol = "+" if self.kind == "sum" else "*"
-                if self.type.kind == "float":
-                    return f"{first} {symbol} {second}"
-                wide = "unsigned long long" if self.type.bits == 64 else "unsigned int"
-                return f"({self.c_type})(({wide}){first} {symbol} ({wide}){second})"
-            case "any" | "all":
-                return f"{first} {'||' if self.kind == 'any' else '&&'} {second}"
-            case "max" | "min":
-                return f"lg_{self.kind}imum<{self.c_type}>({first}, {second})"
-        return f"lg_better<{'true' if self.kind == 'argmax' else 'false'}>({first}, {second})"
-
-    def end(self, as_block: bool, wanted: Scalar) -> Text:
-        if as_block:
-            combine = f"[](const {self.c_type} x, const {self.c_type} y) {{ return {self._combined('x', 'y')}; }}"
-            self.writer.line(f"{self.name} = lg_block_fold({self.name}, {combine});")
-        text = f"{self.name}.index" if self.indexed else self.name
-        return self.writer.value(f"lg_round_half({text})" if wanted is f16 else text, wanted)
-
-
-def _initial(kind: str, type: Scalar) -> bool | int | float:
-    """What a fold starts from: nothing changes by combining with it."""
-    if kind in ("sum", "prod", "any", "all"):
-        return {"sum": 0, "prod": 1, "any": False, "all": True}[kind]
-    highest = kind in ("min", "argmin")
-    if type.kind == "float":
-        return float("inf") if highest else float("-inf")
-    if type.kind == "bool":
-        return highest
-    if type.kind == "unsigned":
-        return (1 << type.bits) - 1 if highest else 0
-    return (1 << (type.bits - 1)) - 1 if highest else -(1 << (type.bits - 1))

@@ -1,8 +1,7 @@
-"""A plan on the device: kernels compiled and bound, one arena, graphs of launches, and steps of the host in between."""
+"""A plan on the device: kernels loaded and bound, one arena, graphs of launches, and steps of the host in between."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,128 +9,143 @@ from typing import Any
 import numpy as np
 
 from livegrad.backends.cpu.execute import HostCall
-from livegrad.backends.cpu.fork import renew_lock_after_fork
-from livegrad.backends.cuda.bind import Bound, Word, bind, remembers, word_value
-from livegrad.backends.cuda.compiler import compile_source
-from livegrad.backends.cuda.depend import dependencies
+from livegrad.backends.cpu.recipe import ArrayRecipe
+from livegrad.backends.cuda.bind import Word, word_value
+from livegrad.backends.cuda.compiler import load_compiled
 from livegrad.backends.cuda.driver import DeviceError, checked, device, driver
 from livegrad.backends.cuda.graph import Graph, Launch
-from livegrad.backends.cuda.kernel import KernelText, emit_kernel
-from livegrad.backends.cuda.memory import DeviceMemory, download, upload
+from livegrad.backends.cuda.interrupt import interrupt_address, wait_interruptibly
+from livegrad.backends.cuda.libraries.captured import Captured
+from livegrad.backends.cuda.memory import DeviceArray, DeviceMemory, download, upload
+from livegrad.backends.cuda.modules import loaded_code
+from livegrad.backends.cuda.recipe import GraphRecipe, LaunchRecipe, LibraryRecipe, PlanRecipe, make_recipe
 from livegrad.diagnostics import KernelCheckError
-from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, Slot
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 
 _CLEAN = (1 << 64) - 1
 _FIRST_TRACE_BYTES = 2048
 _MOST_TRACE_BYTES = 1 << 34  # all threads together
 
-_modules: dict[str, tuple[Any, Any]] = {}  # never unloaded: a graph that still runs may use any of them
-_lock = threading.Lock()
-renew_lock_after_fork(sys.modules[__name__], "_lock")
 
+class _Step:
+    """A launch of the plan, and where its words come from: those of a kernel, or the addresses of a library's call."""
 
-def _loaded_function(text: str, name: str) -> Any:
-    """The kernel of a text, compiled and loaded once."""
-    assert driver is not None
-    with _lock:
-        if text in _modules:
-            return _modules[text][1]
-    cubin = np.frombuffer(compile_source(text, device().architecture, name), np.uint8)
-    module = checked(driver.cuModuleLoadData(cubin.ctypes.data))
-    function = checked(driver.cuModuleGetFunction(module, b"kernel"))
-    with _lock:
-        _modules[text] = (module, function)
-    return function
+    def __init__(self, recipe: LaunchRecipe | LibraryRecipe) -> None:
+        self.recipe, self.number = recipe, recipe.number
+        self.partials = self.counters = None
+        if isinstance(recipe, LibraryRecipe):
+            recipe.call.prepare()
+            self.words: tuple[Word, ...] = (*recipe.operands, recipe.result)
+            self.launch: Launch | Captured = Captured(recipe.call, [0] * len(recipe.operands), 0)
+            self.kernel: LaunchRecipe | None = None
+            return
+        code = load_compiled(recipe.code)
+        if code is None:
+            raise DeviceError(f"the code of `{recipe.name}` is gone from the cache", help="run it again")
+        self.words, self.kernel = recipe.words, recipe
+        self.launch = Launch(loaded_code(code, "kernel"), recipe.grid, recipe.threads, len(recipe.words))
+        if recipe.counters:
+            self.partials, self.counters = DeviceMemory(recipe.partial_bytes), DeviceMemory(4 * recipe.counters)
+            self.counters.clear()  # blocks set them to zero again themselves
 
-
-class _BoundStep:
-    """A kernel step with its launch, and where its words come from."""
-
-    def __init__(self, step: KernelStep, plan: Plan, number: int) -> None:
-        self.step, self.number = step, number
-        self.bound: Bound = bind(step, plan)
-        self.text: KernelText = emit_kernel(step.kernel, self.bound.layout)
-        self.words: list[Word] = [self.bound.words[name] for name in self.text.words]
-        self.remembers = self.text.uses_traces or remembers(step.kernel)
-        function = _loaded_function(self.text.text, step.kernel.name)
-        self.launch = Launch(function, self.bound.grid, self.bound.threads, len(self.words))
+    def set(self, index: int, value: int) -> bool:
+        """Sets a word; whether that changed anything."""
+        if isinstance(self.launch, Launch):
+            if self.launch.words[index] == value:
+                return False
+            self.launch.words[index] = value
+            return True
+        if index < len(self.launch.operands):
+            changed, self.launch.operands[index] = self.launch.operands[index] != value, value
+        else:
+            changed, self.launch.result = self.launch.result != value, value
+        return changed
 
 
 class CudaPlan:
-    """A plan with its code and its memory on the device. One run at a time; others wait."""
+    """A plan with its code and its memory on the device. One run at a time; others wait.
 
-    def __init__(self, plan: Plan, run_nested: Callable[..., Any]) -> None:
-        self.plan, self.run_nested = plan, run_nested
+    `plan` may be None when the recipe has no steps of the host.
+    """
+
+    def __init__(self, recipe: PlanRecipe, plan: Plan | None, run_nested: Callable[..., Any]) -> None:
+        self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
         self._lock = threading.RLock()
         device()
-        self._steps = [
-            _BoundStep(step, plan, number)
-            for number, step in enumerate(plan.steps)
-            if isinstance(step, KernelStep) and all(step.domain)
-        ]
-        self._arena = DeviceMemory(plan.arena_bytes)
-        self._status_host = np.full(len(plan.steps) + 1, _CLEAN, np.uint64)  # the last word: a trace found no room
+        self._steps = [_Step(launch) for launch in recipe.launches]
+        self._kernels = [step for step in self._steps if step.kernel is not None]
+        self._arena = DeviceMemory(recipe.arena_bytes)
+        self._status_host = np.full(recipe.steps + 1, _CLEAN, np.uint64)  # the last word: a trace found no room
         self._status = DeviceMemory(self._status_host.nbytes)
         self._status.upload(self._status_host)
-        self._watched = any(step.text.sites or step.remembers for step in self._steps)
-        slots = [slot for slot in (*plan.arguments, *plan.results) if isinstance(slot, Buffer)]
-        self._external = {slot.number: DeviceMemory(slot.bytes) for slot in slots}
-        self._bound = {number: memory.address for number, memory in self._external.items()}
+        self._watched = any(k.sites or k.remembers for k in recipe.kernels)
+        self._polls = any(k.polls for k in recipe.kernels)
+        self._own: dict[int, DeviceMemory] = {}  # for arrays of the host, made when the first comes
+        self._bound: dict[int, int] = {}
         self._values: dict[int, int] = {}
+        self._numbers: dict[int, Any] = {}  # Python's own, which do not change: the same one needs no setting again
+        self._foreign: dict[int, Any] = {}  # kept until the next run: the device may still read it
         self._trace_bytes = _FIRST_TRACE_BYTES
         self._traces: DeviceMemory | None = None
         self._scratch = self._make_scratch()
-        self._users: dict[int, list[tuple[_BoundStep, int]]] = {}
+        self._users: dict[int, list[tuple[_Step, int]]] = {}
         self._stale: set[int] = set()
         self._fill_words()
         self.segments = self._make_segments()
+
+    @classmethod
+    def from_plan(cls, plan: Plan, run_nested: Callable[..., Any], ieee: bool = False) -> CudaPlan:
+        """Compiles the kernels of a plan."""
+        return cls(make_recipe(plan, device().architecture, ieee), plan, run_nested)
 
     # --- preparation ---
 
     def _make_scratch(self) -> dict[int, DeviceMemory]:
         sizes: dict[int, int] = {}
-        for bound in self._steps:
-            for port, view in zip(bound.step.kernel.outputs, bound.step.outputs, strict=True):
-                if port.scratch:
-                    wanted = bound.bound.workers * bound.bound.scratch_bytes
-                    number = view.buffer.base.number
-                    sizes[number] = max(sizes.get(number, 0), wanted)
+        for kernel in self.recipe.kernels:
+            for number, wanted in kernel.scratch:
+                sizes[number] = max(sizes.get(number, 0), wanted)
         return {number: DeviceMemory(size) for number, size in sizes.items()}
 
     def _fill_words(self) -> None:
-        for bound in self._steps:
-            for index, word in enumerate(bound.words):
+        for step in self._steps:
+            for index, word in enumerate(step.words):
                 if word.kind in ("external", "cell", "value"):
-                    self._users.setdefault(word.slot, []).append((bound, index))
-                self._set_word(bound, index, word)
+                    self._users.setdefault(word.slot, []).append((step, index))
+                self._set_word(step, index, word)
 
-    def _set_word(self, bound: _BoundStep, index: int, word: Word) -> None:
+    def _set_word(self, step: _Step, index: int, word: Word) -> None:
+        if step.set(index, self._word_value(step, word)):
+            self._stale.add(step.number)
+
+    def _word_value(self, step: _Step, word: Word) -> int:
         match word.kind:
             case "number":
-                value = word.value
+                return word.value
             case "arena":
-                value = self._arena.address + word.value
+                return self._arena.address + word.value
             case "scratch":
-                value = self._scratch[word.slot].address
+                return self._scratch[word.slot].address
             case "status":
-                value = self._status.address + 8 * bound.number
+                return self._status.address + 8 * step.number
             case "full":
-                value = self._status.address + 8 * len(self.plan.steps)
+                return self._status.address + 8 * self.recipe.steps
             case "traces":
-                value = self._trace_memory().address
+                return self._trace_memory().address
             case "trace_bytes":
-                value = self._trace_bytes
+                return self._trace_bytes
+            case "interrupt":
+                return interrupt_address()
+            case "partials" | "counters":
+                memory = step.partials if word.kind == "partials" else step.counters
+                assert memory is not None
+                return memory.address
             case "value":
-                value = self._values.get(word.slot, 0)
-            case _:
-                value = self._bound[word.slot] + word.value
-        if bound.launch.words[index] != value:
-            bound.launch.words[index] = value
-            self._stale.add(bound.number)
+                return self._values.get(word.slot, 0)
+        return self._bound.get(word.slot, 0) + word.value
 
     def _trace_memory(self) -> DeviceMemory:
-        workers = max(bound.bound.workers for bound in self._steps if bound.remembers)
-        wanted = workers * self._trace_bytes
+        wanted = max(kernel.workers for kernel in self.recipe.kernels if kernel.remembers) * self._trace_bytes
         if wanted > _MOST_TRACE_BYTES:
             raise DeviceError(f"what loops must remember takes more than {_MOST_TRACE_BYTES >> 30} GiB of the device")
         if self._traces is None or self._traces.size < wanted:
@@ -139,29 +153,21 @@ class CudaPlan:
         return self._traces
 
     def _make_segments(self) -> list[Graph | HostCall]:
-        """Graphs of kernels that follow one another, and the host's steps between them."""
-        by_number = {bound.number: bound for bound in self._steps}
+        """Graphs of launches that follow one another, and the host's steps between them."""
+        by_number = {step.number: step for step in self._steps}
         segments: list[Graph | HostCall] = []
         self._places: dict[int, tuple[Graph, int]] = {}
-        waiting: list[_BoundStep] = []
-
-        def close() -> None:
-            if waiting:
-                remembering = [place for place, w in enumerate(waiting) if w.remembers]
-                order = dependencies([w.step for w in waiting], self.plan, remembering)
-                graph = Graph([w.launch for w in waiting], order)
-                self._places.update({w.number: (graph, place) for place, w in enumerate(waiting)})
+        for segment in self.recipe.segments:
+            if isinstance(segment, GraphRecipe):
+                graph = Graph([by_number[made.number].launch for made in segment.launches], segment.dependencies)
+                self._places.update({made.number: (graph, place) for place, made in enumerate(segment.launches)})
                 segments.append(graph)
-                waiting.clear()
-
-        for number, step in enumerate(self.plan.steps):
-            if isinstance(step, HostStep):
-                close()
+            else:
+                assert self.plan is not None
+                step = self.plan.steps[segment.number]
+                assert isinstance(step, HostStep)
                 segments.append(HostCall(step, self))
-            elif number in by_number:
-                waiting.append(by_number[number])
-        close()
-        self._host_steps = [step for step in self.plan.steps if isinstance(step, HostStep)]
+        self._has_host_steps = any(isinstance(segment, HostCall) for segment in segments)
         return segments
 
     @property
@@ -170,70 +176,119 @@ class CudaPlan:
 
     @property
     def step_counts(self) -> tuple[int, int]:
-        """How many kernels and how many steps of the host one run makes."""
-        return len(self._steps), len(self._host_steps)
+        """How many kernels one run makes, and how many calls of libraries and steps of the host."""
+        return len(self._kernels), len(self._steps) - len(self._kernels) + len(self.segments) - len(self.graphs)
 
     # --- running ---
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The results' leaves as NumPy arrays from the arguments' leaves: arrays of the host or of the device."""
         with self._lock:
+            for result in self.recipe.results:
+                if result is not None:
+                    self._rebind(result.number, self._own_memory(result).address)
             values = self.start(arguments)
-            return [self._result(slot, values) for slot in self.plan.results]
+            return [self._on_host(position, result, values) for position, result in enumerate(self.recipe.results)]
+
+    def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
+        """The results' leaves as arrays of the device, which later runs leave alone; nothing is waited for."""
+        with self._lock:
+            made: dict[int, DeviceArray] = {}
+            for result in self.recipe.results:
+                if result is not None and result.number not in made:
+                    made[result.number] = DeviceArray(result.element.dtype, result.shape)
+                    self._rebind(result.number, made[result.number].address)
+            values = self.start(arguments)
+            return [
+                values[self._object_slot(position)] if result is None else made[result.number]
+                for position, result in enumerate(self.recipe.results)
+            ]
 
     def start(self, arguments: Sequence[Any]) -> dict[Any, Any]:
         """Runs everything and raises what checks found; results stay on the device. Gives the objects of the host."""
         device()
         values: dict[Any, Any] = {}
-        for slot, argument in zip(self.plan.arguments, arguments, strict=True):
-            self._bind_argument(slot, argument, values)
+        self._foreign.clear()
+        for position, (array, argument) in enumerate(zip(self.recipe.arguments, arguments, strict=True)):
+            if array is None:
+                assert self.plan is not None
+                values[self.plan.arguments[position]] = argument
+            else:
+                self._bind_argument(array, argument)
         self._run_segments(dict(values))
         while self._watched and self._read_status():
             # A trace found no room: nothing of this run counts. Again, with twice as much.
             self._trace_bytes *= 2
-            for bound in self._steps:
-                for index, word in enumerate(bound.words):
+            for step in self._steps:
+                for index, word in enumerate(step.words):
                     if word.kind in ("traces", "trace_bytes"):
-                        self._set_word(bound, index, word)
+                        self._set_word(step, index, word)
             self._run_segments(dict(values))
         return self._last_values
 
-    def bind(self, slot: Slot, array: Any) -> None:
-        """Makes an argument or result live in an array of the device (by `__cuda_array_interface__`) from now on."""
-        assert isinstance(slot, Buffer)
-        address = int(array.__cuda_array_interface__["data"][0])
-        self._keep = {**getattr(self, "_keep", {}), slot.number: array}
-        self._rebind(slot.number, address)
+    def _own_memory(self, array: ArrayRecipe) -> DeviceMemory:
+        if array.number not in self._own:
+            self._own[array.number] = DeviceMemory(array.bytes)
+        return self._own[array.number]
 
-    def _bind_argument(self, slot: Slot, argument: Any, values: dict[Any, Any]) -> None:
-        if isinstance(slot, ObjectSlot):
-            values[slot] = argument
+    def _object_slot(self, position: int) -> ObjectSlot:
+        assert self.plan is not None
+        slot = self.plan.results[position]
+        assert isinstance(slot, ObjectSlot)
+        return slot
+
+    def _bind_argument(self, array: ArrayRecipe, argument: Any) -> None:
+        if isinstance(argument, DeviceArray):
+            self._numbers.pop(array.number, None)
+            self._rebind(array.number, argument.address)
         elif hasattr(argument, "__cuda_array_interface__"):
-            self.bind(slot, argument)
-        elif slot.shape == ():
-            self._set_scalar(slot, argument)
+            self._bind_foreign(array, argument)
+        elif array.shape == ():
+            if argument is not self._numbers.get(array.number):
+                self._set_scalar(array, argument)
+            return
         else:
-            self._rebind(slot.number, self._external[slot.number].address)
-            self._external[slot.number].upload(np.ascontiguousarray(argument, slot.element.dtype))
+            memory = self._own_memory(array)
+            self._rebind(array.number, memory.address)
+            memory.upload(np.ascontiguousarray(argument, array.element.dtype))
+        if array.shape == () and any(s.words[i].kind == "value" for s, i in self._users.get(array.number, [])):
+            # The kernel takes the number itself, with its arguments.
+            number = np.empty((), array.element.dtype)
+            download(self._bound[array.number], number)
+            self._set_value(array, number)
 
-    def _set_scalar(self, slot: Buffer, argument: Any) -> None:
-        array = np.zeros((), slot.element.dtype)
-        array[()] = argument
-        self._rebind(slot.number, self._external[slot.number].address)
-        users = self._users.get(slot.number, [])
-        if slot.element.dtype.itemsize <= 8:
-            self._values[slot.number] = word_value(array)
-            for bound, index in users:
-                if bound.words[index].kind == "value":
-                    self._set_word(bound, index, bound.words[index])
-        if any(bound.words[index].kind != "value" for bound, index in users) or self._host_steps:
-            self._external[slot.number].upload(array)
+    def _bind_foreign(self, array: ArrayRecipe, argument: Any) -> None:
+        """Another library's array of the device, after what that library has said it waits for."""
+        held = argument.__cuda_array_interface__
+        stream = held.get("stream")
+        if stream is not None and stream != int(device().stream):
+            checked(driver.cuStreamSynchronize(driver.CUstream(stream)))
+        self._numbers.pop(array.number, None)
+        self._foreign[array.number] = argument
+        self._rebind(array.number, int(held["data"][0]))
+
+    def _set_scalar(self, array: ArrayRecipe, argument: Any) -> None:
+        number = np.zeros((), array.element.dtype)
+        number[()] = argument
+        self._numbers[array.number] = argument if isinstance(argument, bool | int | float) else None
+        self._rebind(array.number, self._own_memory(array).address)
+        self._set_value(array, number)
+        users = self._users.get(array.number, [])
+        if any(step.words[index].kind != "value" for step, index in users) or self._has_host_steps:
+            self._own_memory(array).upload(number)
+
+    def _set_value(self, array: ArrayRecipe, number: np.ndarray[Any, Any]) -> None:
+        if array.element.dtype.itemsize <= 8:
+            self._values[array.number] = word_value(number)
+            for step, index in self._users.get(array.number, []):
+                if step.words[index].kind == "value":
+                    self._set_word(step, index, step.words[index])
 
     def _rebind(self, number: int, address: int) -> None:
-        if self._bound[number] != address:
+        if self._bound.get(number) != address:
             self._bound[number] = address
-            for bound, index in self._users.get(number, []):
-                self._set_word(bound, index, bound.words[index])
+            for step, index in self._users.get(number, []):
+                self._set_word(step, index, step.words[index])
 
     def _run_segments(self, values: dict[Any, Any]) -> None:
         for number in self._stale:
@@ -244,6 +299,8 @@ class CudaPlan:
         for segment in self.segments:
             if isinstance(segment, Graph):
                 segment.launch()
+                if self._polls:
+                    wait_interruptibly()
             elif not (self._watched and self._read_status(keep=True)):
                 self._run_on_host(segment, values)
         self._last_values = values
@@ -272,13 +329,14 @@ class CudaPlan:
         base = buffer.base
         if base.lifetime == "external":
             return self._bound[base.number]
+        assert self.plan is not None
         return self._arena.address + self.plan.places[base]
 
-    def _result(self, slot: Slot, values: Mapping[Any, Any]) -> Any:
-        if isinstance(slot, ObjectSlot):
-            return values[slot]
-        array = np.empty(slot.shape, slot.element.dtype)
-        download(self._bound[slot.number], array)
+    def _on_host(self, position: int, result: ArrayRecipe | None, values: Mapping[Any, Any]) -> Any:
+        if result is None:
+            return values[self._object_slot(position)]
+        array = np.empty(result.shape, result.element.dtype)
+        download(self._bound[result.number], array)
         return array
 
     # --- what a step of the host asks for ---
@@ -300,12 +358,12 @@ class CudaPlan:
         full = bool(host[-1] != _CLEAN)
         failed = None
         if not full:
-            failed = next((bound for bound in self._steps if host[bound.number] != _CLEAN), None)
+            failed = next((kernel for kernel in self.recipe.kernels if host[kernel.number] != _CLEAN), None)
         word = _CLEAN if failed is None else int(host[failed.number])
         if np.any(host != _CLEAN) and not (keep and full):
             host.fill(_CLEAN)
             self._status.upload(host)
         if failed is not None:
-            site = failed.text.sites[word & 0xFFFF]
+            site = failed.sites[word & 0xFFFF]
             raise KernelCheckError(f"{site.message}, at element {word >> 16}", where=site.origin)
         return full

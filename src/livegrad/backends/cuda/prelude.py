@@ -1,4 +1,4 @@
-"""CUDA C that kernels share: halves, NaN-careful choices, integer division, folds of a block, memory for traces."""
+"""CUDA C that kernels share: halves, NaN-careful choices, integer division, folds of threads, memory for traces."""
 
 BASICS = """\
 __device__ inline float lg_nan_float() { return __int_as_float(0x7fc00000); }
@@ -21,12 +21,31 @@ __device__ inline unsigned short lg_to_bfloat(float value)
     return (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+template<class T> __device__ inline T lg_fresh(const T* place) { return *(const volatile T*)place; }
 __device__ inline void lg_report(unsigned long long* status, long long element, unsigned int site)
 { atomicMin(status, ((unsigned long long)element << 16) | site); }
 
+// The second is a number, and no zero that would win over the other zero: then one instruction does it.
+__device__ inline float lg_max_or_nan(float a, float b)
+{
+#if __CUDA_ARCH__ >= 800
+    float value; asm("max.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b)); return value;
+#else
+    return b > a ? b : a;
+#endif
+}
+__device__ inline float lg_min_or_nan(float a, float b)
+{
+#if __CUDA_ARCH__ >= 800
+    float value; asm("min.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b)); return value;
+#else
+    return b < a ? b : a;
+#endif
+}
 template<class T> __device__ inline T lg_minimum(T a, T b) { const T c = b < a ? b : a; return b != b ? b : c; }
 template<class T> __device__ inline T lg_maximum(T a, T b) { const T c = b > a ? b : a; return b != b ? b : c; }
-template<class T> __device__ inline T lg_sign(T x) { return x > 0 ? T(1) : x < 0 ? T(-1) : x; }
+__device__ inline float lg_sign(float x) { return fabsf(x) > 0 ? copysignf(1.0f, x) : x; }
+__device__ inline double lg_sign(double x) { return fabs(x) > 0 ? copysign(1.0, x) : x; }
 
 // CUDA's own of doubles overflows near the largest number.
 __device__ inline double lg_hypot(double a, double b)
@@ -37,6 +56,18 @@ __device__ inline double lg_hypot(double a, double b)
     if (large == 0 || small < large * 0x1p-60) return large;
     const double ratio = small / large;
     return large * sqrt(1 + ratio * ratio);
+}
+
+// From the exact remainder, as NumPy does, so that the quotient is never off by one.
+template<class T> __device__ inline T lg_floor_quotient(T a, T b)
+{
+    if (b == 0) return a / b;
+    const T remainder = sizeof(T) == 8 ? (T)fmod((double)a, (double)b) : (T)fmodf((float)a, (float)b);
+    T quotient = (a - remainder) / b;
+    if (remainder != 0 && ((remainder < 0) != (b < 0))) quotient -= 1;
+    if (quotient == 0) return copysign(T(0), a / b);
+    const T down = floor(quotient);
+    return quotient - down > T(0.5) ? down + 1 : down;
 }
 
 // The quotient is rounded down and the remainder takes the divisor's sign; the lowest number by -1 wraps round.
@@ -80,22 +111,134 @@ template<bool MOST, class T> __device__ inline lg_indexed<T> lg_better(lg_indexe
 }
 """
 
-# One tree whatever the timing: thread t takes in thread t + half, halves falling to one. The number of threads is a
-# power of two.
-BLOCK_FOLD = """\
-template<class T, class F> __device__ inline T lg_block_fold(T value, F combine)
+# Division and square root of floats. PTX bounds the error of the quick ones by 2 ulp over the whole range, subnormals
+# included; written as instructions, they leave what is inside CUDA's math functions alone, which compiler flags do not.
+IEEE_DIVISION = """\
+__device__ inline float lg_div(float a, float b) { return a / b; }
+__device__ inline float lg_sqrt(float x) { return sqrtf(x); }
+"""
+QUICK_DIVISION = """\
+__device__ inline float lg_div(float a, float b)
+{ float value; asm("div.full.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b)); return value; }
+__device__ inline float lg_sqrt(float x)
+{ float value; asm("sqrt.approx.f32 %0, %1;" : "=f"(value) : "f"(x)); return value; }
+"""
+
+# Sine and cosine of floats. CUDA's own bring code for huge numbers to every place where they are called: it takes the
+# compiler as long as all the rest. Here that is one function, called for them alone. Below 71,476 the number of
+# quarter turns is exact and pi/2 has three parts; the error is below 1.5 ulp (every seventh float tried), CUDA's 2.
+WAVES = """\
+__device__ __noinline__ float lg_far_sine(float x) { return sinf(x); }
+__device__ __noinline__ float lg_far_cosine(float x) { return cosf(x); }
+__device__ inline bool lg_is_far(float x) { return !(fabsf(x) <= 71476.0f); }
+__device__ inline float lg_reduced(float x, int* quadrant)
 {
-    __shared__ alignas(16) unsigned char memory[sizeof(T) * 256];
-    T* shared = (T*)memory;
+    const float turns = fmaf(x, 0x1.45f306p-1f, 0x1.8p+23f) - 0x1.8p+23f;
+    *quadrant = (int)turns;
+    const float rest = fmaf(turns, -0x1.5110b4p-22f, fmaf(turns, -0x1.921fb0p+0f, x));
+    return fmaf(turns, -0x1.846988p-48f, rest);
+}
+__device__ inline float lg_near_sine(float x)
+{
+    const float s = x * x;
+    float r = fmaf(0x1.7d3bbcp-19f, s, -0x1.a06bbap-13f);
+    r = fmaf(r, s, 0x1.11119ap-7f);
+    r = fmaf(r, s, -0x1.555556p-3f);
+    r = fmaf(r, s, 0.0f);
+    return fmaf(r, x, x);
+}
+__device__ inline float lg_near_cosine(float x)
+{
+    const float s = x * x;
+    float r = fmaf(0x1.98e616p-16f, s, -0x1.6c06dcp-10f);
+    r = fmaf(r, s, 0x1.55553cp-5f);
+    r = fmaf(r, s, -0x1.000000p-1f);
+    return fmaf(r, s, 1.0f);
+}
+__device__ inline float lg_wave(float rest, int quadrant)
+{
+    const float value = (quadrant & 1) ? lg_near_cosine(rest) : lg_near_sine(rest);
+    return (quadrant & 2) ? 0.0f - value : value;
+}
+__device__ inline float lg_sin(float x)
+{
+    if (lg_is_far(x)) return lg_far_sine(x);
+    int quadrant;
+    const float rest = lg_reduced(x, &quadrant);
+    return lg_wave(rest, quadrant);
+}
+__device__ inline float lg_cos(float x)
+{
+    if (lg_is_far(x)) return lg_far_cosine(x);
+    int quadrant;
+    const float rest = lg_reduced(x, &quadrant);
+    return lg_wave(rest, quadrant + 1);
+}
+__device__ inline void lg_sincos(float x, float* sine, float* cosine)
+{
+    if (lg_is_far(x)) { *sine = lg_far_sine(x); *cosine = lg_far_cosine(x); return; }
+    int quadrant;
+    const float rest = lg_reduced(x, &quadrant);
+    const float odd = lg_near_sine(rest), even = lg_near_cosine(rest);
+    const float s = (quadrant & 1) ? even : odd, c = (quadrant & 1) ? odd : even;
+    *sine = (quadrant & 2) ? 0.0f - s : s;
+    *cosine = (quadrant + 1 & 2) ? 0.0f - c : c;
+}
+"""
+
+# One tree whatever the timing. In a warp, lane t takes in lane t + half, halves falling to one: lane 0 has the result.
+# The warps' results are then taken in order, by all threads alike.
+FOLDS = """\
+template<class T> __device__ inline T lg_from_lane_above(T value, int distance)
+{
+    unsigned int words[(sizeof(T) + 3) / 4] = {};
+    memcpy(words, &value, sizeof(T));
+    for (int k = 0; k < (sizeof(T) + 3) / 4; ++k) words[k] = __shfl_down_sync(0xffffffffu, words[k], distance);
+    memcpy(&value, words, sizeof(T));
+    return value;
+}
+template<class T> __device__ inline T lg_from_lane(T value, int lane)
+{
+    unsigned int words[(sizeof(T) + 3) / 4] = {};
+    memcpy(words, &value, sizeof(T));
+    for (int k = 0; k < (sizeof(T) + 3) / 4; ++k) words[k] = __shfl_sync(0xffffffffu, words[k], lane);
+    memcpy(&value, words, sizeof(T));
+    return value;
+}
+template<class T, class F> __device__ inline T lg_warp_fold(T value, F combine)
+{
+    for (int half = 16; half > 0; half /= 2) value = combine(value, lg_from_lane_above(value, half));
+    return value;
+}
+template<class T, class F> __device__ inline T lg_fold_in_order(const T* values, int count, int stride, F combine)
+{
+    T value = values[0];
+    #pragma unroll 1
+    for (int k = 1; k < count; ++k) value = combine(value, values[k * stride]);
+    return value;
+}
+// Threads of a block that lie 32 apart belong to one column. Folds take turns in one piece of memory.
+__shared__ alignas(16) unsigned char lg_column_memory[16 * 256];
+template<class T, class F> __device__ inline T lg_column_fold(T value, F combine)
+{
+    T* shared = (T*)lg_column_memory;
     __syncthreads();
     shared[threadIdx.x] = value;
     __syncthreads();
-    for (int half = blockDim.x / 2; half > 0; half /= 2)
-    {
-        if (threadIdx.x < half) shared[threadIdx.x] = combine(shared[threadIdx.x], shared[threadIdx.x + half]);
-        __syncthreads();
-    }
-    return shared[0];
+    return lg_fold_in_order(shared + threadIdx.x % 32, blockDim.x / 32, 32, combine);
+}
+template<class T> __device__ inline lg_indexed<T> lg_fresh(const lg_indexed<T>* place)
+{ return {*(const volatile T*)&place->value, *(const volatile long long*)&place->index}; }
+// Whether this block is the last of those that share a row: it sees what all others have written before.
+__device__ inline bool lg_is_last(unsigned int* counter, unsigned int blocks)
+{
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicInc(counter, blocks - 1) == blocks - 1;
+    __syncthreads();
+    __threadfence();
+    return last;
 }
 """
 

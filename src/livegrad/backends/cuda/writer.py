@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from livegrad.backends.cuda.values import Text, TraceReference, Value, held_type, leaves_of, rebuilt
 from livegrad.diagnostics import Place
+from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar
+
+# A quotient that is off by the last bit would be off by one after these.
+_TO_WHOLE_NUMBERS = frozenset({"floor", "ceil", "trunc", "round"})
 
 
 @dataclass(frozen=True)
@@ -26,10 +30,34 @@ class Writer:
     lines: list[str] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
     uses_traces: bool = False
+    uses_waves: bool = False  # sines and cosines of floats
+    choices_pass_nan: bool = False  # whether `max` and `min` may give NaN for NaN, and either zero for two zeros
+    polls: bool = False  # whether a loop asks if it should stop
     largest_slot: int = 16  # bytes that any trace keeps for one iteration
     element: str = "row"  # what a failed check names: the element of the kernel's domain, or of what it folds
+    exact_divisions: set[Node] = field(default_factory=set)  # whose quotients are rounded to whole numbers next
+    paired: set[Node] = field(default_factory=set)  # operands of which both sine and cosine are taken
+    pairs: dict[tuple[str, str], str] = field(default_factory=dict)  # (sin or cos, operand) → name, when written
+    functors: dict[str, str] = field(default_factory=dict)  # names of structs by what they hold
     _names: int = 0
     _depth: int = 1
+
+    def functor(self, member: str) -> str:
+        """An object that can be called; those with the same member are of one type."""
+        return f"{self.functors.setdefault(member, f'Combine{len(self.functors)}')}()"
+
+    @contextmanager
+    def function(self, order: Sequence[Node]) -> Iterator[None]:
+        """Inside, the nodes of a function are written; looks first which are better written in another way."""
+        before = self.exact_divisions, self.paired, self.pairs
+        taken = {name: {n.operands[0] for n in order if n.op.name == name} for name in ("sin", "cos")}
+        self.exact_divisions, self.paired, self.pairs = set(), taken["sin"] & taken["cos"], {}
+        for node in order:
+            whole = node.op.name == "cast" and node.attribute("type").kind != "float"
+            if whole or node.op.name in _TO_WHOLE_NUMBERS:
+                self.exact_divisions.update(operand for operand in node.operands if operand.op.name == "div")
+        yield
+        self.exact_divisions, self.paired, self.pairs = before
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self._depth + text)
@@ -39,12 +67,18 @@ class Writer:
         return f"{prefix}{self._names}"
 
     @contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        """What is written inside stands between braces after `head`."""
-        self.line(f"{head} {{")
+    def nested(self) -> Iterator[None]:
+        """What is written inside stands one step further in."""
         self._depth += 1
         yield
         self._depth -= 1
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """What is written inside stands between braces after `head`."""
+        self.line(f"{head} {{")
+        with self.nested():
+            yield
         self.line("}")
 
     def value(self, expression: str, type: Scalar) -> Text:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.backends.opencl.source import kernel_source
-from livegrad.diagnostics import CompileError, UsageError, caller_origin
+from livegrad.diagnostics import CompileError, KernelCheckError, UsageError, caller_origin
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, components, scalar_of
 
@@ -49,11 +49,10 @@ class OpenclFunction:
     def __init__(self, function: Function, lifted: tuple[bool, ...]) -> None:
         self.function = function
         self.lifted = lifted
-        self.source = kernel_source(function, lifted)
+        self.kernel = kernel_source(function, lifted)
         context, _ = _context()
         try:
-            # Fused products would round otherwise than the reference does.
-            self._kernel = pyopencl.Program(context, self.source).build(["-cl-std=CL1.2"]).evaluate  # type: ignore[union-attr]
+            self._kernel = pyopencl.Program(context, self.kernel.text).build(["-cl-std=CL1.2"]).evaluate  # type: ignore[union-attr]
         except pyopencl.Error as error:  # type: ignore[union-attr]
             raise CompileError(f"OpenCL refuses `{function.name}`: {error}", where=caller_origin()) from None
 
@@ -76,16 +75,28 @@ class OpenclFunction:
                 held = array if array.size else np.zeros(1, scalar.dtype)
                 passed.append(pyopencl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=held))
             else:
-                passed.append(array[()])
+                passed.append(np.int32(array[()]) if scalar.kind == "bool" else array[()])
         if count is None:
             raise UsageError("no argument has one value for each point", where=caller_origin())
         results = [_empty(type, count) for type in self.function.result_types]
         buffers = [pyopencl.Buffer(context, flags.WRITE_ONLY, max(result.nbytes, 1)) for result in results]
+        failed = np.zeros(count, np.int32) if self.kernel.sites else None
+        if failed is not None:
+            buffers.append(pyopencl.Buffer(context, flags.WRITE_ONLY, max(failed.nbytes, 1)))
         if count:
             self._kernel(queue, (count,), None, np.int64(count), *passed, *buffers)
-            for result, buffer in zip(results, buffers, strict=True):
+            for result, buffer in zip(results if failed is None else [*results, failed], buffers, strict=True):
                 pyopencl.enqueue_copy(queue, result, buffer)
+        if failed is not None:
+            self._raise_for(failed)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _raise_for(self, failed: Any) -> None:
+        """The check that failed at the first element where one did."""
+        if failed.any():
+            element = int(np.flatnonzero(failed)[0])
+            site = self.kernel.sites[int(failed[element]) - 1]
+            raise KernelCheckError(f"{site.message}, at element {element}", where=site.origin)
 
 
 def _empty(type: Any, count: int) -> Any:

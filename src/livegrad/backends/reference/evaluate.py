@@ -16,12 +16,12 @@ import numpy as np
 from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument
 from livegrad.diagnostics import KernelCheckError, LivegradError, UsageError
 from livegrad.ir.bfloat16 import BFLOAT16, narrow, widen
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.entries import Entries
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Function, Key, Module, Node
 from livegrad.ir.types import (
     Array,
-    Dimension,
     Matrix,
     Scalar,
     Struct,

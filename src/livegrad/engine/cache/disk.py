@@ -40,6 +40,10 @@ class DiskCache:
         if max_bytes <= 0:
             raise UsageError("a disk cache needs room", found=f"max_bytes={max_bytes}")
         self._files = ObjectCache(CacheSettings(Path(directory), max_bytes))
+        self._shown = f"<disk cache at {directory}, at most {max_bytes:,} bytes>"
+
+    def __repr__(self) -> str:
+        return self._shown
 
     def load(self, key: bytes) -> tuple[Any] | None:
         """The value under a key, in a tuple of its own; None when there is none that can be read."""

@@ -41,6 +41,14 @@ def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
 
     Literals of inputs become constant nodes, because files have no others. Positions of nodes are metadata, which
     other readers pass over.
+
+    >>> import os, tempfile
+    >>> import livegrad as lg
+    >>> path = os.path.join(tempfile.mkdtemp(), "ball.3mf")
+    >>> ball = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball")
+    >>> save_3mf(lg.assembly_of_part(ball), path)
+    >>> lg.load_3mf(path).problems()
+    ()
     """
     plain = literals_to_constants(assembly)
     order = call_order(plain, list(plain.functions))

@@ -28,6 +28,11 @@ def parse_function(text: str, *, file: str = "<text>", keys: Mapping[str, Key] |
     """The function that a text describes: the exported one, or the last when none is marked.
 
     `keys` gives the keys for `$labels` (see `key_labels`); a label that is not in it stands for a fresh key.
+
+    >>> import livegrad as lg
+    >>> f = lg.trace(lambda x: x * 2.0, lg.f32)
+    >>> lg.parse_function(lg.print_function(f)) == f
+    True
     """
     parser = _Parser(text, file, keys)
     parser.read_all()

@@ -10,8 +10,9 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from livegrad.diagnostics import UsageError
+from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Attribute, Function, Key, Module, Node
-from livegrad.ir.types import Array, Dimension, Matrix, Scalar, Size, Struct, Tensor, Trace, Tuple, Type, Vector
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Trace, Tuple, Type, Vector
 from livegrad.ir.walk import attribute_functions, reachable_functions, toposort
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")

@@ -10,22 +10,10 @@ import struct
 from collections.abc import Callable, Mapping
 
 from livegrad.diagnostics import LivegradError
+from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Attribute, Function, Key
 from livegrad.ir.text.lexing import Cursor, guess
-from livegrad.ir.types import (
-    SCALARS,
-    Array,
-    Dimension,
-    Matrix,
-    Scalar,
-    Size,
-    Struct,
-    Tensor,
-    Trace,
-    Tuple,
-    Type,
-    Vector,
-)
+from livegrad.ir.types import SCALARS, Array, Matrix, Scalar, Struct, Tensor, Trace, Tuple, Type, Vector
 
 _NUMBER = re.compile(
     r"-?(?:0x[0-9a-f]+|inf|nan(?:\(0x(?P<bits>[0-9a-f]{16})\))?|\d+(?P<point>\.\d*)?(?P<exponent>e[+-]?\d+)?)(?![\w.])",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.types import Array, Size, Struct, Tensor, Tuple, Type, components, shape_of
+from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, components, shape_of
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import parameters_of
 from livegrad.ops.movement import permute

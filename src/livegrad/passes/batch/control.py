@@ -15,9 +15,9 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Trace, Type, components, i64, inner_types
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make, member
+from livegrad.ops.comparison import bit_not, equal, less
 from livegrad.ops.control import call, check, cond, for_loop, parameters_of, switch, while_loop
 from livegrad.ops.custom import custom_call, recompute_call
-from livegrad.ops.elementwise import bit_not, equal, less
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, concatenate
 from livegrad.ops.order import after, kept

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livegrad.diagnostics import UsageError
+from livegrad.ir.dimension import Size
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node, make_node
-from livegrad.ir.types import Array, Scalar, Size, Struct, Tensor, Tuple, Type, components, i64, shape_of
+from livegrad.ir.types import Array, Scalar, Struct, Tensor, Tuple, Type, components, i64, shape_of
 from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.control import for_loop, parameters_of
 from livegrad.ops.host import host_call

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livegrad.diagnostics import UsageError
+from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.node import Node
-from livegrad.ir.types import Size, Tensor, bool_, i64, shape_of, size_product, u8
+from livegrad.ir.types import Tensor, bool_, i64, shape_of, u8
 from livegrad.ops import (
     arg_reduce_window,
     argsort,
@@ -39,8 +40,9 @@ from livegrad.ops import (
     undefined_tangent,
 )
 from livegrad.ops.assignment import last_writer
+from livegrad.ops.comparison import bit_not, is_nan, less, less_equal
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import bit_not, is_nan, less, less_equal, select
+from livegrad.ops.elementwise import select
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, permute, reshape
 from livegrad.ops.reduction import reduce

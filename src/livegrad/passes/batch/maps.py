@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from livegrad.diagnostics import UsageError
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Function, Node, make_node, originating_from
-from livegrad.ir.types import Size, Tensor, Type, i64, shape_of
+from livegrad.ir.types import Tensor, Type, i64, shape_of
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import map_, map_domain, parameters_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livegrad.diagnostics import UsageError
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import Size, Tensor, bool_, shape_of
+from livegrad.ir.types import Tensor, bool_, shape_of
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.movement import broadcast, concatenate, flip, pad, permute, reshape, slice_

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from livegrad.diagnostics import UsageError
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import (
     Array,
     Matrix,
     Scalar,
-    Size,
     Struct,
     Tensor,
     Trace,

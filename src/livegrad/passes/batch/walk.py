@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from livegrad.diagnostics import UsageError
+from livegrad.ir.dimension import Size
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Function, Node, make_node, originating_from
 from livegrad.ir.op import Op
-from livegrad.ir.types import Array, Size, Struct, Tensor, Tuple, Type, bool_, inner_types, scalar_of, shape_of
+from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, bool_, inner_types, scalar_of, shape_of
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get, make, set_
 from livegrad.ops.control import map_, parameters_of

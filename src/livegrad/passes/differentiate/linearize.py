@@ -31,6 +31,7 @@ from livegrad.passes.differentiate.propagate import (
     with_tangent_parameters,
 )
 from livegrad.passes.differentiate.tangents import Tangent, pack_results, result_nodes, result_tangent
+from livegrad.passes.differentiate.trace_less import cheapest_to_trace
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ class _LoopPlan:
     carried: int
     flags: tuple[bool, ...]
     traced: tuple[Node, ...]  # depend on carried values, or are to be kept: remembered at each trip
-    repeated: tuple[Node, ...]  # depend on the index and captures: computed again at each trip
+    repeated: tuple[Node, ...]  # depend on the index, captures and what is traced: computed again at each trip
     hoisted: tuple[Node, ...]  # depend on captures alone: computed once
 
     @property
@@ -197,6 +198,9 @@ def _plan_loop(body: Function, carried: int, tangents: Sequence[Tangent]) -> _Lo
     traced = tuple(node for node in split.residuals if node in from_carried)
     # What the program asks to keep is remembered, and what is repeated is computed from that.
     asked = _asked_to_keep(linear)
+    if traced and not asked:
+        needed, traced = traced, cheapest_to_trace(traced, own[1 : 1 + carried])
+        repeated += tuple(node for node in needed if node not in traced)
     traced += tuple(node for node in toposort(repeated) if node in asked and node in from_index)
     repeated = tuple(node for node in repeated if node not in traced)
     hoisted = tuple(node for node in split.residuals if node not in from_carried and node not in from_index)
@@ -304,7 +308,7 @@ def _linear_loop(
     carried, own = plan.carried, plan.linear.function.parameters
     captures = own[1 + carried :]
     hoisted = substitute(plan.hoisted, dict(zip(captures, primals[carried:], strict=True)))
-    used = _depending_captures(plan.repeated, captures)
+    used = _depending_captures(plan.repeated, plan.traced, captures)
     captured = active_flags(tangents[carried:])
     start = active_nodes(tangents[:carried], primals[:carried], plan.flags)
     operands = [
@@ -319,8 +323,8 @@ def _linear_loop(
     return tuple(spread([get(loop, index=index) for index in range(len(start))], plan.flags))
 
 
-def _depending_captures(roots: Sequence[Node], captures: Sequence[Node]) -> list[int]:
-    needed = set(toposort(roots))
+def _depending_captures(roots: Sequence[Node], known: Sequence[Node], captures: Sequence[Node]) -> list[int]:
+    needed = set(toposort(roots, stop=set(known).__contains__))
     return [index for index, node in enumerate(captures) if node in needed]
 
 

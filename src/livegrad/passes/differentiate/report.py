@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from livegrad.diagnostics import Place
+from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.function import captured_values
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.types import Scalar, Size, Tensor, Trace, Type, components, is_differentiable, size_product
+from livegrad.ir.types import Scalar, Tensor, Trace, Type, components, is_differentiable
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
@@ -61,6 +62,9 @@ class StorageReport:
 
     function: str
     values: tuple[Remembered, ...]
+
+    def __repr__(self) -> str:
+        return f"<what `{self.function}` remembers: {len(self.values)} values, {self.bytes} bytes; print it>"
 
     @property
     def bytes(self) -> Size:

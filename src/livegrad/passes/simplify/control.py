@@ -5,10 +5,10 @@ from __future__ import annotations
 from livegrad.ir.function import inline
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import i64
+from livegrad.ir.types import Type, i64
 from livegrad.ops.aggregate import make_tuple, splat
+from livegrad.ops.comparison import bit_not
 from livegrad.ops.control import cond, for_loop, map_
-from livegrad.ops.elementwise import bit_not
 from livegrad.passes.differentiate.tangents import pack_results
 from livegrad.passes.regions import Region, region_of, used_parameters
 
@@ -152,10 +152,12 @@ def move_constants_inside(node: Node) -> Node | None:
 def merge_equal_arguments(node: Node) -> Node | None:
     """An argument that is captured twice is captured once."""
     region = _region(node)
-    first: dict[Node, int] = {}
+    types, offset = region.functions[0].parameter_types, region.offsets[0]
+    first: dict[tuple[Node, Type], int] = {}
     doubled: dict[int, int | Node] = {}
     for index in _captures(region):
-        kept = first.setdefault(region.arguments[index], index)
+        # By type too: a map may have a tensor's value at each point, and the whole of the same tensor beside it.
+        kept = first.setdefault((region.arguments[index], types[offset + index]), index)
         if kept != index:
             doubled[index] = kept
     if not doubled:

@@ -18,7 +18,7 @@ from livegrad.ir.types import Scalar, bool_, components, scalar_of
 from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.ops.aggregate import get, get_at, make, set_at
 from livegrad.ops.control import check, cond, for_loop, switch, while_loop
-from livegrad.ops.indexing import lookup
+from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
 from livegrad.passes.expand import expand_ops
 
@@ -138,6 +138,15 @@ def _lookup(asm: Assembler, node: Node, operands: list[Value]) -> Value:
     return memory.emit_lookup(asm, node, tensor, [_register(index) for index in operands[1:]])
 
 
+def _scatter_add(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    """The same tensor, changed in place: only functions come here in which every version is used once."""
+    tensor = operands[0]
+    assert isinstance(tensor, TensorReference)
+    value, *indices = (_register(operand) for operand in operands[1:])
+    memory.emit_addition(asm, node, tensor, value, indices)
+    return tensor
+
+
 def _trace(emit: Callable[..., Value]) -> EmitNode:
     def handler(asm: Assembler, node: Node, operands: list[Value]) -> Value:
         assert isinstance(operands[0], TraceReference)
@@ -170,6 +179,7 @@ _HANDLERS: dict[Op, EmitNode] = {
     set_at: _set_at,
     check: _check,
     lookup: _lookup,
+    scatter_add: _scatter_add,
     cond: _cond,
     switch: _switch,
     for_loop: _for_loop,

@@ -9,7 +9,15 @@ from livegrad.backends.cpu.emit import traces
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.loops import OpenLoop
 from livegrad.backends.cpu.emit.uniformity import carried_variation, varying_results, while_variation
-from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, literal_text, llvm_type, registers_of
+from livegrad.backends.cpu.emit.values import (
+    Register,
+    TensorReference,
+    TraceReference,
+    Value,
+    literal_text,
+    llvm_type,
+    registers_of,
+)
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i64
@@ -38,6 +46,8 @@ def select_value(asm: Assembler, condition: Register, then: Value, otherwise: Va
         return asm.select(condition, then, otherwise)
     if isinstance(then, TraceReference) and isinstance(otherwise, TraceReference):
         return TraceReference(asm.select(asm.any_lane(condition), then.header, otherwise.header), then.element)
+    if isinstance(then, TensorReference):
+        return then  # both ways add to the same memory
     assert isinstance(then, tuple)
     assert isinstance(otherwise, tuple)
     return tuple(select_value(asm, condition, a, b) for a, b in zip(then, otherwise, strict=True))
@@ -57,6 +67,8 @@ def _rebuilt(value: Value, registers: list[Register]) -> Value:
         return registers.pop(0)
     if isinstance(value, TraceReference):
         return TraceReference(registers.pop(0), value.element)
+    if isinstance(value, TensorReference):
+        return value
     assert isinstance(value, tuple)
     return tuple(_rebuilt(part, registers) for part in value)
 

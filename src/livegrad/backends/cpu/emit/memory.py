@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from livegrad.backends.cpu.emit.assembler import Assembler, intrinsic_suffix
 from livegrad.backends.cpu.emit.values import Register, TensorReference, byte_size, llvm_memory, llvm_type
+from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, bool_, i64, u8
 
@@ -94,6 +95,39 @@ def scatter(asm: Assembler, pointer: str, value: Register, offsets: Register, ma
 
 def emit_lookup(asm: Assembler, node: Node, tensor: TensorReference, indices: list[Register]) -> Register:
     """A read by computed index: out of range is reported, and reads nothing."""
+    offset, inside = _checked_offset(asm, node, tensor, indices)
+    if offset is None or inside is None:
+        return load_uniform(asm, tensor.pointer, tensor.element)
+    if offset.uniform and inside.uniform:
+        safe = asm.select(inside, offset, asm.constant(0, i64))
+        return _load_if(asm, element_pointer(asm, tensor.pointer, tensor.element, safe), tensor.element, inside)
+    mask = asm.both(asm.mask, inside) if asm.mask is not None else inside
+    return gather(asm, tensor.pointer, tensor.element, asm.widen(offset, asm.lanes), asm.widen(mask, asm.lanes))
+
+
+def emit_addition(
+    asm: Assembler, node: Node, tensor: TensorReference, value: Register, indices: list[Register]
+) -> None:
+    """An addition at a computed index, in memory: out of range is reported, and changes nothing."""
+    if asm.lanes != 1:
+        raise CompileError("additions at indices are for one lane", where=node.origin)
+    offset, inside = _checked_offset(asm, node, tensor, indices)
+    run, done = asm.label("add"), asm.label("added")
+    asm.branch(inside or asm.constant(True, bool_), run, done)
+    asm.begin(run)
+    type, align = tensor.element, byte_size(tensor.element)
+    pointer = element_pointer(asm, tensor.pointer, type, offset or asm.constant(0, i64))
+    before = asm.make(f"load {llvm_memory(type)}, ptr {pointer}, align {align}", type, 1)
+    after = asm.apply("fadd" if type.kind == "float" else "add", type, before, value)
+    asm.line(f"store {after.typed}, ptr {pointer}, align {align}")
+    asm.jump(done)
+    asm.begin(done)
+
+
+def _checked_offset(
+    asm: Assembler, node: Node, tensor: TensorReference, indices: list[Register]
+) -> tuple[Register | None, Register | None]:
+    """Where an element lies, and whether there is one: None for a tensor without dimensions."""
     offset: Register | None = None
     inside: Register | None = None
     for axis, (index, extent, stride) in enumerate(zip(indices, tensor.extents, tensor.strides, strict=True)):
@@ -104,13 +138,7 @@ def emit_lookup(asm: Assembler, node: Node, tensor: TensorReference, indices: li
         inside = within if inside is None else asm.apply("and", bool_, inside, within)
         term = asm.apply("mul", i64, wide, stride)
         offset = term if offset is None else asm.apply("add", i64, offset, term)
-    if offset is None or inside is None:
-        return load_uniform(asm, tensor.pointer, tensor.element)
-    if offset.uniform and inside.uniform:
-        safe = asm.select(inside, offset, asm.constant(0, i64))
-        return _load_if(asm, element_pointer(asm, tensor.pointer, tensor.element, safe), tensor.element, inside)
-    mask = asm.both(asm.mask, inside) if asm.mask is not None else inside
-    return gather(asm, tensor.pointer, tensor.element, asm.widen(offset, asm.lanes), asm.widen(mask, asm.lanes))
+    return offset, inside
 
 
 def _load_if(asm: Assembler, pointer: str, type: Scalar, condition: Register) -> Register:

@@ -1,0 +1,48 @@
+"""The engine suite: what a change costs the host when a thousand kernels run as one CUDA Graph, beside the rows of the
+CPU and of the distance functions on a GPU.
+
+The time of a row is the host's: `set` and `step`, until the frame is launched. What each frame computes is checked in
+the first. `python -m benchmarks.engine` prints the memory of the graph with and without reuse."""
+
+from benchmarks import engine_cpu, engine_sdf
+from benchmarks.engine_cuda_contenders import peak_bytes
+from benchmarks.harness import Benchmark
+from benchmarks.problems import Problem
+from livegrad.backends.cuda import reason_for_no_cuda
+
+_TITLES = {
+    "hot": "one number changed, one block is stale",
+    "hot_all": "one number changed, every block is stale",
+    "new_set": "one number changed, half of the blocks are stale and were never so together: a new executable",
+    "code": "one block computes another function, compiled already",
+    "cold": "one block added: a new graph from loaded kernels",
+    "loop": "an optimisation of 1,000 steps as one launch, until its result is there",
+}
+
+
+def rows(quick: bool) -> list[Benchmark]:
+    """Rows of a GPU, then those of the CPU, then the distance functions."""
+    blocks = 50 if quick else 1_000
+    calls = {"hot": 200, "hot_all": 40, "new_set": 1, "code": 5, "cold": 1, "loop": 1}
+    own = [
+        Benchmark(
+            f"engine_cuda_{kind}",
+            title if kind == "loop" else f"host time of a frame of {blocks:,} kernels: {title}",
+            Problem(f"engine_cuda_{kind}", blocks),
+            ("livegrad",),
+            calls=calls[kind],
+            skip=reason_for_no_cuda(),
+        )
+        for kind, title in _TITLES.items()
+    ]
+    return [*own, *engine_cpu.rows(quick), *engine_sdf.rows(quick)]
+
+
+def main(blocks: int = 1_000, points: int = 1 << 18) -> None:
+    """Prints what the buffers of a long chain take, shared and not."""
+    naive, shared = (peak_bytes(blocks, points, reuse) / 1e6 for reuse in (False, True))
+    print(f"{blocks:,} blocks of {points:,} points: {naive:,.1f} MB without reuse, {shared:,.1f} MB with")
+
+
+if __name__ == "__main__":
+    main()

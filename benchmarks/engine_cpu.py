@@ -1,0 +1,27 @@
+"""The rows of the engine suite on the CPU: what a frame costs beside the work itself, for each level of change."""
+
+from benchmarks.harness import Benchmark
+from benchmarks.problems import Problem
+
+_TITLES = {
+    "nothing": "nothing changed",
+    "hot": "one number changed, one block is stale",
+    "hot_all": "one number changed, every block is stale",
+    "code": "one block computes another function, known already",
+    "cold": "one edge changed",
+}
+
+
+def rows(quick: bool) -> list[Benchmark]:
+    blocks = 50 if quick else 1_000
+    calls = {"nothing": 200, "hot": 200, "hot_all": 10, "code": 20, "cold": 2}
+    return [
+        Benchmark(
+            f"engine_cpu_{kind}",
+            f"a frame of {blocks:,} blocks: {title}",
+            Problem(f"engine_cpu_{kind}", blocks),
+            ("livegrad",),
+            calls=calls[kind],
+        )
+        for kind, title in _TITLES.items()
+    ]

@@ -1,0 +1,84 @@
+"""Contenders of the engine suite on the CPU: a chain of blocks under one kind of change a frame.
+
+Each run is one frame and gives the chain's last value; that of the first run is checked."""
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from benchmarks.problems_engine import POINTS, gain_of
+from livegrad.authoring.block import block, edit
+from livegrad.engine.engine import Engine
+
+
+def chain(blocks: int) -> tuple[Engine, list[Any]]:
+    """Blocks one after the other, each with a knob."""
+    engine = Engine("cpu")
+    made: list[Any] = []
+    for number in range(blocks):
+        made.append(engine.add(block(lambda x, gain=1.0: x * gain + 1.0, name=f"b{number}")))
+        if number:
+            engine.connect(made[-2], made[-1]["x"])
+    engine.set(made[0]["x"], np.zeros(POINTS, np.float32))
+    engine.step()
+    return engine, made
+
+
+def frame_of(engine: Engine, last: Any, change: Callable[[int], None], expected_level: str) -> Callable[[], Any]:
+    """A run: one change, one frame, and nothing but what that change asks for."""
+    frames = count()
+
+    def run() -> Any:
+        change(next(frames))
+        if engine.step().level.name != expected_level:
+            raise AssertionError(engine.explain())
+        return engine.read(last)
+
+    return run
+
+
+def build_nothing(problem: Any) -> Callable[[], Any]:
+    engine, made = chain(problem.size)
+    return frame_of(engine, made[-1], lambda frame: None, "NONE")
+
+
+def build_hot(problem: Any) -> Callable[[], Any]:
+    """One number of the last block: a single block is stale."""
+    engine, made = chain(problem.size)
+    pin = made[-1]["gain"]
+    return frame_of(engine, made[-1], lambda frame: engine.set(pin, gain_of(frame)), "HOT")
+
+
+def build_hot_all(problem: Any) -> Callable[[], Any]:
+    """One number of the first block: the whole chain is stale."""
+    engine, made = chain(problem.size)
+    pin = made[0]["gain"]
+    return frame_of(engine, made[-1], lambda frame: engine.set(pin, gain_of(frame)), "HOT")
+
+
+def build_code(problem: Any) -> Callable[[], Any]:
+    """The last block computes another function, one of two that are compiled already."""
+    engine, made = chain(problem.size)
+    bodies = [lambda x, gain=1.0: x * gain + 2.0, lambda x, gain=1.0: x * gain + 1.0]
+    return frame_of(engine, made[-1], lambda frame: edit(engine, made[-1], bodies[frame % 2]), "CODE")
+
+
+def build_cold(problem: Any) -> Callable[[], Any]:
+    """The last block is connected to another one: all is built anew, one block is stale."""
+    engine, made = chain(problem.size)
+    extra = engine.add(block(lambda x: x + 1.0, name="extra"))
+    engine.connect(made[-2], extra["x"])
+    engine.step()
+    sources = [extra, made[-2]]
+    return frame_of(engine, made[-1], lambda frame: engine.connect(sources[frame % 2], made[-1]["x"]), "COLD")
+
+
+BUILDERS = {
+    "engine_cpu_nothing": build_nothing,
+    "engine_cpu_hot": build_hot,
+    "engine_cpu_hot_all": build_hot_all,
+    "engine_cpu_code": build_code,
+    "engine_cpu_cold": build_cold,
+}

@@ -1,0 +1,168 @@
+"""Contenders of the engine suite on a GPU: a chain of blocks, each a kernel of its own, one kind of change a frame.
+
+Each run is one frame, of which only the launch is waited for; its result is the chain's last value, fetched when it is
+looked at. That of the first run is checked."""
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from benchmarks.problems_engine import POINTS, gain_of, target_of
+from livegrad.authoring.block import block, replace_body
+from livegrad.backends.cuda.memory import memory_in_use
+from livegrad.engine.engine import Engine
+from livegrad.engine.graph import Composite
+from livegrad.engine.regions import While
+from livegrad.engine.update import Level
+
+
+class Later:
+    """The value of an output, read when somebody asks for the numbers."""
+
+    def __init__(self, engine: Engine, output: Any) -> None:
+        self.engine, self.output = engine, output
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.engine.read(self.output), dtype)
+
+
+def body(number: int, more: float = 0.0) -> Callable[..., Any]:
+    """A function of its own for each block: the number is part of the code, and adds nothing but rounding."""
+    return eval(f"lambda x, gain=1.0: x * gain + {number + 1.0 + more!r} - {float(number)!r}")
+
+
+def chain(blocks: int, points: int = POINTS, **options: Any) -> tuple[Engine, list[Any]]:
+    """Blocks one after the other, each with a knob."""
+    engine = Engine("cuda", **options)
+    made: list[Any] = []
+    for number in range(blocks):
+        made.append(engine.add(block(body(number), name=f"b{number}")))
+        if number:
+            engine.connect(made[-2], made[-1]["x"])
+    engine.set(made[0]["x"], np.zeros(points, np.float32))
+    frame = engine.step()
+    assert frame.ok, frame.problems
+    engine.read(made[-1])
+    return engine, made
+
+
+def frame_of(engine: Engine, last: Any, change: Callable[[int], None], expected_level: str) -> Callable[[], Any]:
+    """A run: one change, one frame, and nothing but what that change asks for."""
+    frames, later, level = count(), Later(engine, last), Level[expected_level]
+
+    def run() -> Any:
+        change(next(frames))
+        if engine.step().level is not level:
+            raise AssertionError(engine.explain())
+        return later
+
+    return run
+
+
+def build_hot(problem: Any) -> Callable[[], Any]:
+    """One number of the last block: a single kernel is launched."""
+    engine, made = chain(problem.size)
+    pin = made[-1]["gain"]
+    return frame_of(engine, made[-1], lambda frame: engine.set(pin, gain_of(frame)), "HOT")
+
+
+def build_hot_all(problem: Any) -> Callable[[], Any]:
+    """One number of the first block: the whole graph is launched."""
+    engine, made = chain(problem.size)
+    pin = made[0]["gain"]
+    return frame_of(engine, made[-1], lambda frame: engine.set(pin, gain_of(frame)), "HOT")
+
+
+def build_new_set(problem: Any) -> Callable[[], Any]:
+    """A number of another block every frame, from the middle on: its stale set was never seen."""
+    engine, made = chain(problem.size)
+    half = problem.size // 2
+
+    def change(frame: int) -> None:
+        engine.set(made[half + frame % (half - 1)]["gain"], 1.0 + 1e-6 * (frame + 1))
+
+    return frame_of(engine, made[-1], change, "HOT")
+
+
+def build_code(problem: Any) -> Callable[[], Any]:
+    """The last block computes another function, one of two that are compiled already."""
+    engine, made = chain(problem.size)
+    last = made[-1]
+    bodies = [replace_body(last, body(problem.size, 1.0)), replace_body(last, body(problem.size - 1))]
+    for known in bodies:
+        engine.edit(last, known)
+        engine.step()
+    return frame_of(engine, last, lambda frame: engine.edit(last, bodies[frame % 2]), "CODE")
+
+
+def build_cold(problem: Any) -> Callable[[], Any]:
+    """A block more, or one less: the graph is built anew and one block is stale."""
+    engine, made = chain(problem.size)
+    extra = block(lambda x: x + 1.0, name="extra")
+    engine.connect(made[-2], engine.add(extra)["x"])
+    engine.step()
+    engine.remove(extra)
+    engine.step()
+
+    def change(frame: int) -> None:
+        if frame % 2:
+            engine.remove(extra)
+        else:
+            engine.connect(made[-2], engine.add(extra)["x"])
+
+    return frame_of(engine, made[-1], change, "COLD")
+
+
+def build_loop(problem: Any) -> Callable[[], Any]:
+    """Gradient descent on (x - 3)² in a While: gradient, step and test of convergence run without the host."""
+    engine = Engine("cuda")
+    inside = Composite("inside")
+    step = inside.graph.add(block(_descend, name="descend", outputs=("better", "left", "condition")))
+    for pin in (*step.inputs.values(), *step.outputs.values()):
+        inside.expose(pin)
+    loop = engine.add(While("loop", inside, {"x": "better", "n": "left"}))
+    engine.set(loop["condition"], True)
+    engine.set(loop["n"], np.int64(problem.size))
+    engine.set(loop["x"], np.zeros(POINTS, np.float32))
+    engine.set(loop["rate"], 0.25)
+    rates = count()
+
+    def run() -> Any:
+        engine.set(loop["rate"], target_of(next(rates)))
+        engine.step()
+        return engine.read(loop["better"])
+
+    return run
+
+
+def _descend(x: Any, n: Any, rate: Any = 0.25) -> Any:
+    return x - rate * 2.0 * (x - 3.0), n - 1, n > 1
+
+
+def peak_bytes(blocks: int, points: int, reuse: bool) -> int:
+    """What a chain takes of the device. All of it is stale together: only then may buffers share memory."""
+    before = memory_in_use()[0]
+    engine = Engine("cuda", reuse_memory=reuse)
+    made: list[Any] = []
+    for number in range(blocks):
+        made.append(engine.add(block(lambda x: x + 1.0, name=f"b{number}")))
+        if number:
+            engine.connect(made[-2], made[-1]["x"])
+    engine.set(made[0]["x"], np.zeros(points, np.float32))
+    engine.step()
+    assert engine.read(made[-1])[0] == blocks
+    taken = memory_in_use()[0] - before
+    engine.close()
+    return taken
+
+
+BUILDERS = {
+    "engine_cuda_hot": build_hot,
+    "engine_cuda_hot_all": build_hot_all,
+    "engine_cuda_new_set": build_new_set,
+    "engine_cuda_code": build_code,
+    "engine_cuda_cold": build_cold,
+    "engine_cuda_loop": build_loop,
+}

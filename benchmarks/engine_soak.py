@@ -1,0 +1,304 @@
+"""A soak of the live engine: random edits of every kind, frame after frame, compared with a fresh engine.
+
+    python -m benchmarks.engine_soak [--frames 100000] [--every 1000] [--seed 0] [--backend cpu]
+
+A description of the graph is kept beside the engine that is edited. Every so often a fresh engine is made from it, with
+the states as they are, and all values of the next frame must be equal, bit by bit. Resident memory is printed.
+"""
+
+import argparse
+import gc
+import random
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.soak_graphs import BODIES, CALLS, Described, DescribedGraph, feed, make_blocks, realise, set_number
+from livegrad.authoring.block import edit
+from livegrad.engine.graph import State
+from livegrad.engine.sources import ExternalBuffer
+
+SIZES = (3, 5, 8)
+MOST_BLOCKS = 14
+
+
+# --- edits -----------------------------------------------------------------------------------------------------------
+
+
+class Soak:
+    """An engine, its description, and random edits of both."""
+
+    def __init__(self, seed: int, backend: str = "cpu", reuse_memory: bool = False) -> None:
+        self.random = random.Random(seed)
+        self.backend = backend
+        self.description = DescribedGraph()
+        self.engine, self.made, self.states = realise(self.description, backend, {}, reuse_memory)
+        self.count = 0
+        self.edits: Counter[str] = Counter()
+        self.levels: Counter[str] = Counter()
+        # Library calls here are NumPy's, which know the memory of the CPU only.
+        self.kinds = ["mix", "mix", "loop", "gate", "pair", "loss", *(["call"] if backend == "cpu" else [])]
+        for kind in self.kinds:
+            self.add_block(kind)
+        self.add_state()
+
+    def array(self) -> np.ndarray:
+        return np.array([self.random.randint(-4, 4) for _ in range(self.description.size)], np.float32)
+
+    def names(self, *kinds: str) -> list[str]:
+        return [name for name, own in self.description.blocks.items() if not kinds or own.kind in kinds]
+
+    def sources(self, name: str | None) -> list[str]:
+        """What may feed a block without a cycle: blocks before it, and states. Append buffers have other sizes."""
+        order = list(self.description.blocks)
+        before = order if name is None else order[: order.index(name)]
+        return [own for own in before if self.description.blocks[own].kind not in ("pair", "loss")] + list(self.states)
+
+    def random_feed(self, name: str | None) -> Any:
+        choice = self.random.random()
+        known = self.sources(name)
+        if known and choice < 0.6:
+            return self.random.choice(known)
+        if choice < 0.8:
+            return ExternalBuffer(self.array(), version=0)
+        return self.array()
+
+    def add_block(self, kind: str | None = None) -> None:
+        kind = kind or self.random.choice(self.kinds)
+        if len(self.description.blocks) >= MOST_BLOCKS:
+            return self.remove_block()
+        name = f"{kind}{self.count}"
+        self.count += 1
+        own = Described(kind)
+        if kind == "loop":
+            own.numbers["count"] = self.random.randint(0, 3)
+        elif kind == "gate":
+            own.numbers["condition"] = bool(self.random.randint(0, 1))
+        elif kind == "call":
+            own.numbers["gain"] = np.float32(2)
+        own.feeds = {pin: self.random_feed(None) for pin in (("x", "y") if kind in BODIES else ("x",))}
+        self.description.blocks[name] = own
+        self.made[name] = make_blocks(self.engine, name, own)
+        for pin, value in own.numbers.items():
+            set_number(self.engine, self.made[name], pin, value)
+        for pin, what in own.feeds.items():
+            feed(self.engine, self.made, self.states, name, pin, what)
+        return None
+
+    def remove_block(self) -> None:
+        kept = set(self.description.states.values())
+        names = [name for name in self.names() if name not in kept]
+        if len(names) < 4:
+            return
+        name = self.random.choice(names)
+        del self.description.blocks[name]
+        gone = self.made.pop(name)
+        first = gone["in"] if isinstance(gone["in"], list) else [gone["in"]]
+        for own in (*first, gone["out"].block, gone.get("also")):
+            if own is not None and own.home is not None:
+                self.engine.remove(own)
+        for other, own in self.description.blocks.items():
+            for pin, what in own.feeds.items():
+                if what is not None and isinstance(what, str) and what == name:
+                    self.rewire(other, pin)
+
+    def rewire(self, name: str | None = None, pin: str | None = None) -> None:
+        name = name or self.random.choice(self.names())
+        own = self.description.blocks[name]
+        pin = pin or self.random.choice(list(own.feeds))
+        own.feeds[pin] = self.random_feed(name)
+        feed(self.engine, self.made, self.states, name, pin, own.feeds[pin])
+
+    def add_state(self) -> None:
+        following = self.names("mix", "loop", "gate", "call")
+        if not self.names("mix", "loop", "gate") or len(self.states) >= 3:
+            return self.remove_state()
+        name = f"state{self.count}"
+        self.count += 1
+        self.states[name] = self.engine.add(State(name, np.zeros(self.description.size, np.float32)))
+        self.description.states[name] = self.random.choice(following)
+        self.engine.connect(self.made[self.description.states[name]]["out"], self.states[name]["next"])
+        reader = self.random.choice(self.names("mix", "loop", "gate"))
+        self.description.blocks[reader].feeds["y"] = name
+        feed(self.engine, self.made, self.states, reader, "y", name)
+        return None
+
+    def remove_state(self) -> None:
+        if not self.states:
+            return
+        name = self.random.choice(list(self.states))
+        self.engine.remove(self.states.pop(name))
+        del self.description.states[name]
+        for other, own in self.description.blocks.items():
+            for pin, what in own.feeds.items():
+                if isinstance(what, str) and what == name:
+                    self.rewire(other, pin)
+
+    def reset_state(self) -> None:
+        if self.states:
+            self.engine.reset(self.random.choice(list(self.states.values())))
+
+    def turn_a_knob(self) -> None:
+        name = self.random.choice(self.names())
+        own = self.description.blocks[name]
+        value: Any = float(self.random.randint(-3, 3)) / 2
+        pin = {"pair": "limit"}.get(own.kind, "gain")
+        if own.kind == "call":
+            value = np.float32(value)
+        if own.kind == "loop" and self.random.random() < 0.5:
+            pin, value = "count", self.random.randint(0, 3)
+        if own.kind == "gate" and self.random.random() < 0.5:
+            pin, value = "condition", bool(self.random.randint(0, 1))
+        own.numbers[pin] = value
+        set_number(self.engine, self.made[name], pin, value)
+
+    def change_contents(self) -> None:
+        for name, own in self.description.blocks.items():
+            for pin, what in own.feeds.items():
+                if isinstance(what, ExternalBuffer) and self.random.random() < 0.5:
+                    what.array[...] = self.array()
+                    what.touch()
+                elif isinstance(what, np.ndarray) and self.random.random() < 0.5:
+                    own.feeds[pin] = self.array()
+                    feed(self.engine, self.made, self.states, name, pin, own.feeds[pin])
+
+    def bind_other_memory(self) -> None:
+        for name, own in self.description.blocks.items():
+            for pin, what in own.feeds.items():
+                if isinstance(what, ExternalBuffer) and self.random.random() < 0.5:
+                    own.feeds[pin] = ExternalBuffer(self.array(), version=0)
+                    feed(self.engine, self.made, self.states, name, pin, own.feeds[pin])
+
+    def resize(self) -> None:
+        """Everything gets another size at once; states are made anew, for they keep theirs."""
+        while self.states:
+            self.remove_state()
+        self.description.size = self.random.choice(SIZES)
+        for name, own in self.description.blocks.items():
+            for pin, what in own.feeds.items():
+                if not isinstance(what, str):
+                    own.feeds[pin] = self.array()
+                    feed(self.engine, self.made, self.states, name, pin, own.feeds[pin])
+
+    def edit_code(self) -> None:
+        if not self.names("mix", "loop", "gate", "call"):
+            return self.add_block("mix")
+        name = self.random.choice(self.names("mix", "loop", "gate", "call"))
+        own = self.description.blocks[name]
+        bodies = CALLS if own.kind == "call" else BODIES[own.kind]
+        own.body = self.random.randrange(len(bodies))
+        edit(self.engine, self.made[name]["inner"], bodies[own.body])
+        return None
+
+    def fail(self) -> None:
+        """An edit that cannot be: the frame says so, what runs goes on, and the next edit takes it back."""
+        if not self.names("mix"):
+            return self.add_block("mix")
+        name = self.random.choice(self.names("mix"))
+        inner = self.made[name]["inner"]
+        before = self.description.blocks[name].body
+        edit(self.engine, inner, lambda x, y, gain=1.0: x.no_such_thing())
+        if self.engine.step().ok:
+            raise AssertionError("an edit that cannot be was taken")
+        edit(self.engine, inner, BODIES["mix"][before])
+        return None
+
+    def move_time(self) -> None:
+        self.description.time = float(self.random.randint(0, 5))
+        self.engine.set_feature("animation_time", self.description.time)
+
+    def toggle_profiling(self) -> None:
+        self.engine.profiling = "off" if self.engine.profiling == "block" else "block"
+
+    def edit(self) -> None:
+        """One random edit; cheap ones are more frequent, as in life."""
+        choices = {
+            self.turn_a_knob: 60, self.change_contents: 8, self.move_time: 8, self.bind_other_memory: 4,
+            self.edit_code: 6, self.rewire: 4, self.add_block: 3, self.remove_block: 2, self.add_state: 1,
+            self.reset_state: 1, self.resize: 0.5, self.fail: 0.5, self.toggle_profiling: 0.5,
+        }  # fmt: skip
+        action = self.random.choices(list(choices), list(choices.values()))[0]
+        self.edits[action.__name__] += 1
+        action()
+
+    # --- frames ---
+
+    def frame(self) -> None:
+        """Some edits, one frame."""
+        for _ in range(self.random.choice((0, 1, 1, 1, 2, 3))):
+            self.edit()
+        frame = self.engine.step()
+        if not frame.ok or frame.failed:
+            raise AssertionError(self.engine.explain())
+        self.levels[frame.level.name] += 1
+
+    def compare(self) -> int:
+        """One frame here and in a fresh engine: every value is the same, bit by bit. Says how many were compared."""
+        self.engine.step()  # edits since the last frame reach states that are new
+        states = {name: self.engine.read(state) for name, state in self.states.items()}
+        fresh, made, fresh_states = realise(self.description, self.backend, states)
+        for engine in (self.engine, fresh):
+            if not engine.step().ok:
+                raise AssertionError(engine.explain())
+        compared = 0
+        pairs = [
+            (self.made[name][part], made[name][part])
+            for name in made
+            for part in ("out", "in", "also")
+            if part in made[name]
+        ]
+        for own, other in pairs:
+            for here, there in zip(outputs_of(own), outputs_of(other), strict=True):
+                np.testing.assert_array_equal(self.engine.read(here), fresh.read(there), err_msg=str(here))
+                compared += 1
+        for name, state in self.states.items():
+            np.testing.assert_array_equal(self.engine.read(state), fresh.read(fresh_states[name]), err_msg=name)
+        fresh.close()
+        return compared
+
+
+def outputs_of(part: Any) -> list[Any]:
+    """All outputs of a block, of several, or of the block of a pin."""
+    blocks = part if isinstance(part, list) else [getattr(part, "block", part)]
+    return [pin for own in blocks for pin in own.outputs.values()]
+
+
+def resident_bytes() -> int:
+    """The memory that this process has now, or at most had where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Random edits of a live engine, compared with fresh ones.")
+    parser.add_argument("--frames", type=int, default=100_000)
+    parser.add_argument("--every", type=int, default=1_000, help="frames between comparisons")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--backend", default="cpu")
+    options = parser.parse_args(arguments)
+    soak, start, compared, memory = Soak(options.seed, options.backend), time.perf_counter(), 0, []
+    for number in range(1, options.frames + 1):
+        soak.frame()
+        if number % options.every == 0:
+            compared += soak.compare()
+            gc.collect()
+            memory.append(resident_bytes() / 2**20)
+            seconds = time.perf_counter() - start
+            print(f"frame {number:7,}  {seconds:7.1f} s  {memory[-1]:7.1f} MiB  {compared:7,} equal", flush=True)
+    print("levels:", dict(soak.levels))
+    print("edits:", dict(soak.edits))
+    later = memory[len(memory) // 5 :] or [0.0]
+    print(f"memory from {min(later):.1f} to {max(later):.1f} MiB after the first fifth")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The page of benchmark results, made from the recorded JSON files alone: `./bench --page`.
+
+In: `results/*.json`, as `report.write_json` leaves them. Out: the text of `docs/benchmarks.md`; a test compares them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.problems import PRIMAL
+from benchmarks.report import OURS, RESULTS, format_seconds
+
+PAGE = RESULTS.parents[1] / "docs" / "benchmarks.md"
+Record = dict[str, Any]
+
+OPENING = """\
+# Benchmarks
+
+This page is made from the files in `benchmarks/results/`, which hold every raw sample, by `./bench --page`; a test
+fails when it is out of date. To measure on your machine:
+
+```text
+./bench --peers            install JAX, PyTorch and Numba into an environment of their own, once
+./bench                    measure livegrad and them in one run, print the ratios
+./bench NAME --json        one suite or row; keep the samples in benchmarks/results/
+./bench --page             write this page anew
+./bench --check            fail where a figure misses what is required
+```
+
+Contenders take turns, sample by sample, so that a noisy moment falls on all of them alike; all are pinned to the same
+two processors and agree on the result before they are timed. A time is the best of all samples. The ratio is the speed
+of livegrad over that of the fastest of the others in the same run: above 1, livegrad is faster. `handwritten`, `memcpy`
+and `adjoint` are yardsticks of ours, written for one benchmark, and take no part in it. A figure that misses its
+requirement says so.
+"""
+
+
+def latest_rows(folder: Path = RESULTS) -> dict[Path, dict[str, Record]]:
+    """For each file the rows that no newer file has measured again."""
+    newest: dict[str, Path] = {}
+    records = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    for path, record in records.items():
+        newest |= dict.fromkeys(record["benchmarks"], path)
+    return {
+        path: {name: row for name, row in record["benchmarks"].items() if newest[name] == path}
+        for path, record in records.items()
+    }
+
+
+def page(folder: Path = RESULTS) -> str:
+    """The whole page."""
+    parts = [OPENING]
+    for path, rows in latest_rows(folder).items():
+        if rows:
+            parts.append(_suite(path, json.loads(path.read_text(encoding="utf-8")), rows))
+    return "\n".join(parts)
+
+
+def _suite(path: Path, record: Record, rows: dict[str, Record]) -> str:
+    suite = path.stem.removeprefix(record["date"] + "-")
+    command = "./bench " + suite.replace("+", " ") + " --json"
+    lines = [
+        f"## {suite.replace('+', ', ').capitalize()}\n",
+        f"`{command}` on {record['date']}: {_machine(record['machine'])}\n",
+        "| | livegrad | others | ratio | required |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [_row(name, row) for name, row in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _machine(machine: Record) -> str:
+    versions = [f"{name} {version}" for name, version in (machine["packages"] | machine["peers"]).items()]
+    told = f"{machine['processor']} ({machine['architecture']}), {machine['threads']} threads"
+    return f"{told}, {machine['system']}, Python {machine['python']}, {', '.join(versions)}."
+
+
+def _row(name: str, row: Record) -> str:
+    seconds = {contender: found["best"] for contender, found in row["seconds"].items() if "best" in found}
+    others = [f"{contender} {format_seconds(best)}" for contender, best in seconds.items() if contender != "livegrad"]
+    missing = [f"{contender}: {found['reason']}" for contender, found in row["seconds"].items() if "reason" in found]
+    peers = {n: best for n, best in seconds.items() if n not in OURS and not n.endswith(PRIMAL)}
+    own = seconds.get("livegrad")
+    ratio = f"{min(peers.values()) / own:.2f}" if peers and own else ""
+    shown = format_seconds(own) if own else ""
+    if own and row.get("unit"):
+        shown += f" ({row['work'] / own:.3g} {row['unit']})"
+    required = "; ".join(_verdict(line) for line in row["required"])
+    return f"| `{name}`: {row['title']} | {shown} | {', '.join(others + missing)} | {ratio} | {required} |"
+
+
+def _verdict(line: str) -> str:
+    told = line.removeprefix("required: ")
+    return told.replace("MISSED", "**missed**")
+
+
+def write() -> Path:
+    PAGE.write_text(page(), encoding="utf-8")
+    return PAGE

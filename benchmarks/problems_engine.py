@@ -1,0 +1,38 @@
+"""What the engine suite must give: the last value of a chain of blocks after its first change, worked out by hand."""
+
+import numpy as np
+
+POINTS = 64
+KINDS = (
+    "engine_cpu_nothing", "engine_cpu_hot", "engine_cpu_hot_all", "engine_cpu_code", "engine_cpu_cold",
+    "engine_cuda_hot", "engine_cuda_hot_all", "engine_cuda_new_set", "engine_cuda_code", "engine_cuda_cold",
+    "engine_cuda_loop",
+)  # fmt: skip
+
+
+def gain_of(frame: int) -> float:
+    """Another number every frame."""
+    return 1.25 + 0.25 * (frame % 1024)
+
+
+def target_of(run: int) -> float:
+    """A rate of descent, another one every run; all of them lead to the same point."""
+    return 0.25 + 0.0625 * (run % 4)
+
+
+def expected(kind: str, blocks: int) -> np.ndarray:
+    """The chain adds one in every block: x is the number of blocks, but for what the change does."""
+    value = {
+        "engine_cpu_nothing": blocks,
+        "engine_cpu_hot": (blocks - 1) * gain_of(0) + 1,
+        "engine_cpu_hot_all": blocks,
+        "engine_cpu_code": blocks + 1,
+        "engine_cpu_cold": blocks + 1,
+        "engine_cuda_hot": (blocks - 1) * gain_of(0) + 1,
+        "engine_cuda_hot_all": blocks,
+        "engine_cuda_new_set": blocks,
+        "engine_cuda_code": blocks + 1,
+        "engine_cuda_cold": blocks,
+        "engine_cuda_loop": 3,
+    }[kind]
+    return np.full(POINTS, value, np.float64)

@@ -1,0 +1,212 @@
+"""The contents of the site: its chapters, and which public name stands on which page of the reference.
+
+In: nothing. Out: `CHAPTERS` and `PAGES`, read by the build and by `reference.py`. A section takes names by the module
+that defines them (the section that names it most closely), or one by one; a name that nobody takes is an error.
+"""
+
+from dataclasses import dataclass
+
+TENSOR = "livegrad.authoring.tensor"
+FUNCTION = "livegrad.authoring.function"
+DIFFERENTIABLE = "livegrad.authoring.differentiable"
+CONTEXT = "livegrad.authoring.context"
+ASSEMBLY = "livegrad.authoring.assembly"
+BLOCK = "livegrad.authoring.block"
+
+
+CHAPTERS = {
+    "Start": {"Ten minutes": "tutorial.md", "Examples": "examples.md"},
+    "Guides": {
+        "Tensors": "tensors.md",
+        "Functions": "functions.md",
+        "Contexts": "context.md",
+        "Assemblies and parts": "assemblies.md",
+        "The live engine": "engine.md",
+        "CUDA": "cuda.md",
+        "Derivatives": "derivatives.md",
+        "Own rules, memory, batches": "transformations.md",
+        "Command line": "command-line.md",
+    },
+    "Coming from": {
+        "JAX": "from-jax.md",
+        "PyTorch": "from-pytorch.md",
+        "Warp": "from-warp.md",
+        "Slang": "from-slang.md",
+        "libfive and Gladius": "from-libfive.md",
+    },
+    "Reference": {"Every public name": "reference/index.md", "Diagnostics of functions": "diagnostics.md"},
+    "How it is built": {
+        "The design": "design.md",
+        "From scratch, in 300 lines": "from-scratch.md",
+        "The lazy graph, call by call": "lazy-graph.md",
+        "Accuracy of vector math": "vector-math.md",
+        "Benchmarks": "benchmarks.md",
+        "Contributing": "contributing.md",
+        "Changelog": "changelog.md",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, and the names below it: those that `modules` (or modules inside them) define, and `names`."""
+
+    title: str
+    modules: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def closeness(self, module: str) -> int:
+        """How much of a module's name the closest of `modules` covers; 0 if none does."""
+        return max((len(own) for own in self.modules if f"{module}.".startswith(f"{own}.")), default=0)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the reference: `livegrad`'s names in sections, and whole namespaces such as `livegrad.linalg`."""
+
+    file: str
+    title: str
+    opening: str
+    sections: tuple[Section, ...] = ()
+    namespaces: tuple[str, ...] = ()
+
+
+SCALARS = (
+    "bool", "bool_", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "c64", "c128",
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bfloat16", "float16", "float32",
+    "float64", "complex64", "complex128",
+)  # fmt: skip
+SHAPED = (
+    "vec", "vec2", "vec3", "vec4", "dvec2", "dvec3", "dvec4", "ivec2", "ivec3", "ivec4", "mat", "mat2", "mat3", "mat4",
+    "dmat2", "dmat3", "dmat4", "array", "tensor",
+)  # fmt: skip
+
+PAGES = (
+    Page(
+        "reference/tensors.md",
+        "Tensors",
+        "Lazy arrays that follow the Array API. The guide is [Tensors](../tensors.md).",
+        (
+            Section("The tensor and its graph", (TENSOR,)),
+            Section("Making tensors", (f"{TENSOR}.creation",)),
+            Section("Arithmetic", (f"{TENSOR}.elementwise", f"{TENSOR}.transcendental", f"{TENSOR}.neural")),
+            Section("Comparison, logic and bits", (f"{TENSOR}.comparison",)),
+            Section("Sums and other folds", (f"{TENSOR}.reductions", f"{TENSOR}.trailing")),
+            Section("Products", (f"{TENSOR}.linear_algebra", f"{TENSOR}.einsum")),
+            Section("Shapes", (f"{TENSOR}.manipulation",)),
+            Section("Reading by index", (f"{TENSOR}.indexing",)),
+            Section("Searching, sorting and sets", tuple(f"{TENSOR}.{m}" for m in ("searching", "sets", "sorting"))),
+            Section("Element types", (f"{TENSOR}.data_types",)),
+            Section("Constants", (), ("e", "inf", "nan", "newaxis", "pi", "__array_api_version__")),
+        ),
+    ),
+    Page(
+        "reference/transforms.md",
+        "Transforms and execution",
+        "What takes a function and gives another, and what runs graphs.",
+        (
+            Section("Derivatives", tuple(f"{TENSOR}.{module}" for module in ("transforms", "custom", "checks"))),
+            Section("Compiling and batching", (f"{TENSOR}.jit", f"{TENSOR}.vmapping", f"{TENSOR}.trees")),
+            Section("Control flow", (f"{TENSOR}.control",)),
+            Section("Execution and what is kept", (f"{TENSOR}.execution", "livegrad.engine.values")),
+            Section("Files and other libraries", (f"{TENSOR}.storage", f"{TENSOR}.interop")),
+        ),
+    ),
+    Page("reference/linalg.md", "lg.linalg", "Linear algebra of the Array API.", (), ("linalg",)),
+    Page("reference/fft.md", "lg.fft", "Fourier transforms of the Array API.", (), ("fft",)),
+    Page("reference/nn.md", "lg.nn", "What networks are made of.", (), ("nn",)),
+    Page("reference/optim.md", "lg.optim", "Optimizers over any nest of tensors.", (), ("optim",)),
+    Page("reference/random.md", "lg.random", "Random numbers that depend on a key alone.", (), ("random",)),
+    Page(
+        "reference/functions.md",
+        "Functions",
+        "Typed Python, compiled from its source. The guide is [Functions](../functions.md).",
+        (
+            Section(
+                "Capturing functions",
+                (FUNCTION, f"{DIFFERENTIABLE}.function"),
+            ),
+            Section("Derivatives", (f"{DIFFERENTIABLE}.operators", f"{DIFFERENTIABLE}.pair"), ("no_diff",)),
+            Section(
+                "Structs, interfaces and differentials",
+                (DIFFERENTIABLE,),
+                ("dadd", "dmul", "dzero"),
+            ),
+            Section("Functions of vectors and numbers", (f"{FUNCTION}.library",)),
+            Section("Types by name", (), SHAPED),
+            Section("Scalar types", (), SCALARS),
+        ),
+    ),
+    Page(
+        "reference/contexts.md",
+        "Contexts",
+        "Graphs whose nodes name what they read. The guide is [Contexts](../context.md).",
+        (
+            Section("Graphs and programs", (CONTEXT,)),
+            Section("Declaring nodes", (f"{CONTEXT}.declare", f"{CONTEXT}.kernel", f"{CONTEXT}.tensors")),
+            Section("Features", ("livegrad.ops.context",)),
+            Section("Limits and disk", ("livegrad.engine.cache",)),
+        ),
+    ),
+    Page(
+        "reference/assemblies.md",
+        "Assemblies and parts",
+        "Functions made of nodes, and the parts they shape. The guide is [Assemblies](../assemblies.md).",
+        (
+            Section(
+                "Assemblies",
+                (ASSEMBLY,),
+            ),
+            Section("Meaning", tuple(f"{ASSEMBLY}.{m}" for m in ("to_ir", "lower_gradient", "c_text"))),
+            Section("Parts", tuple(f"{ASSEMBLY}.{m}" for m in ("part", "level_sets", "part_assembly", "pruning"))),
+            Section("Pictures, slices, meshes", tuple(f"{ASSEMBLY}.{m}" for m in ("rendering", "slicing", "meshing"))),
+            Section("Files", ("livegrad.formats",)),
+        ),
+        ("shapes",),
+    ),
+    Page(
+        "reference/engine.md",
+        "The live engine",
+        "Blocks in one plan that is edited while it runs. The guide is [The live engine](../engine.md).",
+        (
+            Section("The engine", ("livegrad.engine",)),
+            Section("Blocks", (BLOCK, "livegrad.engine.graph")),
+            Section("Regions", ("livegrad.engine.regions",)),
+            Section("Memory of yours", ("livegrad.engine.sources",)),
+        ),
+    ),
+    Page(
+        "reference/errors.md",
+        "Errors",
+        "Every error of livegrad is a `LivegradError` with `.what`, `.where`, `.expected`, `.found`, `.help`, `.code`. "
+        "Problems of captured functions have codes of their own: the [catalogue](../diagnostics.md).",
+        (
+            Section(
+                "Errors",
+                (
+                    "livegrad.diagnostics",
+                    f"{TENSOR}.errors",
+                    f"{FUNCTION}.problems",
+                    f"{CONTEXT}.errors",
+                    f"{ASSEMBLY}.errors",
+                ),
+                ("EngineError", "FormatError"),
+            ),
+        ),
+    ),
+    Page(
+        "reference/ir.md",
+        "The value IR",
+        "What everything above is made of: interned nodes, types, and one record an op. "
+        "[The design](../design.md) tells how they fit together.",
+        (
+            Section("Nodes and functions", ("livegrad.ir",)),
+            Section("Running", ("livegrad.backends",)),
+            Section("Text", ("livegrad.ir.text",)),
+            Section("Types", ("livegrad.ir.types",)),
+            Section("Maps", ("livegrad.ops.control",)),
+        ),
+        ("types",),
+    ),
+    Page("reference/ops.md", "The op table", "What every pass and backend reads: one record an op.", (), ("ops",)),
+)

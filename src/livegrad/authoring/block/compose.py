@@ -1,0 +1,294 @@
+"""Nodes of a live graph as functions of the value IR, regions and append buffers included.
+
+In: a node of a network and the types that reach it. Out: a `Specialized` whose function computes what the node does.
+`gradient` differentiates these; the engine itself runs regions as control flow over steps and needs none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from livegrad.authoring.tensor import namespace as xp
+from livegrad.authoring.tensor.handle import Tensor as Handle
+from livegrad.authoring.tensor.handle import wrap
+from livegrad.authoring.tensor.tracing import placeholders
+from livegrad.engine.append_buffer import AppendBuffer
+from livegrad.engine.captured import CapturedCall
+from livegrad.engine.cuda_kernel import CudaKernel
+from livegrad.engine.flatten import CarryRef, Network, NetworkNode, OutputRef, Ref
+from livegrad.engine.graph import Specialized
+from livegrad.engine.problems import GraphError
+from livegrad.engine.propagate import tensor_of
+from livegrad.engine.regions import Region
+from livegrad.engine.sort import sort_nodes
+from livegrad.engine.sources import Given, Numbers
+from livegrad.ir.function import inline, make_function
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Tensor, Type, bool_, i64
+from livegrad.ops.comparison import not_equal
+from livegrad.ops.context import FeatureLevel
+from livegrad.ops.control import make_cond, make_for_loop, make_switch, make_while_loop
+from livegrad.ops.conversion import cast
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast
+from livegrad.ops.rules import zero
+from livegrad.passes.differentiate.tangents import result_nodes
+
+Values = Mapping[str, Node]
+
+
+def inputs_of(node: NetworkNode) -> dict[str, Ref | None]:
+    """Everything that a node reads, by name. Of a region: its control, what it carries, and what its bodies read."""
+    if isinstance(node.block, AppendBuffer):
+        totals = {f"{name}#total": _total_of(ref) for name, ref in node.feeds.items()}
+        return {**node.feeds, **totals}
+    if not node.bodies:
+        return node.feeds
+    return {**node.feeds, **dict(_free_inputs(node, frozenset()))}
+
+
+def _total_of(ref: Ref | None) -> Ref | None:
+    return OutputRef(ref.node, "total") if isinstance(ref, OutputRef) else None
+
+
+def _free_inputs(region: NetworkNode, inside: frozenset[str]) -> Iterator[tuple[str, Ref | None]]:
+    """What nodes of a region's bodies read from outside of it."""
+    for body in region.bodies:
+        known = inside | body.nodes.keys()
+        for inner in body.nodes.values():
+            for name, ref in inputs_of(inner).items() if not inner.bodies else inner.feeds.items():
+                if not (isinstance(ref, OutputRef) and ref.node in known) and not _is_carried(ref, region, known):
+                    yield f"{inner.key}.{name}", ref
+            if inner.bodies:
+                for name, ref in _free_inputs(inner, known):
+                    if not _is_carried(ref, region, known):
+                        yield name, ref
+
+
+def _is_carried(ref: Ref | None, region: NetworkNode, inside: frozenset[str]) -> bool:
+    """Whether a loop's variable belongs to this region or to one inside it."""
+    if not isinstance(ref, CarryRef):
+        return False
+    owner = ref.key.rpartition("#")[0]
+    return owner == region.key or owner in inside
+
+
+def results_of(node: NetworkNode) -> tuple[str, ...]:
+    """The names of what a node computes, those of a region that stay inside it included."""
+    return tuple(node.bodies[0].outputs) if node.bodies else node.outputs
+
+
+def function_of(node: NetworkNode, given: Sequence[Given]) -> Specialized:
+    """What a node computes from its `inputs_of`, as one function."""
+    if not node.bodies and not isinstance(node.block, AppendBuffer):
+        return node.body.specialize(tuple(given))
+    names = list(inputs_of(node))
+    composition = _Composition()
+    own = placeholders([one.type for one in given])
+    values = dict(zip(names, own, strict=True))
+    weak = {name: one for name, one in zip(names, given, strict=True) if one.weak}
+    results = composition.evaluate(node, values, weak)
+    features, constants = composition.features, composition.constants
+    inputs = (*own, *features.values(), *(place for place, _ in constants))
+    function = make_function(node.key, inputs, [results[name] for name in results_of(node)])
+    return Specialized(function, tuple(features), tuple(array for _, array in constants))
+
+
+class _Composition:
+    """Evaluates nodes on values of the IR, and gathers the features and constants that they need."""
+
+    def __init__(self) -> None:
+        self.features: dict[FeatureLevel, Node] = {}
+        self.constants: list[tuple[Node, Numbers]] = []
+
+    def evaluate(self, node: NetworkNode, values: Values, weak: Mapping[str, Given]) -> dict[str, Node]:
+        """The results of one node by name."""
+        if isinstance(node.block, Region):
+            return _RegionCall(self, node, node.block, values, weak).evaluate()
+        if isinstance(node.block, AppendBuffer):
+            return _append(node, node.block.capacity, values)
+        given = tuple(weak.get(name) or Given(_tensor(value.type)) for name, value in values.items())
+        made = node.body.specialize(given)
+        if isinstance(made.function, CapturedCall):
+            raise GraphError(f"`{node.key}` calls a library, which has no derivative", help="write a block for it")
+        if isinstance(made.function, CudaKernel):
+            raise GraphError(f"`{node.key}` is code for CUDA, which has no derivative", help="write a block for it")
+        if made.sizes:
+            raise GraphError(f"`{node.key}` has symbolic sizes", help="a region is differentiated at known sizes")
+        types = made.function.parameter_types
+        of_features = zip(made.features, types[len(values) :], strict=False)
+        arguments = [*values.values(), *(self._feature(feature, type) for feature, type in of_features)]
+        arguments += [self._constant(array) for array in made.constants]
+        found = inline(made.function, [_as(value, type) for value, type in zip(arguments, types, strict=True)])
+        return {name: _as_tensor(value) for name, value in zip(node.outputs, found, strict=True)}
+
+    def _feature(self, feature: FeatureLevel, type: Type) -> Node:
+        if feature not in self.features:
+            self.features[feature] = placeholders([type])[0]
+        return self.features[feature]
+
+    def _constant(self, array: Numbers) -> Node:
+        for place, known in self.constants:  # a body is evaluated more than once
+            if known is array:
+                return place
+        (place,) = placeholders([tensor_of(array)])
+        self.constants.append((place, array))
+        return place
+
+
+class _RegionCall:
+    """One region as an op of the value IR."""
+
+    def __init__(
+        self, composition: _Composition, node: NetworkNode, region: Region, values: Values, weak: Mapping[str, Given]
+    ) -> None:
+        self.composition, self.node, self.region = composition, node, region
+        self.values, self.weak = values, weak
+        self.names = tuple(node.bodies[0].outputs)
+
+    def evaluate(self) -> dict[str, Node]:
+        """Its results by name."""
+        control = lookup(self.values[self.region.control_name])
+        if self.region.kind in ("while", "for"):
+            found = self._loop(control)
+        else:
+            found = self._branch(control)
+        return dict(zip(self.names, found, strict=True))
+
+    def _body(self, body: Network, carried: Mapping[str, Node]) -> tuple[Node, ...]:
+        known = dict(carried)
+        for key, _ in sort_nodes(body)[0]:
+            inner = body.nodes[key]
+            values, weak = {}, {}
+            prefix = f"{key}."
+            for name, ref in inputs_of(inner).items():
+                # Names of what a region inside reads are whole keys already.
+                place = name if inner.bodies and name not in inner.feeds else prefix + name
+                if place in self.values:
+                    values[name] = self.values[place]
+                    if place in self.weak:
+                        weak[name] = self.weak[place]
+                else:
+                    assert ref is not None
+                    values[name] = known[ref.key]
+            for name, value in self.composition.evaluate(inner, values, weak).items():
+                known[f"{key}.{name}"] = value
+        return tuple(known[body.outputs[name].key] for name in self.names)
+
+    def _zeros(self, carried: Mapping[str, Node]) -> tuple[Node, ...]:
+        return tuple(zero(value.type) for value in self._body(self.node.bodies[0], carried))
+
+    def _branch(self, control: Node) -> Sequence[Node]:
+        zeros = self._zeros({})
+        bodies = [lambda body=body: self._body(body, {}) for body in self.node.bodies]
+        if self.region.kind == "switch":
+            number = cast(control, type=i64) if control.type is not i64 else control
+            count = constant(len(bodies), i64)
+            inside = (number >= constant(0, i64)) & (number < count)
+            result = make_switch(_choose(inside, number, count), [*bodies, lambda: zeros])
+        else:
+            otherwise = bodies[1] if len(bodies) > 1 else lambda: zeros
+            result = make_cond(_truth(control), bodies[0], otherwise)
+        return result_nodes(result, len(self.names))
+
+    def _loop(self, control: Node) -> Sequence[Node]:
+        key, carried = self.node.key, self.region.carried
+        first = {entering: self.values[entering] for entering in carried}
+        start = {f"{key}#{entering}": value for entering, value in first.items()}
+        index_key = f"{key}#{self.region.index_name}"
+        zeros = self._zeros({**start, index_key: _as_tensor(constant(0, i64))})
+        leaving = {name: first[entering] for entering, name in carried.items()}
+        results = [leaving.get(name, empty) for name, empty in zip(self.names, zeros, strict=True)]
+        number = len(first)
+
+        def step(index: Node, *state: Node) -> tuple[Node, ...]:
+            inner = dict(zip(start, state[:number], strict=True))
+            made = self._body(self.node.bodies[0], {**inner, index_key: _as_tensor(index)})
+            found = dict(zip(self.names, made, strict=True))
+            return (*(found[name] for name in carried.values()), *made)
+
+        if self.region.kind == "for":
+            count = cast(control, type=i64) if control.type is not i64 else control
+            return list(make_for_loop(count, step, *first.values(), *results))[number:]
+        place = number + self.names.index("condition")
+        # The pin decides about the first iteration, the body's own result about the others.
+        results[place - number] = broadcast(_truth(control), shape=(), axes=())
+
+        def going(*state: Node) -> Node:
+            return lookup(state[place])
+
+        def advance(index: Node, *state: Node) -> tuple[Node, ...]:
+            made = list(step(index, *state))
+            made[place] = broadcast(_truth(lookup(made[place])), shape=(), axes=())
+            return tuple(made)
+
+        return list(make_while_loop(going, advance, *first.values(), *results))[number:]
+
+
+def _append(node: NetworkNode, capacity: int, values: Values) -> dict[str, Node]:
+    """The rows of an append buffer, each looked up where its writer has it."""
+    rows_of = [(wrap(values[name]), wrap(values[f"{name}#total"])) for name in node.feeds]
+    index = xp.arange(capacity, dtype=xp.int64)
+    start = total = _number(0)
+    kept = None
+    for rows, emitted in rows_of:
+        number = xp.minimum(emitted, _number(rows.shape[0]))
+        own = index - start
+        here = xp.reshape((own >= 0) & (own < number), (capacity,) + (1,) * (rows.ndim - 1))
+        chosen = xp.take(rows, xp.clip(own, 0, rows.shape[0] - 1), axis=0)
+        chosen = xp.where(here, chosen, xp.zeros_like(chosen))
+        kept = chosen if kept is None else xp.where(here, chosen, kept)
+        start, total = start + number, total + emitted
+    assert kept is not None
+    count = xp.minimum(start, _number(capacity))
+    return {"values": kept.node, "count": count.node, "total": total.node}
+
+
+def _number(value: int) -> Handle:
+    return wrap(_as_tensor(constant(value, i64)))
+
+
+def _choose(condition: Node, first: Node, second: Node) -> Node:
+    return make_cond(condition, lambda: first, lambda: second)
+
+
+def _truth(value: Node) -> Node:
+    return value if value.type is bool_ else not_equal(value, zero(value.type))
+
+
+def _as(value: Node, wanted: Type) -> Node:
+    """A tensor as a function takes it."""
+    if value.type is wanted:
+        return value
+    if isinstance(wanted, Scalar):
+        scalar = lookup(value)
+        return scalar if scalar.type is wanted else cast(scalar, type=wanted)
+    if isinstance(wanted, Tensor) and wanted.shape == ():
+        return broadcast(cast(lookup(value), type=wanted.element), shape=(), axes=())
+    raise GraphError(f"{wanted} cannot be differentiated inside of a region", help="take tensors there")
+
+
+def _as_tensor(value: Node) -> Node:
+    if isinstance(value.type, Tensor):
+        return value
+    if isinstance(value.type, Scalar):
+        return broadcast(value, shape=(), axes=())
+    raise GraphError(f"{value.type} cannot be differentiated inside of a region", help="give tensors there")
+
+
+def _tensor(type: Type) -> Tensor:
+    assert isinstance(type, Tensor)
+    return type
+
+
+def differentiable_function(made: Specialized) -> Function:
+    """The function of a specialised body; a library call has none to differentiate."""
+    if isinstance(made.function, CapturedCall):
+        raise GraphError(
+            f"`{made.function.name}` calls a library, which has no derivative", help="write a block for its gradient"
+        )
+    if isinstance(made.function, CudaKernel):
+        what = f"`{made.function.name}` is code for CUDA, which has no derivative"
+        raise GraphError(what, help="write a block for its gradient")
+    return made.function

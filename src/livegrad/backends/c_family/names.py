@@ -1,0 +1,45 @@
+"""Names of C: what a user's function may be called without hiding a word of the language or a name of the text."""
+
+from __future__ import annotations
+
+import re
+
+_WORDS = """
+    auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+    main kernel global local constant private bool half uchar ushort uint ulong size_t true false image2d_t
+    image3d_t sampler_t event_t
+    alignas alignof and and_eq asm bitand bitor catch class compl concept const_cast constexpr consteval constinit
+    char8_t char16_t char32_t co_await co_return co_yield decltype delete dynamic_cast explicit export friend mutable
+    namespace new noexcept not not_eq nullptr operator or or_eq protected public reinterpret_cast requires
+    static_assert static_cast template this thread_local throw try typeid typename using virtual wchar_t xor xor_eq
+"""
+_FUNCTIONS = """
+    acos acosh acospi asin asinh asinpi atan atan2 atanh atanpi atan2pi cbrt ceil copysign cos cosh cospi erfc erf exp
+    exp2 exp10 expm1 fabs fdim floor fma fmax fmin fmod fract frexp hypot ilogb ldexp lgamma log log2 log10 log1p logb
+    mad maxmag minmag modf nan nextafter pow pown powr remainder remquo rint rootn round rsqrt sin sincos sinh sinpi
+    sqrt tan tanh tanpi tgamma trunc abs abs_diff add_sat hadd rhadd clz mad_hi mad_sat max min mul_hi rotate sub_sat
+    upsample popcount mad24 mul24 clamp degrees mix radians step smoothstep sign cross dot distance length normalize
+    fast_distance fast_length fast_normalize isequal isnotequal isgreater isless isfinite isinf isnan isnormal signbit
+    any all bitselect select vload2 vload3 vload4 vstore2 vstore3 vstore4 shuffle printf barrier prefetch
+    rhypot norm3d norm4d rnorm3d rcbrt erfcx erfinv erfcinv normcdf normcdfinv j0 j1 jn y0 y1 yn scalbn scalbln
+    nearbyint lrint llrint lround llround labs llabs finite isunordered malloc free memcpy memset assert clock
+    threadIdx blockIdx blockDim gridDim warpSize dim3 surface texture
+"""
+_OWN = "evaluate i count value status"  # of the kernels around a function
+_RESERVED = frozenset((_WORDS + _FUNCTIONS + _OWN).split())
+# Single-precision functions of C, vector types of either language, and the names that values have in the text.
+_PATTERN = re.compile(r"(?:make_)?u?(?:char|short|int|long|longlong|float|double|half)\d+|[a-z]\d+")
+
+
+def identifier(name: str) -> str:
+    """A name as C has them.
+
+    >>> identifier("my gyroid.bwd"), identifier("2d"), identifier("mix"), identifier("sinf"), identifier("v0")
+    ('my_gyroid_bwd', '_2d', 'mix_', 'sinf_', 'v0_')
+    """
+    text = re.sub(r"[^0-9A-Za-z_]", "_", name) or "_"
+    if text[0].isdigit():
+        return f"_{text}"
+    hides = text in _RESERVED or (text.endswith("f") and text[:-1] in _RESERVED) or _PATTERN.fullmatch(text)
+    return f"{text}_" if hides or text.startswith(("lg_", "__", "cl_", "CL_")) else text

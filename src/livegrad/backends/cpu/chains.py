@@ -1,0 +1,107 @@
+"""Chains of a plan's steps on the CPU: which of them to run block by block, and the recipe of such a run.
+
+Called when a plan's recipe is made. `schedule/row_chains.py` says what may be chained; here is what should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from livegrad.backends.cpu.bind import RowBlock
+from livegrad.backends.cpu.native.chain import HEADER, LIBRARY, MEMBER, PATCH
+from livegrad.backends.cpu.native.gemm import goes_by_rows
+from livegrad.backends.cpu.native.pool import default_threads
+from livegrad.backends.cpu.products import native_product
+from livegrad.backends.cpu.recipe import KernelRecipe, Word
+from livegrad.schedule.plan import Buffer, HostStep
+from livegrad.schedule.row_chains import RowChain
+
+_MOST_ROWS, _LEAST_ROWS = 96, 16
+_BLOCK_BYTES = 3 << 18  # what a block of everything that a chain writes takes: about half of a second-level cache
+
+
+def worthwhile(chains: Sequence[RowChain]) -> list[RowChain]:
+    """The chains that the CPU runs block by block: all products do well that way, and many threads find work."""
+    return [chain for chain in chains if row_block(chain) is not None and all(map(_is_native, chain.steps))]
+
+
+def _is_native(step: object) -> bool:
+    if not isinstance(step, HostStep):
+        return True
+    product = native_product(step)
+    return product is not None and goes_by_rows(product)
+
+
+def row_block(chain: RowChain) -> RowBlock | None:
+    """How many rows are one block. A block never reaches from one matrix into the next."""
+    total, rows = prod(chain.rows), chain.rows[-1]
+    # Twice as many blocks as processors at least. Results do not depend on it: rows are computed alike in any block.
+    most = min(_MOST_ROWS, _BLOCK_BYTES // max(1, chain.row_bytes), total // max(4, 2 * default_threads()))
+    if total == rows:
+        block = most & ~3
+    else:
+        block = max((size for size in range(4, most + 1, 4) if rows % size == 0), default=0)
+    return RowBlock(total, block) if block >= _LEAST_ROWS else None
+
+
+@dataclass
+class ChainBuilder:
+    """Puts the kernels of a chain together; what is private to the chain lies in each worker's own memory."""
+
+    chain: RowChain
+    block: RowBlock
+
+    def place(self, buffer: Buffer, shift: int) -> Word:
+        """Where a kernel finds a private buffer, so many bytes behind its start."""
+        return Word("private", buffer.number, shift)
+
+    def recipe(self, members: Sequence[tuple[KernelRecipe, int]], scratch: Word) -> tuple[KernelRecipe, int]:
+        """The chain as one kernel, from its members with their items of a block; and the bytes a worker needs."""
+        offset, copies = 0, []
+        for kernel, _ in members:
+            copies.append(offset)
+            offset += 8 * len(kernel.words)
+        regions: dict[int, int] = {}
+        offset = _lines(offset)
+        for buffer in sorted(self.chain.private, key=lambda buffer: buffer.number):
+            regions[buffer.number] = offset
+            offset = _lines(offset + self._step(buffer))
+        steps = {buffer.number: self._step(buffer) for buffer in self.chain.private}
+        patches = [
+            (copy + 8 * index, regions[word.slot] + word.value, steps[word.slot])
+            for (kernel, _), copy in zip(members, copies, strict=True)
+            for index, word in enumerate(kernel.words)
+            if word.kind == "private"
+        ]
+        words = [_number(len(members)), _number(len(patches)), scratch, _number(offset)]
+        assert len(words) == len(HEADER)
+        for number, ((kernel, items), copy) in enumerate(zip(members, copies, strict=True)):
+            own = [Word("code", number, 0), Word("block", number, 0)]
+            own += [_number(value) for value in (len(kernel.words), items, kernel.total, copy)]
+            assert len(own) == len(MEMBER)
+            words += own
+        for patch in patches:
+            assert len(patch) == len(PATCH)
+            words += map(_number, patch)
+        inner = tuple(_without_private(kernel) for kernel, _ in members)
+        made = KernelRecipe(b"", tuple(words), self.block.count, 1, False, (), (), LIBRARY, "run_chain", inner)
+        return made, offset
+
+    def _step(self, buffer: Buffer) -> int:
+        """Bytes of a private buffer that one block of rows takes."""
+        return buffer.bytes // self.block.rows * self.block.block
+
+
+def _without_private(kernel: KernelRecipe) -> KernelRecipe:
+    """The addresses of private memory are put in by the chain, for each block."""
+    return replace(kernel, words=tuple(_number(0) if word.kind == "private" else word for word in kernel.words))
+
+
+def _lines(size: int) -> int:
+    return -(-size // 64) * 64
+
+
+def _number(value: int) -> Word:
+    return Word("number", 0, value)

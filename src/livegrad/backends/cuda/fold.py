@@ -1,0 +1,128 @@
+"""Running folds of a row as CUDA C: a variable, how it takes a value in, and how many threads' values become one.
+
+`kernel.py` declares one for each fold of a stage. Threads are combined in one fixed tree, so that a result has the same
+bits in every run: lanes of a warp by shuffles, warps (or the lanes of a column) through shared memory, blocks through
+memory of the device, where the last block to end takes all of them in order.
+"""
+
+from __future__ import annotations
+
+from livegrad.backends.cuda.values import Text, held_type, literal
+from livegrad.backends.cuda.writer import Writer
+from livegrad.ir.types import Scalar, f16
+from livegrad.schedule.kernel import Target
+
+COLUMNS = 32  # rows that a block takes together when neighbours in memory are neighbouring rows
+
+
+class Fold:
+    """A running fold of a row."""
+
+    def __init__(self, writer: Writer, target: Target, type: Scalar) -> None:
+        self.writer, self.type = writer, type
+        self.kind = target.reduce or ""
+        self.indexed = self.kind.startswith("arg")
+        held = held_type(type)
+        self.c_type = f"lg_indexed<{held}>" if self.indexed else held
+        self.name = writer.name("fold")
+        start = literal(initial_value(self.kind, type), type)
+        self.start = f"{self.c_type}{{{start}, 1LL << 62}}" if self.indexed else start
+        writer.line(f"{self.c_type} {self.name} = {self.start};")
+
+    @property
+    def bytes(self) -> int:
+        """What one partial result takes in memory."""
+        return partial_bytes(self.kind, self.type)
+
+    def take(self, value: Text, index: str) -> None:
+        fresh = f"{self.c_type}{{{value.text}, {index}}}" if self.indexed else value.text
+        self.writer.line(f"{self.name} = {self._combined(self.name, fresh)};")
+
+    def take_partial(self, place: str) -> None:
+        """Takes in what a block left in memory."""
+        self.writer.line(f"{self.name} = {self._combined(self.name, place)};")
+
+    def begin_again(self) -> None:
+        self.writer.line(f"{self.name} = {self.start};")
+
+    def _combined(self, first: str, second: str) -> str:
+        match self.kind:
+            case "sum" | "prod":
+                symbol = "+" if self.kind == "sum" else "*"
+                if self.type.kind == "float":
+                    return f"{first} {symbol} {second}"
+                wide = "unsigned long long" if self.type.bits == 64 else "unsigned int"
+                return f"({self.c_type})(({wide}){first} {symbol} ({wide}){second})"
+            case "any" | "all":
+                return f"{first} {'||' if self.kind == 'any' else '&&'} {second}"
+            case "max" | "min":
+                return f"lg_{self.kind}imum<{self.c_type}>({first}, {second})"
+        return f"lg_better<{'true' if self.kind == 'argmax' else 'false'}>({first}, {second})"
+
+    @property
+    def combine(self) -> str:
+        """A function of two values in C: one for all folds of a kind, so that the compiler sees it once."""
+        body = f"({self.c_type} x, {self.c_type} y) const {{ return {self._combined('x', 'y')}; }}"
+        return self.writer.functor(f"__device__ {self.c_type} operator()" + body)
+
+    def result(self, wanted: Scalar) -> Text:
+        """The fold's value as the rest of the row uses it."""
+        text = f"{self.name}.index" if self.indexed else self.name
+        return self.writer.value(f"lg_round_half({text})" if wanted is f16 else text, wanted)
+
+
+def combine_block(writer: Writer, folds: list[Fold]) -> None:
+    """All threads of a block hold each fold's value for the whole block afterwards."""
+    for fold in folds:
+        writer.line(f"{fold.name} = lg_warp_fold({fold.name}, {fold.combine});")
+    shared = {fold: writer.name("shared") for fold in folds}
+    for fold, name in shared.items():
+        writer.line(f"__shared__ {fold.c_type} {name}[8];")  # of warps
+    writer.line("__syncthreads();")
+    with writer.block("if (threadIdx.x % 32 == 0)"):
+        for fold, name in shared.items():
+            writer.line(f"{name}[threadIdx.x / 32] = {fold.name};")
+    writer.line("__syncthreads();")
+    for fold, name in shared.items():
+        writer.line(f"{fold.name} = lg_fold_in_order({name}, blockDim.x / 32, 1, {fold.combine});")
+
+
+def combine_warp(writer: Writer, folds: list[Fold]) -> None:
+    """All lanes of a warp hold each fold's value for the whole warp afterwards."""
+    for fold in folds:
+        writer.line(f"{fold.name} = lg_from_lane(lg_warp_fold({fold.name}, {fold.combine}), 0);")
+
+
+def combine_columns(writer: Writer, folds: list[Fold]) -> None:
+    """The threads of each column of a block hold its value afterwards."""
+    for fold in folds:
+        writer.line(f"{fold.name} = lg_column_fold({fold.name}, {fold.combine});")
+
+
+def partial_bytes(kind: str, type: Scalar) -> int:
+    """What one partial result of a fold takes in memory: arg folds keep the index beside the value.
+
+    >>> from livegrad.ir.types import f32
+    >>> partial_bytes("sum", f32), partial_bytes("argmax", f32)
+    (4, 16)
+    """
+    return 16 if kind.startswith("arg") else 4 if type is f16 else type.dtype.itemsize
+
+
+def initial_value(kind: str, type: Scalar) -> bool | int | float:
+    """What a fold starts from: nothing changes by combining with it.
+
+    >>> from livegrad.ir.types import f32
+    >>> initial_value("prod", f32), initial_value("max", f32)
+    (1, -inf)
+    """
+    if kind in ("sum", "prod", "any", "all"):
+        return {"sum": 0, "prod": 1, "any": False, "all": True}[kind]
+    highest = kind in ("min", "argmin")
+    if type.kind == "float":
+        return float("inf") if highest else float("-inf")
+    if type.kind == "bool":
+        return highest
+    if type.kind == "unsigned":
+        return (1 << type.bits) - 1 if highest else 0
+    return (1 << (type.bits - 1)) - 1 if highest else -(1 << (type.bits - 1))

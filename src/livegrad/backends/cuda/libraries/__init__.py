@@ -1,0 +1,25 @@
+"""Libraries of CUDA: each step of a plan that one of them can do becomes a call that is captured into the graph.
+
+`recipe.py` asks for the call of a step; where a library is missing or cannot do it, the host does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from livegrad.backends.cuda.libraries.call import LibraryCall
+from livegrad.backends.cuda.libraries.cublas import matmul_call
+from livegrad.backends.cuda.libraries.cufft import transform_call
+from livegrad.ir.op import Op
+from livegrad.ops.fourier import fft, irfft, rfft
+from livegrad.ops.linalg import matmul
+from livegrad.schedule.plan import HostStep
+
+LIBRARY_CALLS: dict[Op, Callable[[HostStep], LibraryCall | None]] = {
+    matmul: matmul_call,
+    fft: transform_call,
+    rfft: transform_call,
+    irfft: transform_call,
+}
+
+__all__ = ["LIBRARY_CALLS", "LibraryCall"]

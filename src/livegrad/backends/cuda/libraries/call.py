@@ -1,0 +1,57 @@
+"""What a call of a library is, and where its shared library is found."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class LibraryCall(Protocol):
+    """One call of a library, with sizes and scales fixed; addresses are given each time it is captured."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepare(self) -> None:
+        """Makes what the call needs and capture does not allow to be made: handles, plans, and memory for them."""
+        ...
+
+    def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
+        """Puts the work on a stream, which may be one that is being captured."""
+        ...
+
+
+def _folders(package: str) -> list[Path]:
+    """Where wheels put shared libraries: `nvidia/cu13/lib`, or before CUDA 13 a folder for each."""
+    found: list[Path] = []
+    for name in ("nvidia.cu13", f"nvidia.{package}"):
+        try:
+            specification = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            continue
+        places = specification.submodule_search_locations if specification is not None else None
+        found += [Path(place) / "lib" for place in places or ()]
+    return found
+
+
+@cache
+def shared_library(package: str, names: tuple[str, ...]) -> ctypes.CDLL | None:
+    """A library of CUDA by its file names, newest first: from NVIDIA's wheels, or where the system looks; else None.
+
+    >>> shared_library("no_such_package", ("libnothing.so.1",)) is None
+    True
+    """
+    for name in names:
+        for place in (*[folder / name for folder in _folders(package)], name):
+            if isinstance(place, Path) and not place.exists():
+                continue
+            try:
+                return ctypes.CDLL(str(place))
+            except OSError:
+                continue
+    return None

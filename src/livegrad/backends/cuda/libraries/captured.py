@@ -1,0 +1,43 @@
+"""A call of a library as a part of a graph: captured on a stream of its own, it becomes a child graph."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from livegrad.backends.cpu.fork import renew_lock_after_fork
+from livegrad.backends.cuda.driver import checked, device, driver
+from livegrad.backends.cuda.libraries.call import LibraryCall
+
+_lock = threading.Lock()  # one stream, and handles of libraries that serve one caller at a time
+renew_lock_after_fork(sys.modules[__name__], "_lock")
+
+
+@cache
+def _capture_stream(context_number: int) -> Any:
+    return checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+
+class Captured:
+    """A call with the addresses that it works on, which may change."""
+
+    def __init__(self, call: LibraryCall, operands: Sequence[int], result: int) -> None:
+        self.call, self.operands, self.result = call, list(operands), result
+
+    def capture(self) -> Any:
+        """The call as a graph of its own; whoever takes it destroys it."""
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        with _lock:
+            stream = _capture_stream(device().context_number)
+            checked(driver.cuStreamBeginCapture(stream, mode))
+            try:
+                self.call.enqueue(stream, self.operands, self.result)
+            except BaseException:
+                _, graph = driver.cuStreamEndCapture(stream)  # what was captured of it goes
+                if int(graph):
+                    driver.cuGraphDestroy(graph)
+                raise
+            return checked(driver.cuStreamEndCapture(stream))

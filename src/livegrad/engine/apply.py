@@ -1,0 +1,309 @@
+"""Brings a running plan up to the wanted one: the edits of a frame, each at the cheapest level that is correct.
+
+In: entries of the journal. Out: a plan that is compiled, compared with the one that runs and put in place; numbers in
+their places; or problems, with everything as it was. `Engine.step` calls it before the frame runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from livegrad.diagnostics import LivegradError
+from livegrad.engine.compile import Compilation, compile_graph
+from livegrad.engine.executor import Executable, Executor, StepError
+from livegrad.engine.flatten import find_block
+from livegrad.engine.frame import EngineError, Frame, note_turn
+from livegrad.engine.graph import Block, Graph, Pin, State
+from livegrad.engine.journal import Entry
+from livegrad.engine.knobs import Knobs
+from livegrad.engine.live_plan import BlockStep, LivePlan
+from livegrad.engine.problems import Problem
+from livegrad.engine.propagate import require_number
+from livegrad.engine.replan import replan
+from livegrad.engine.runtime import Runtime
+from livegrad.engine.sources import Setting, same_value
+from livegrad.engine.stale import stale_steps
+from livegrad.engine.update import Change, Level, find_changes, must_build
+from livegrad.engine.wire import number_in_memory
+from livegrad.ops.context import FeatureLevel
+
+
+class Applier:
+    """Applies edits of a graph to what runs."""
+
+    def __init__(self, graph: Graph, executor: Executor, runtime: Runtime, reuse_memory: bool) -> None:
+        self._graph, self._executor, self._runtime = graph, executor, runtime
+        self.reuse_memory = reuse_memory
+        self.kept: set[str] = set()  # buffers whose memory is shared with nothing
+        self.wanted_features: dict[FeatureLevel, Any] = {}
+        self._features: dict[FeatureLevel, Any] = {}
+        self._plan_problems: tuple[Problem, ...] = ()  # what the compiler found
+        self._number_problems: dict[str, Problem] = {}  # and numbers that do not fit, by pin
+        self._refused: list[Entry] = []  # edits that the compiler could not apply; they wait in the journal
+        self._knobs = Knobs()
+
+    def turn_knob(self, entry: Entry, frame: Frame) -> bool:
+        """Applies the change of a number that was changed before, if nothing else is to be done."""
+        running = self._runtime.executable
+        if running is None or self._refused or self._runtime.problems:
+            return False
+        turned = self._knobs.turned(entry, running.plan)
+        if turned is None:
+            return False
+        knob, value = turned
+        running.plan.parameters[knob.key] = value  # type: ignore[index]
+        running.set_parameter(knob.key, value)
+        note_turn(frame, knob.key, knob.readers, entry.detail)
+        for reader in knob.readers:
+            self._runtime.stale[reader] = ""  # the frame's changes have the reason
+        return True
+
+    def apply(self, entries: list[Entry], frame: Frame) -> bool:
+        """Brings the running plan up to date, or leaves it as it is; says whether there is one to run."""
+        numbers: list[Entry] = []
+        others: list[Entry] = []
+        for entry in entries:
+            (numbers if self._changes_no_plan(entry) else others).append(entry)
+        if self._refused and len(self._refused) == len(entries):
+            # Edits that the compiler refused do not become better by being tried again.
+            self._graph.journal.put_back(self._refused)
+            return self._runtime.executable is not None
+        self._refused = []
+        if others or self._runtime.executable is None:
+            try:
+                self._replan(others, frame)
+            except EngineError as error:
+                self._graph.journal.put_back(others)
+                self._plan_problems = error.problems
+                if error.__cause__ is None:  # what could not be put in place may find room the next time
+                    self._refused = others if self._runtime.executable is not None else entries
+                if self._runtime.executable is None:
+                    self._graph.journal.put_back(numbers)
+                    self._report()
+                    return False
+            else:
+                self._plan_problems = ()
+        self._apply_numbers(numbers, frame)
+        self._report()
+        return True
+
+    def _changes_no_plan(self, entry: Entry) -> bool:
+        """Whether an edit is of values only; a number in place of a default of the same type is one too.
+
+        Numbers that a library call was captured with are part of the plan: a change of one means another capture.
+        """
+        if entry.kind not in ("rebind", "value") or self._runtime.executable is None:
+            return entry.kind in ("value", "feature", "reset")
+        if entry.kind == "value" and not self._runtime.executable.plan.captured:
+            return True
+        place = find_block(self._graph, entry.subject.block)
+        source = None if place is None else place[0].sources.get(entry.subject)
+        if place is None or not isinstance(source, Setting):
+            return False
+        key = f"{place[1]}.{entry.subject.name}"
+        before = self._runtime.executable.plan.parameters.get(key)
+        if key in self._runtime.executable.plan.captured:
+            return before is None and (entry.kind == "value" or source.is_number)
+        return entry.kind == "value" or (before is not None and source.is_number and type(before) is type(source.value))
+
+    def _replan(self, entries: list[Entry], frame: Frame) -> None:
+        """Structure, code and bindings: the wanted plan is made, compiled, compared and put in place."""
+        running, known = self._runtime.executable, self._runtime.compilation
+        named = _named_nodes(entries)
+        if running is None or known is None or known.plan is None or named is None or self.reuse_memory:
+            compilation = compile_graph(self._graph, self.reuse_memory, frozenset(self.kept), known)
+            names: Iterable[str] | None = None
+        else:
+            compilation, names = replan(self._graph, known, running.plan, named)
+        plan = compilation.plan
+        if plan is None:
+            raise EngineError(compilation.problems)
+        same = compilation.same if known is not None and running is not None and known.plan is running.plan else ()
+        changes = find_changes(None if running is None else running.plan, plan, names, same)
+        codes = self._prepare(running, plan, changes, compilation, frame)
+        try:
+            self._install(plan, changes, codes, frame)
+        except LivegradError as error:
+            raise EngineError([_installing_problem(error, compilation, changes)]) from error
+        self._runtime.compilation = compilation
+        self._runtime.told += 1
+        # Where steps were made anew, they were made with the numbers as they are now.
+        renewed = None if names is None else set(names)
+        for key, problem in list(self._number_problems.items()):
+            if renewed is None or problem.node in renewed:
+                del self._number_problems[key]
+        frame.changes.update(changes)
+        frame.level = max([frame.level, *(change.level for change in changes.values())])
+
+    def _prepare(
+        self, running: Executable | None, plan: LivePlan, changes: Mapping[str, Change], made: Compilation, frame: Frame
+    ) -> dict[str, Any]:
+        """Compiles what is new, before anything is touched; an error goes to the block that it is about."""
+        codes: dict[str, Any] = {}
+        problems = []
+        cold = must_build(None if running is None else running.plan, plan, changes)
+        which = None if cold else changes
+        before = {} if running is None else {step.key: step for step in _steps_of(running.plan, which)}
+        for step in _steps_of(plan, which):
+            old = before.get(step.key)
+            try:
+                codes[step.key] = self._executor.prepare(step)
+            except LivegradError as error:
+                owner = next(node.block for node in made.network.all_nodes() if node.key == step.key)
+                problems.append(Problem(step.key, owner, None, error))
+            frame.prepared += old is None or (old.function, old.sizes) != (step.function, step.sizes)
+        if problems:
+            raise EngineError(problems)
+        return codes
+
+    def _install(self, plan: LivePlan, changes: dict[str, Change], codes: dict[str, Any], frame: Frame) -> None:
+        running = self._runtime.executable
+        if running is None or must_build(None if running is None else running.plan, plan, changes):
+            fresh = self._executor.build(plan, codes, self._features, running)
+            self._make_ready(fresh, plan, changes)
+            self._runtime.executable = fresh
+            self._runtime.failed = {key: error for key, error in self._runtime.failed.items() if key in plan.steps}
+            self._runtime.stale = {key: reason for key, reason in self._runtime.stale.items() if key in plan.steps}
+            if running is not None:
+                running.close()
+            if self.reuse_memory:
+                self._runtime.forget_contents(plan)
+        else:
+            running.update(plan, codes, [key for key in changes if key in plan.steps])
+        for key, change in changes.items():
+            if key in plan.steps:
+                self._runtime.stale[key] = change.cause
+        self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
+
+    def _make_ready(self, fresh: Executable, plan: LivePlan, changes: Mapping[str, Change]) -> None:
+        """Lets a new executable make what its first run needs, before the old one goes."""
+        seeds = {key: "" for key in (*self._runtime.stale, *changes) if key in plan.steps}
+        if self.reuse_memory or not seeds:
+            seeds = dict.fromkeys(plan.steps, "")
+        try:
+            fresh.make_ready(tuple(stale_steps(plan, seeds, {})))
+        except LivegradError:
+            fresh.close()
+            raise
+
+    def _apply_numbers(self, entries: list[Entry], frame: Frame) -> None:
+        """Numbers, contents, features and resets: no plan changes, only what is in it."""
+        for entry in entries:
+            if entry.kind == "feature":
+                self._apply_feature(entry, frame)
+            elif entry.kind == "reset":
+                self._apply_reset(entry.subject)
+            else:
+                self._apply_value(entry, frame)
+
+    def _apply_feature(self, entry: Entry, frame: Frame) -> None:
+        assert self._runtime.executable is not None
+        feature, value = entry.subject, self.wanted_features[entry.subject]
+        before = self._features.get(feature)
+        if before is not None and type(before) is type(value) and same_value(before, value):
+            return
+        self._features[feature] = value
+        self._runtime.executable.set_feature(feature, value)
+        for key in self._runtime.executable.plan.readers.get(feature, ()):
+            self._touch(key, Level.HOT, f"feature {feature}: {before} → {value}", frame)
+
+    def _apply_value(self, entry: Entry, frame: Frame) -> None:
+        assert self._runtime.executable is not None
+        plan, pin = self._runtime.executable.plan, entry.subject
+        place = find_block(self._graph, pin.block)
+        source = None if place is None else place[0].sources.get(pin)
+        if place is None or not isinstance(source, Setting):
+            return  # removed, or replaced since by something that the plan was made with
+        key = f"{place[1]}.{pin.name}"
+        self._number_problems.pop(key, None)
+        if key in plan.parameters and source.is_number:
+            if same_value(plan.parameters[key], source.value):
+                return
+            try:
+                for type in plan.types_of_number(key):
+                    require_number(source.value, type, key)
+            except LivegradError as error:
+                self._number_problems[key] = Problem(place[1], pin.block, pin.name, error)
+                return
+            plan.parameters[key] = source.value  # type: ignore[index]
+            self._runtime.executable.set_parameter(key, source.value)
+            self._knobs.note(pin, key, plan, place[0].sources)
+            level = Level.HOT
+        elif key in plan.contents and not source.is_number and plan.buffers[key].type is source.given.type:
+            if plan.contents[key] is source.value:
+                return
+            plan.contents[key] = source.value  # type: ignore[index]
+            self._runtime.executable.write(key, source.value)
+            level = Level.NONE
+        elif key in plan.contents and source.is_number:  # one that a captured call reads from memory
+            contents = number_in_memory(source.value, plan.buffers[key].type)
+            plan.contents[key] = contents  # type: ignore[index]
+            self._runtime.executable.write(key, contents)
+            level = Level.WARM
+        else:
+            return  # of another type than what runs: part of an update that is due
+        for reader in plan.readers[key]:
+            self._touch(reader, level, f"{key}: {entry.detail}", frame)
+
+    def _apply_reset(self, state: State) -> None:
+        assert self._runtime.executable is not None
+        place = find_block(self._graph, state)
+        for spec in self._runtime.executable.plan.states:
+            if place is not None and spec.key == place[1]:
+                self._runtime.executable.write(spec.value, state.initial)
+                self._runtime.stale |= dict.fromkeys(
+                    self._runtime.executable.plan.readers.get(spec.value, ()), f"{spec.key} was reset"
+                )
+
+    def _touch(self, key: str, level: Level, cause: str, frame: Frame) -> None:
+        known = frame.changes.get(key)
+        if known is not None:
+            level, cause = max(level, known.level), cause if known.cause == cause else f"{known.cause}; {cause}"
+        frame.changes[key] = Change(key, level, cause)
+        frame.level = max(frame.level, level)
+        self._runtime.stale[key] = cause
+
+    def _report(self) -> None:
+        """Tells blocks of their problems, and those that have none any more."""
+        if not (self._runtime.problems or self._plan_problems or self._number_problems):
+            return
+        known = {(problem.node, problem.pin) for problem in self._plan_problems}
+        others = [p for p in self._number_problems.values() if (p.node, p.pin) not in known]
+        problems = (*self._plan_problems, *others)
+        if problems == self._runtime.problems:
+            return
+        for problem in self._runtime.problems:
+            problem.block.debug.errors, problem.block.debug.state = [], "running"
+        self._runtime.problems = problems
+        self._runtime.told += 1
+        for problem in problems:
+            problem.block.debug.errors = [*problem.block.debug.errors, problem.error]
+            problem.block.debug.state = "failed"
+
+
+def _installing_problem(error: LivegradError, made: Compilation, changes: Mapping[str, Change]) -> Problem:
+    """A plan that could not be put in place: said of the block that it is about, or of the one that changed most."""
+    nodes = {node.key: node for node in made.network.all_nodes()}
+    if isinstance(error, StepError):
+        return Problem(error.step, nodes[error.step].block, None, error.error)
+    named = [key for key in changes if key in nodes]
+    most = max(named, key=lambda key: changes[key].level, default=next(iter(nodes)))
+    return Problem(most, nodes[most].block, None, error)
+
+
+def _named_nodes(entries: Iterable[Entry]) -> list[Block] | None:
+    """The blocks that edits name, when none of the edits changes the structure."""
+    named = []
+    for entry in entries:
+        if entry.kind == "structure":
+            return None
+        named.append(entry.subject.block if isinstance(entry.subject, Pin) else entry.subject)
+    return named
+
+
+def _steps_of(plan: LivePlan, changes: Mapping[str, Change] | None) -> Iterable[BlockStep]:
+    """The calls in all steps, or in those that changed."""
+    for key in plan.steps if changes is None else changes:
+        if key in plan.steps:
+            yield from plan.steps[key].block_steps()

@@ -1,0 +1,134 @@
+"""How steps of a live plan are bound to memory of the device, beside what runs: for a new plan, or for an update.
+
+In: steps and their code. Out: `Fresh`, which an executable adopts as a whole when everything in it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from livegrad.diagnostics import LivegradError
+from livegrad.engine.cuda.bound_step import BoundStep
+from livegrad.engine.cuda.buffers import HeldBuffer, make_buffers, make_shared
+from livegrad.engine.cuda.captured import CapturedGraph, DeviceView, capture
+from livegrad.engine.cuda.code import StepCode
+from livegrad.engine.executor import StepError
+from livegrad.engine.live_plan import (
+    BlockStep,
+    BufferOperand,
+    CapturedStep,
+    FeatureOperand,
+    LeafStep,
+    LivePlan,
+    Operand,
+    ParameterOperand,
+)
+
+if TYPE_CHECKING:
+    from livegrad.engine.cuda.executable import CudaExecutable
+
+
+@dataclass(eq=False)
+class Fresh:
+    """What was made beside what runs, until all of it stands."""
+
+    buffers: dict[str, HeldBuffer] = field(default_factory=dict)
+    bound: dict[str, BoundStep] = field(default_factory=dict)
+    captured: dict[str, CapturedGraph] = field(default_factory=dict)
+    shared: list[str] = field(default_factory=list)  # steps that the plan before has bound
+
+
+@dataclass(eq=False)
+class Around:
+    """Where things are, for a step that is bound: new memory first, then what is there."""
+
+    executable: CudaExecutable
+    plan: LivePlan
+    fresh: Mapping[str, HeldBuffer] = field(default_factory=dict)
+
+    def address(self, key: str) -> int:
+        """Where a buffer is."""
+        found = self.fresh.get(key)
+        return self.executable.buffers.address(key) if found is None else found.address
+
+    def number(self, operand: Operand) -> Any:
+        """What a number is now; None if it has no value."""
+        if isinstance(operand, ParameterOperand):
+            return self.plan.parameters[operand.key]
+        assert isinstance(operand, FeatureOperand)
+        return self.executable.features.get(operand.feature)
+
+    def cell(self, operand: Operand) -> int:
+        """Where a number is, for steps that read it from memory."""
+        return self.executable.number(operand).cell(operand.type, self.number(operand)).address
+
+    def operand(self, operand: Operand) -> int:
+        """Where an operand is in memory."""
+        return self.address(operand.key) if isinstance(operand, BufferOperand) else self.cell(operand)
+
+    def argument(self, operand: Operand) -> Any:
+        """What a captured call is given: a view, or a number."""
+        if isinstance(operand, BufferOperand):
+            return DeviceView(self.address(operand.key), self.plan.buffers[operand.key])
+        return self.number(operand)
+
+
+def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: StepCode | None, fresh: Fresh) -> None:
+    """Binds a step to memory. An error is one of that step."""
+    around = Around(executable, plan, fresh.buffers)
+    try:
+        if isinstance(leaf, BlockStep):
+            assert code is not None
+            bound = BoundStep(leaf, code)
+            bound.status = executable.status_place(bound)
+            bound.make(around)
+            fresh.bound[leaf.key] = bound
+        elif isinstance(leaf, CapturedStep):
+            arguments = [around.argument(operand) for operand in leaf.operands]
+            arguments += [DeviceView(around.address(key), plan.buffers[key]) for key in leaf.results]
+            fresh.captured[leaf.key] = capture(leaf.key, leaf.call.name, leaf.call.call, arguments)
+    except StepError:
+        raise
+    except LivegradError as error:
+        raise StepError(leaf.key, error) from error
+
+
+def share_step(
+    executable: CudaExecutable, leaf: LeafStep, code: StepCode | None, previous: CudaExecutable, fresh: Fresh
+) -> bool:
+    """Takes over the launches of the plan before, if they are right as they are.
+
+    That is: the same code, the same memory, and nothing to watch, for status words belong to a plan.
+    """
+    known = previous.bound.get(leaf.key)
+    if known is None or known.watched or known.uses_cells:
+        return False
+    if not isinstance(leaf, BlockStep) or not known.is_same(leaf, code):
+        return False
+    held, before = executable.buffers.held, previous.buffers.held
+    if any(held[key] is not before.get(key) for touched in known.touched for keys in touched for key in keys):
+        return False
+    fresh.bound[leaf.key] = known
+    fresh.shared.append(leaf.key)
+    return True
+
+
+def buffers_for(plan: LivePlan, previous: CudaExecutable | None) -> dict[str, HeldBuffer]:
+    """Memory for every buffer of a plan: taken over where it fits, else new."""
+    found = make_shared(plan)
+    if previous is None:
+        return found | make_buffers((spec for key, spec in plan.buffers.items() if key not in plan.places), plan)
+    before, wanted = previous.plan, []
+    for key, spec in plan.buffers.items():
+        if key in plan.places:
+            continue
+        kept = previous.buffers.held.get(key)
+        fits = kept is not None and before.buffers.get(key) == spec and key not in before.places
+        if fits and before.bindings.get(key) is plan.bindings.get(key):
+            assert kept is not None
+            found[key] = kept
+        else:
+            wanted.append(spec)
+    return found | make_buffers(wanted, plan)

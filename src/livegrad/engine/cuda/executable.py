@@ -1,0 +1,436 @@
+"""A live plan on the device: buffers, bound steps, and the programs (graphs) of the stale sets seen so far.
+
+The engine tells it what changed, level by level; a run looks up the program of the steps that are stale and starts it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from livegrad.backends.cuda.driver import DeviceError, checked, device, driver
+from livegrad.backends.cuda.live_graph import ChangeRefused, ExecutableGraph, GraphBuilder, notify
+from livegrad.backends.cuda.memory import DeviceMemory, download
+from livegrad.diagnostics import CompileError, LivegradError
+from livegrad.engine.cuda.binding import Around, Fresh, bind_step, buffers_for, share_step
+from livegrad.engine.cuda.bound_step import BoundStep, as_word
+from livegrad.engine.cuda.buffers import Buffers, require_unmoved, wait_for_writer, write_array
+from livegrad.engine.cuda.captured import CapturedGraph
+from livegrad.engine.cuda.code import StepCode
+from livegrad.engine.cuda.host_work import HostWork
+from livegrad.engine.cuda.ledger import Ledger
+from livegrad.engine.cuda.numbers import Number
+from livegrad.engine.cuda.program import Program
+from livegrad.engine.cuda.program_builder import ProgramBuilder
+from livegrad.engine.cuda.readings import DeviceReading
+from livegrad.engine.cuda.reports import report_of
+from livegrad.engine.cuda.steps import leaves_of, regions_of
+from livegrad.engine.cuda.updating import update_executable
+from livegrad.engine.executor import Failure, Profile, RunReport
+from livegrad.engine.live_plan import (
+    AppendStep,
+    FeatureOperand,
+    LeafStep,
+    LivePlan,
+    Operand,
+    ParameterOperand,
+    RegionStep,
+    operand_key,
+)
+from livegrad.engine.sources import ForeignArray, Numbers
+from livegrad.ops.context import FeatureLevel
+
+_MOST_PROGRAMS = 64
+
+
+class CudaExecutable:
+    """A plan with its memory and its graphs on the device."""
+
+    def __init__(
+        self,
+        plan: LivePlan,
+        codes: Mapping[str, StepCode],
+        features: Mapping[FeatureLevel, Any],
+        previous: CudaExecutable | None,
+    ) -> None:
+        device()
+        self.plan = plan
+        self.features = dict(features)
+        self.buffers = Buffers()
+        self.numbers: dict[Any, Number] = {}
+        self._missing: set[FeatureLevel] = set()  # features that are read and have no value
+        self.bound: dict[str, BoundStep] = {}
+        self.captured: dict[str, CapturedGraph] = {}
+        self.programs: OrderedDict[tuple[tuple[str, ...], Profile], Program] = OrderedDict()
+        self._by_identity: dict[int, tuple[Sequence[str], Program]] = {}
+        self._advancing: ExecutableGraph | None = None
+        self._previous: CudaExecutable | None = None  # until this one is ready
+        self._shared: list[str] = []  # steps that were bound by the plan before, and are still that one's
+        self._spare: list[DeviceMemory] = []
+        self.host = HostWork(self)
+        leaves = list(leaves_of(plan.steps.values()))
+        self._make_ledger(leaves)
+        self._append_memory = self._make_append_memory(leaves)
+        self.buffers.put(buffers_for(plan, previous))
+        fresh = Fresh()
+        try:
+            for leaf in leaves:
+                code = codes.get(leaf.key)
+                if previous is None or not share_step(self, leaf, code, previous, fresh):
+                    bind_step(self, leaf, plan, code, fresh)
+            self._shared = fresh.shared
+            self.adopt(fresh)
+            self._write_contents(plan, previous)
+        except LivegradError:
+            self.close()
+            raise
+        self._previous = previous
+
+    def make_ready(self, steps: Sequence[str]) -> None:
+        """The program of these steps; then nothing more can fail, and what the plan before shares is this one's."""
+        if steps:
+            self._program(tuple(steps), False)
+        previous, self._previous = self._previous, None
+        if previous is not None:
+            self._take_over(previous)
+
+    def _take_over(self, previous: CudaExecutable) -> None:
+        """What is shared with the plan that ran before is this one's now, and has the numbers of this one."""
+        shared, self._shared = self._shared, []
+        for key in shared:
+            del previous.bound[key]
+            for operand, place in self.bound[key].places:
+                name = operand_key(operand)
+                if not isinstance(operand, ParameterOperand) or (
+                    previous.plan.parameters.get(name) is not self.plan.parameters[name]  # type: ignore[call-overload]
+                ):
+                    value = self.around().number(operand)
+                    if value is not None:
+                        place.put(as_word(value))
+                        notify([place.launch])
+
+    # --- building ---
+
+    def _make_ledger(self, leaves: Sequence[LeafStep]) -> None:
+        regions = list(regions_of(self.plan.steps.values()))
+        self._counts = {}
+        position = 0
+        for region in regions:
+            self._counts[region.key] = position
+            position += len(region.bodies)
+        self.timers: dict[str, int] = {}  # of steps inside regions
+        for leaf in leaves:
+            if leaf.key not in self.plan.steps:
+                self.timers[leaf.key] = position
+                position += 2
+        self._status_places: dict[str, tuple[int, int]] = {}  # first word and how many, by step
+        self._status_used = 0
+        self._counting_words = position
+        # Room for code that is edited later and has more kernels.
+        self.ledger = Ledger(8 * len(leaves) + 64, position)
+
+    def status_place(self, bound: BoundStep) -> int:
+        """Where a step reports; those that report nothing never look there."""
+        if not bound.watched:
+            return self.ledger.status_address
+        first, room = self._status_places.get(bound.key, (0, 0))
+        if room < bound.status_words:
+            first, room = self._status_used, bound.status_words
+            self._status_used += room
+            self._status_places[bound.key] = first, room
+            if self._status_used > self.ledger.status_words:
+                self._grow_ledger()
+        return self.ledger.status_address + 8 * first
+
+    def _grow_ledger(self) -> None:
+        """More status words: every launch that reports learns where, and graphs that count are made anew."""
+        self.ledger = Ledger(2 * self._status_used, self._counting_words)
+        for key, bound in self.bound.items():
+            if bound.watched:
+                notify(bound.move_status(self.ledger.status_address + 8 * self._status_places[key][0]))
+        self.drop_programs({region.key for region in regions_of(self.plan.steps.values())})
+
+    def _make_append_memory(self, leaves: Sequence[LeafStep]) -> dict[str, tuple[DeviceMemory, int]]:
+        found = {}
+        for leaf in leaves:
+            if isinstance(leaf, AppendStep):
+                memory = DeviceMemory(16 * len(leaf.writers))
+                found[leaf.key] = memory, memory.address
+        return found
+
+    def adopt(self, fresh: Fresh) -> None:
+        """Puts what was made in place of what was there. Cannot fail."""
+        for key, bound in fresh.bound.items():
+            old = self.bound.get(key)
+            if old is not None:
+                for operand, _ in old.places:
+                    self.numbers[operand_key(operand)].forget(key)
+                old.close()
+            self.bound[key] = bound
+            for operand, place in bound.places:
+                self.number(operand).add(key, place)
+            for operand in bound.step.operands:
+                if isinstance(operand, FeatureOperand) and self.features.get(operand.feature) is None:
+                    self._missing.add(operand.feature)
+        for key, graph in fresh.captured.items():
+            if key in self.captured:
+                self.captured[key].close()
+            self.captured[key] = graph
+
+    def number(self, operand: Operand) -> Number:
+        """A parameter or feature, with all places that hold it."""
+        return self.numbers.setdefault(operand_key(operand), Number())
+
+    def _write_contents(self, plan: LivePlan, previous: CudaExecutable | None) -> None:
+        taken = {} if previous is None else previous.buffers.held
+        known = {} if previous is None else {state.value for state in previous.plan.states}
+        for state in plan.states:
+            if state.value not in known or self.buffers.held[state.value] is not taken.get(state.value):
+                write_array(self.buffers.address(state.value), state.initial)
+        for key, contents in plan.contents.items():
+            same = previous is not None and previous.plan.contents.get(key) is contents
+            if not same or self.buffers.held[key] is not taken.get(key):
+                write_array(self.buffers.address(key), contents)
+
+    # --- what programs are made from ---
+
+    def address(self, key: str) -> int:
+        """Where a buffer is."""
+        return self.buffers.address(key)
+
+    def operand_address(self, operand: Operand) -> int:
+        """Where an operand is in memory; a number gets a cell there."""
+        return self.around().operand(operand)
+
+    def around(self) -> Around:
+        """Where everything is."""
+        return Around(self, self.plan)
+
+    def captured_graph(self, key: str) -> Any:
+        """What a captured step recorded."""
+        return self.captured[key].graph
+
+    def counts_address(self, region: str) -> int:
+        """Where the runs of a region's bodies are counted."""
+        return self.ledger.counting_address + 8 * self._counts[region]
+
+    def counts_index(self, region: str) -> int:
+        """Which of the counting words are those of a region."""
+        return self._counts[region]
+
+    def append_places(self, key: str) -> int:
+        """Memory for where each writer's rows begin."""
+        return self._append_memory[key][1]
+
+    def timer(self, key: str) -> int:
+        """Where the time of a step inside a region is taken."""
+        return self.ledger.counting_address + 8 * self.timers[key]
+
+    def run_host_item(self, key: str, number: int) -> None:
+        """A call of the host that is part of a step."""
+        self.host.run_item(self.bound[key], number)
+
+    def run_host_region(self, region: RegionStep, bodies: Sequence[Program], prologue: Program) -> None:
+        """A region that the host goes round."""
+        self.host.run_region(region, bodies, prologue)
+
+    # --- updates ---
+
+    def set_parameter(self, key: str, value: Any) -> None:
+        """Hot: puts the number into the words that hold it."""
+        number = self.numbers.get(key)
+        if number is not None:
+            number.set(value)
+
+    def set_feature(self, feature: FeatureLevel, value: Any) -> None:
+        """Hot: the same for a feature."""
+        self.features[feature] = value
+        self._missing.discard(feature)
+        number = self.numbers.get(feature)
+        if number is not None:
+            number.set(value)
+
+    def write(self, buffer: str, contents: Numbers) -> None:
+        """New contents for a buffer."""
+        write_array(self.buffers.address(buffer), contents)
+
+    def drop_programs(self, members: set[str]) -> None:
+        """Gives up programs that have one of these steps; they are made anew when they are needed."""
+        if not members:
+            return
+        for key, program in list(self.programs.items()):
+            if not members.isdisjoint(program.members):
+                program.close()
+                del self.programs[key]
+        self._by_identity.clear()
+
+    def drop_advance(self) -> None:
+        """Gives up the graph that moves states."""
+        if self._advancing is not None:
+            self._advancing.close()
+            self._advancing = None
+
+    def update(self, plan: LivePlan, codes: Mapping[str, StepCode], steps: Sequence[str]) -> None:
+        """Warm, code and recapture: made beside what runs, then put in its place."""
+        update_executable(self, plan, codes, steps)
+
+    # --- running ---
+
+    def run(self, steps: Sequence[str], profile: Profile = False) -> RunReport:
+        """Starts the program of these steps, and does not wait for it unless a step calls the host."""
+        if not steps:
+            return RunReport((), {}, seconds={} if profile else None, started={} if profile else None)
+        known = self._by_identity.get(id(steps))
+        if known is not None and known[0] is steps and not profile and not self._missing:
+            return self._start(known[1])
+        missing = self._missing_features(steps)
+        program = self._program(tuple(key for key in steps if key not in missing), profile)
+        if missing:
+            return self._run_without(program, missing)
+        if steps.__class__ is tuple and not profile:
+            if len(self._by_identity) >= _MOST_PROGRAMS:
+                self._by_identity.clear()
+            self._by_identity[id(steps)] = steps, program
+        return self._start(program)
+
+    def _start(self, program: Program) -> RunReport:
+        if program.generation != self.buffers.generation:
+            raise DeviceError("a graph has addresses of buffers that are gone, and was not started")
+        if program.externals:
+            self._upload_externals(program)
+        if program.plain:
+            try:
+                failures = program.start(device().stream)
+            except ChangeRefused:
+                program, failures = self._start_anew(program)
+            return report_of(self, program, None, failures) if failures else program.report
+        if program.last_times is not None:
+            program.last_times.times()  # before its events are recorded anew
+        self.host.calls.clear()
+        self.ledger.clear()
+        try:
+            failures = program.start(device().stream)
+        except ChangeRefused:
+            program, failures = self._start_anew(program)
+        return report_of(self, program, self.ledger.snapshot(), failures)
+
+    def _start_anew(self, program: Program) -> tuple[Program, list[Failure]]:
+        """Makes a program again whose graph the driver would not change, and starts that."""
+        self.drop_programs(set(program.steps))
+        made = self._program(program.steps, program.profile)
+        return made, made.start(device().stream)
+
+    def _missing_features(self, steps: Sequence[str]) -> dict[str, LivegradError]:
+        """The steps that read a feature without a value, and (in the plan's order) what depends on them."""
+        lost: dict[str, LivegradError] = {}
+        if not self._missing:
+            return lost
+        for key in steps:
+            for operand in self.plan.steps[key].all_operands():
+                if isinstance(operand, FeatureOperand) and self.features.get(operand.feature) is None:
+                    help = "give it a value with engine.set_feature"
+                    lost[key] = CompileError(f"`{key}` reads the feature `{operand.feature}`", help=help)
+                source = self.plan.producer.get(str(operand_key(operand)))
+                if source in lost and key not in lost:
+                    lost[key] = lost[source]
+        return lost
+
+    def _run_without(self, program: Program, missing: dict[str, LivegradError]) -> RunReport:
+        report = self._start(program) if program.steps else RunReport((), {})
+        own = tuple(Failure(key, error) for key, error in missing.items() if f"`{key}` reads the feature" in str(error))
+        later = report.later
+        if later is not None:
+            report = later()
+        return replace(report, failures=(*report.failures, *own))
+
+    def _upload_externals(self, program: Program) -> None:
+        for key in program.externals:
+            array, held = self.plan.bindings[key].array, self.buffers.held[key]
+            if isinstance(array, ForeignArray):
+                require_unmoved(key, held, array)
+                wait_for_writer(array)
+            else:
+                write_array(held.address, array)
+
+    def _program(self, steps: tuple[str, ...], profile: Profile) -> Program:
+        key = steps, profile
+        program = self.programs.get(key)
+        if program is None:
+            program = ProgramBuilder(self, steps, profile).build()
+            program.generation = self.buffers.generation
+            self.programs[key] = program
+            while len(self.programs) > _MOST_PROGRAMS:
+                oldest = next(iter(self.programs))
+                self.programs.pop(oldest).close()
+                self._by_identity.clear()
+        self.programs.move_to_end(key)
+        return program
+
+    def advance(self) -> None:
+        """All states take their next values, at once: one may be another's next."""
+        if self._advancing is None:
+            self._advancing = self._make_advance()
+        self._advancing.start(device().stream)
+
+    def _make_advance(self) -> ExecutableGraph:
+        builder = GraphBuilder()
+        values = {state.value for state in self.plan.states}
+        copies: list[tuple[int, int, int]] = []
+        first: list[int] = []
+        for state in self.plan.states:
+            size, source = self.plan.buffers[state.value].bytes, self.address(state.next)
+            if state.next in values:
+                memory = DeviceMemory(size)
+                self._spare.append(memory)
+                first.append(builder.copy(memory.address, source, size))
+                source = memory.address
+            copies.append((self.address(state.value), source, size))
+        for target, source, size in copies:
+            if size:
+                builder.copy(target, source, size, first)
+        return ExecutableGraph(builder)
+
+    # --- reading ---
+
+    def read(self, buffer: str) -> Numbers:
+        """A copy of a buffer's contents, after all runs so far."""
+        spec = self.plan.buffers[buffer]
+        array = np.empty(spec.shape, spec.element.dtype)
+        device()
+        download(self.buffers.address(buffer), array)
+        return array
+
+    def read_later(self, buffer: str) -> DeviceReading:
+        """The same, without waiting."""
+        return DeviceReading(self.buffers.address(buffer), self.plan.buffers[buffer])
+
+    def close(self) -> None:
+        """Gives back graphs and memory, after what still runs has ended."""
+        for key in self._shared:
+            self.bound.pop(key, None)
+        for program in self.programs.values():
+            program.close()
+        self.programs.clear()
+        self._by_identity.clear()
+        self.drop_advance()
+        for graph in (*self.captured.values(), *self.bound.values()):
+            graph.close()
+        self.captured.clear()
+        self.bound.clear()
+        self.numbers.clear()
+        self.buffers.held.clear()
+        self._append_memory.clear()
+        self._spare.clear()
+
+    def grow_traces(self, keys: Sequence[str]) -> None:
+        """More memory for what the loops of these steps remember."""
+        for key in keys:
+            notify(self.bound[key].grow_traces())
+
+    def wait(self) -> None:
+        """Until all work that was started has ended."""
+        checked(driver.cuStreamSynchronize(device().stream))

@@ -1,0 +1,44 @@
+"""The CUDA executor of the live engine: compiles steps with NVRTC and builds executables made of CUDA Graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from livegrad.backends.cuda.driver import device
+from livegrad.engine.cuda.code import CodeCache, StepCode, make_code
+from livegrad.engine.cuda.executable import CudaExecutable
+from livegrad.engine.cuda.source_code import make_source_code
+from livegrad.engine.cuda_kernel import CudaKernel
+from livegrad.engine.live_plan import BlockStep, LivePlan
+from livegrad.ops.context import FeatureLevel
+
+
+class CudaExecutor:
+    """Makes executables for the first CUDA device."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        device()
+        self._codes = CodeCache(_make)
+
+    def prepare(self, step: BlockStep) -> StepCode:
+        """The step's kernels, compiled and loaded."""
+        return self._codes.get(step)
+
+    def build(
+        self,
+        plan: LivePlan,
+        codes: Mapping[str, StepCode],
+        features: Mapping[FeatureLevel, Any],
+        previous: CudaExecutable | None,
+    ) -> CudaExecutable:
+        """An executable; buffers of `previous` that fit are taken over."""
+        return CudaExecutable(plan, codes, features, previous)
+
+
+def _make(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
+    if isinstance(step.function, CudaKernel):
+        return make_source_code(step, step.function)
+    return make_code(step, in_memory)

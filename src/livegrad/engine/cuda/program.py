@@ -1,0 +1,95 @@
+"""What one frame launches: graphs of nodes in order, and calls of the host between them where a block needs some.
+
+`ProgramBuilder` makes programs from the steps that are stale; plans without calls of the host become one graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from livegrad.backends.cuda.driver import checked, driver
+from livegrad.backends.cuda.live_graph import ExecutableGraph
+from livegrad.diagnostics import LivegradError
+from livegrad.engine.executor import Failure, Profile, RunReport
+from livegrad.engine.live_plan import LivePlan
+
+
+@dataclass(eq=False)
+class HostPart:
+    """A call of the host; what it reads is fetched from the device, so it waits."""
+
+    owner: str  # the step of the plan that it is part of
+    call: Callable[[], None]
+
+
+@dataclass(eq=False)
+class Timing:
+    """Events around the steps of a plan, and which steps inside of them are timed too."""
+
+    first: Any
+    around: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    inside: list[str] = field(default_factory=list)  # steps in regions, which are timed by kernels
+
+    def close(self) -> None:
+        for event in (self.first, *(event for pair in self.around.values() for event in pair)):
+            driver.cuEventDestroy(event)
+
+
+@dataclass(eq=False)
+class Program:
+    """Graphs and calls of the host, in order."""
+
+    steps: tuple[str, ...]
+    parts: list[ExecutableGraph | HostPart] = field(default_factory=list)
+    profile: Profile = False
+    watched: bool = False
+    counted: bool = False
+    timing: Timing | None = None
+    reads: frozenset[str] = frozenset()  # buffers that come from outside of its steps, or from one another
+    externals: tuple[str, ...] = ()  # those of them that belong to others
+    calls: dict[str, int] = field(default_factory=dict)  # what every run calls once
+    members: frozenset[str] = frozenset()  # all steps in it, inside regions too
+    owners: dict[str, str] = field(default_factory=dict)  # calls inside regions too → the step of the plan
+    generation: int = 0  # of the buffers whose addresses its nodes have
+    plain: bool = False  # nothing is to be looked at after a run
+    report: RunReport = field(default_factory=lambda: RunReport((), {}))  # what there is to say of such a run
+    last_times: Any = None  # of the last run, whose events the next one records anew
+    nested: list[Program] = field(default_factory=list)  # of regions that the host runs
+
+    @property
+    def graphs(self) -> Iterator[ExecutableGraph]:
+        return (part for part in self.parts if isinstance(part, ExecutableGraph))
+
+    def start(self, stream: Any) -> list[Failure]:
+        """Starts everything; what a call of the host raises is the failure of its step, and the rest goes on."""
+        parts = self.parts
+        if len(parts) == 1 and self.timing is None and parts[0].__class__ is ExecutableGraph:
+            parts[0].start(stream)  # type: ignore[union-attr]
+            return []
+        failures: list[Failure] = []
+        if self.timing is not None:
+            checked(driver.cuEventRecord(self.timing.first, stream))
+        for part in parts:
+            if isinstance(part, ExecutableGraph):
+                part.start(stream)
+            elif all(failure.step != part.owner for failure in failures):
+                try:
+                    part.call()
+                except LivegradError as error:
+                    failures.append(Failure(part.owner, error))
+        return failures
+
+    def close(self) -> None:
+        for part in self.graphs:
+            part.close()
+        for program in self.nested:
+            program.close()
+        if self.timing is not None:
+            self.timing.close()
+
+
+def externals_of(program: Program, plan: LivePlan) -> tuple[str, ...]:
+    """The buffers of others that a program reads."""
+    return tuple(key for key in plan.bindings if key in program.reads)

@@ -1,0 +1,46 @@
+"""Values that were asked for and are under way from the device: `engine.read_async` gives one."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from livegrad.backends.cuda.driver import checked, device, driver
+from livegrad.engine.cuda.pinned import PinnedMemory
+from livegrad.engine.live_plan import BufferSpec
+from livegrad.engine.sources import Numbers
+
+
+class DeviceReading:
+    """A copy of a buffer that is made after all runs before it was asked for, and before all later ones."""
+
+    def __init__(self, address: int, spec: BufferSpec) -> None:
+        self._spec = spec
+        self._value: Numbers | None = None
+        self._pinned = PinnedMemory(spec.bytes)
+        self._event = checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+        stream = device().stream
+        if spec.bytes:
+            checked(driver.cuMemcpyDtoHAsync(self._pinned.address, address, spec.bytes, stream))
+        checked(driver.cuEventRecord(self._event, stream))
+        self._cleaning = weakref.finalize(self, _release, self._event, self._pinned)
+        self._cleaning.atexit = False
+
+    def ready(self) -> bool:
+        """Whether `result` would return at once."""
+        return self._value is not None or int(driver.cuEventQuery(self._event)[0]) == 0
+
+    def result(self) -> Numbers:
+        """The value, once it is here."""
+        if self._value is None:
+            checked(driver.cuEventSynchronize(self._event))
+            self._value = np.array(self._pinned.array(self._spec.element.dtype, self._spec.shape))
+            self._cleaning()
+        return self._value
+
+
+def _release(event: Any, pinned: PinnedMemory) -> None:
+    driver.cuEventDestroy(event)
+    pinned.free()

@@ -1,0 +1,203 @@
+"""A plan that runs: what is stale, what failed, which memory holds what, and what blocks are told of it.
+
+`Engine` runs a frame here after `apply` has brought the plan up to date. Executors may work while the host goes on:
+what follows from a run is then drawn when it is known, at the latest before the next frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from livegrad.diagnostics import LivegradError
+from livegrad.engine.compile import Compilation
+from livegrad.engine.executor import Executable, Reading, RunReport
+from livegrad.engine.flatten import limits_of
+from livegrad.engine.frame import Frame, give_reasons, postpone
+from livegrad.engine.graph import Block
+from livegrad.engine.live_plan import LivePlan
+from livegrad.engine.problems import Problem
+from livegrad.engine.sources import Numbers
+from livegrad.engine.stale import steps_to_restore
+from livegrad.engine.stale_sets import StaleSet, StaleSets
+from livegrad.engine.tidings import Readings, Times, tell_limits, tell_times
+
+
+class Runtime:
+    """The executable that runs, and everything that is known of its values."""
+
+    def __init__(self) -> None:
+        self.profiling: Literal["off", "block", "step"] = "off"
+        self.executable: Executable | None = None
+        self.compilation: Compilation | None = None
+        self.problems: tuple[Problem, ...] = ()  # all that keeps the graph from running as it is described
+        self.stale: dict[str, str] = {}  # steps that must run, with the reason
+        self.failed: dict[str, LivegradError] = {}
+        self.versions: dict[str, int | None] = {}  # of external buffers, when their readers last ran
+        self.told = 0  # counts what may have changed the state of blocks
+        self._overwritten: dict[int, str] = {}  # slot → the buffer whose contents it has
+        self._sets = StaleSets()
+        self._unsettled: Callable[[], None] | None = None  # the last frame, while its steps may still fail
+        self._readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # what blocks will be told of
+
+    def is_settled(self) -> bool:
+        """Whether nothing is left of the last frame."""
+        return self._unsettled is None and not self._readings
+
+    def settle(self) -> None:
+        """Waits for a frame whose steps may still fail, and draws the consequences."""
+        if self._unsettled is not None:
+            settle, self._unsettled = self._unsettled, None
+            settle()
+        if self._readings:
+            self.take_readings(wait=False)
+
+    def mark_memory_from_outside(self) -> None:
+        """External memory without a version may have changed; with one, it has when the version has."""
+        assert self.executable is not None
+        plan = self.executable.plan
+        if not plan.bindings:
+            return
+        for key, external in plan.bindings.items():
+            if external.version is None or external.version != self.versions.get(key):
+                self.versions[key] = external.version
+                reason = f"{key} may have changed" if external.version is None else f"{key} was touched"
+                for reader in plan.readers.get(key, ()):
+                    self.stale.setdefault(reader, reason)
+
+    def forget_contents(self, plan: LivePlan) -> None:
+        """Memory is shared anew: no step has a value that could be relied on."""
+        self.stale |= dict.fromkeys(plan.steps, "the graph was built anew")
+        self._overwritten.clear()
+
+    def run(self, frame: Frame) -> None:
+        """Runs what is stale."""
+        running = self.executable
+        assert running is not None
+        stale = self._sets.get(running.plan, self.stale, self._overwritten, self.block_of)
+        give_reasons(frame, stale.reasons, self.stale)
+        report = running.run(stale.steps, self.profiling != "off" and self.profiling)
+        if report.later is None:
+            self._conclude(frame, report, stale)
+            return
+        later = report.later
+        self._unsettled = lambda: self._conclude(frame, later(), stale)
+        postpone(frame, self.settle)
+
+    def block_of(self, key: str) -> Block:
+        """The block behind a step."""
+        assert self.compilation is not None
+        return self.compilation.network.nodes[key].block
+
+    def _conclude(self, frame: Frame, report: RunReport, stale: StaleSet) -> None:
+        """What follows from a run that has ended, or that cannot fail."""
+        assert self.executable is not None
+        plan = self.executable.plan
+        frame.later = None
+        self.stale = {}  # what was stale is in the set, and in the frame's reasons
+        if self.failed:
+            for key in report.ran:
+                self.failed.pop(key, None)
+        if plan.places:
+            self._remember_contents(plan, report)
+        if len(report.ran) != len(stale.steps):
+            self._keep_stale(frame.reasons, report)
+        frame.ran, frame.calls = report.ran, report.calls
+        frame.seconds, frame.started = report.seconds, report.started
+        frame.failed = frozenset(self.failed)
+        frame.warnings = ()
+        self._tell_blocks(report, stale, frame)
+        if plan.states and not report.failures:
+            self._advance()
+
+    def _keep_stale(self, reasons: Mapping[str, str], report: RunReport) -> None:
+        """Steps that did not run stay stale, and have no value to be read."""
+        done = set(report.ran)
+        self.stale = {key: reason for key, reason in reasons.items() if key not in done}
+        failed = {failure.step: failure.error for failure in report.failures}
+        self.failed |= {key: failed.get(key, report.failures[0].error) for key in self.stale}
+
+    def _remember_contents(self, plan: LivePlan, report: RunReport) -> None:
+        """Which buffer each piece of shared memory now holds; after a failure, which may have left half of it, none."""
+        for key in report.ran:
+            self._overwritten |= {plan.places[b]: b for b in plan.steps[key].results if b in plan.places}
+        for failure in report.failures:
+            for buffer in plan.steps[failure.step].results:
+                self._overwritten.pop(plan.places.get(buffer, -1), None)
+
+    def _advance(self) -> None:
+        assert self.executable is not None
+        self.executable.advance()
+        plan = self.executable.plan
+        for state in plan.states:
+            for reader in plan.readers.get(state.value, ()):
+                self.stale.setdefault(reader, f"reads the state {state.key}")
+
+    def restore(self, key: str) -> None:
+        """Computes a result anew if its bytes were used again."""
+        assert self.executable is not None
+        plan = self.executable.plan
+        place, target = plan.places.get(key), plan.producer.get(key)
+        if place is None or target is None or self._overwritten.get(place) == key:
+            return
+        report = self.executable.run(steps_to_restore(plan, target, self._overwritten))
+        if report.later is not None:
+            report = report.later()
+        if plan.places:
+            self._remember_contents(plan, report)
+        if report.failures:
+            raise report.failures[0].error
+
+    # --- telling blocks ---
+
+    def _tell_blocks(self, report: RunReport, stale: StaleSet, frame: Frame) -> None:
+        """Counts the run, and says of blocks that they run or why they do not; most frames have nothing to say."""
+        if len(report.ran) == len(stale.steps):
+            stale.tally.times += 1
+        else:
+            for key in report.ran:
+                self.block_of(key).debug.counted += 1
+            self.told += 1
+        if stale.told != self.told:
+            stale.told = self.told
+            for key in report.ran:
+                debug = self.block_of(key).debug
+                if debug.state != "running" and not self.problems:
+                    debug.state, debug.errors = "running", []
+        for failure in report.failures:
+            debug = self.block_of(failure.step).debug
+            debug.state, debug.errors = "failed", [failure.error]
+        if report.seconds is not None or stale.limited:
+            self._expect_readings(report, stale, frame)
+
+    def _expect_readings(self, report: RunReport, stale: StaleSet, frame: Frame) -> None:
+        """Counters of append buffers and times: some executors know them later."""
+        assert self.executable is not None
+        names = []
+        if report.seconds is not None:
+            names.append("seconds")
+            debugs = {key: self.block_of(key).debug for key in report.ran}
+            if self.profiling == "step" and self.compilation is not None:
+                debugs |= {node.key: node.block.debug for node in self.compilation.network.all_nodes()}
+            self._readings.append((Times(report.seconds), tell_times(frame, debugs)))
+        limited = set(stale.limited).intersection(report.ran)
+        nodes = self.compilation.network.nodes if self.compilation is not None else {}
+        # What did not run inside of a region has an old value in its counter.
+        limits = [one for key in limited for one in limits_of(nodes[key]) if report.calls.get(one.node.key, 0)]
+        if limits:
+            names.append("warnings")
+            reading = Readings([self.executable.read_later(one.buffer) for one in limits])
+            told = [(one.node.key, one.node.block.debug, one.most) for one in limits]
+            self._readings.append((reading, tell_limits(frame, told)))
+        self.take_readings(wait=False)
+        if self._readings:
+            postpone(frame, lambda: self.take_readings(wait=True), names)
+
+    def take_readings(self, wait: bool) -> None:
+        """Tells blocks what has arrived since."""
+        waiting, self._readings = self._readings, []
+        for reading, tell in waiting:
+            if wait or reading.ready():
+                tell(reading.result())
+            else:
+                self._readings.append((reading, tell))

@@ -1,0 +1,76 @@
+"""Stale sets that were seen before: what follows from a set of stale steps is worked out once for each set.
+
+The engine asks for the set of a frame. In a live graph the same few knobs are turned again and again, so a frame finds
+its set ready, whatever the number of steps in it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from livegrad.engine.graph import Debug, Tally
+from livegrad.engine.live_plan import LivePlan
+from livegrad.engine.stale import Contents, stale_steps
+
+_MOST_SETS = 256
+
+
+@dataclass(eq=False)
+class StaleSet:
+    """Steps to run, in order, and why each of them must. `steps` is the same object whenever the set is the same."""
+
+    steps: tuple[str, ...]
+    reasons: Mapping[str, str]
+    debugs: tuple[Debug, ...] = ()
+    limited: tuple[str, ...] = ()  # steps whose blocks have room for so many elements only
+    tally: Tally = field(default_factory=Tally)
+    told: int = -1  # when its blocks were last told that they run
+
+    def drop(self) -> None:
+        """Puts its runs into the counts of its blocks."""
+        for debug in self.debugs:
+            debug.forget(self.tally)
+
+
+class StaleSets:
+    """The sets of one plan's connections, by the steps that something changed for."""
+
+    def __init__(self) -> None:
+        self._sets: OrderedDict[frozenset[str], StaleSet] = OrderedDict()
+        self._connections: Any = None
+
+    def get(
+        self, plan: LivePlan, seeds: Mapping[str, str], contents: Contents, block_of: Callable[[str], Any]
+    ) -> StaleSet:
+        """The set that follows from these seeds."""
+        if self._connections is not plan.consumers:
+            self.clear()
+            self._connections = plan.consumers
+        key = frozenset(seeds)
+        found = None if plan.places else self._sets.get(key)  # shared memory: it depends on what was overwritten
+        if found is None:
+            found = _make(stale_steps(plan, seeds, contents), block_of)
+            if plan.places:
+                return found
+            self._sets[key] = found
+            if len(self._sets) > _MOST_SETS:
+                self._sets.popitem(last=False)[1].drop()
+        return found
+
+    def clear(self) -> None:
+        """Forgets all sets: their blocks, or what is connected to them, have changed."""
+        for known in self._sets.values():
+            known.drop()
+        self._sets.clear()
+
+
+def _make(reasons: dict[str, str], block_of: Callable[[str], Any]) -> StaleSet:
+    blocks = [block_of(key) for key in reasons]
+    limited = tuple(key for key, block in zip(reasons, blocks, strict=True) if block.limits)
+    made = StaleSet(tuple(reasons), reasons, tuple(block.debug for block in blocks), limited)
+    for debug in made.debugs:
+        debug.tallies.append(made.tally)
+    return made

@@ -1,0 +1,63 @@
+"""What blocks are told after a frame and executors may know only later: times, and counters of append buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from livegrad.engine.executor import Reading
+from livegrad.engine.frame import Frame
+from livegrad.engine.graph import Debug
+from livegrad.engine.sources import Numbers
+
+
+class Times:
+    """The times of a run as a reading."""
+
+    def __init__(self, seconds: Mapping[str, float]) -> None:
+        self._seconds = seconds
+
+    def ready(self) -> bool:
+        """Whether they are known."""
+        return getattr(self._seconds, "ready", lambda: True)()
+
+    def result(self) -> Any:
+        """The times by step."""
+        return self._seconds
+
+
+class Readings:
+    """Several readings as one."""
+
+    def __init__(self, readings: Sequence[Reading]) -> None:
+        self._readings = readings
+
+    def ready(self) -> bool:
+        """Whether all values are there."""
+        return all(reading.ready() for reading in self._readings)
+
+    def result(self) -> Any:
+        """The values."""
+        return [reading.result() for reading in self._readings]
+
+
+def tell_times(frame: Frame, debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
+    """What to do with times when they are known."""
+
+    def tell(seconds: Mapping[str, float]) -> None:
+        frame.seconds = seconds
+        for key, debug in debugs.items():
+            debug.seconds = seconds.get(key, debug.seconds)
+
+    return tell
+
+
+def tell_limits(frame: Frame, blocks: Sequence[tuple[str, Debug, int]]) -> Callable[[Any], None]:
+    """What to do with counters when they are known: each has its step, its block, and the most it may be."""
+
+    def tell(values: Sequence[Numbers]) -> None:
+        for (key, debug, most), value in zip(blocks, values, strict=True):
+            debug.warnings = [f"{key}: {int(value)} elements, room for {most}"] if int(value) > most else []
+        frame.warnings = tuple(warning for _, debug, _ in blocks for warning in debug.warnings)
+
+    return tell

@@ -1,0 +1,248 @@
+"""Boxes and arrows as SVG: a layered drawing of a graph, with nothing installed but Python.
+
+In: boxes with lines of text, edges between them. Out: SVG text. Called by whatever shows a graph: tensors, functions,
+node graphs, the live engine, the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+LETTER, LINE, PADDING = 7.3, 15.0, 9.0
+BETWEEN_BOXES, BETWEEN_LAYERS = 22.0, 34.0
+SWEEPS = 6
+COLORS = {"plain": "#f4f1ec", "leaf": "#dfe9f5", "known": "#e2f0de", "result": "#f8dfc8", "problem": "#f6d0d0"}
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node of a drawing: lines of text, the first of them bold; `kind` (of `COLORS`) says how it is filled."""
+
+    key: str
+    lines: tuple[str, ...]
+    kind: str = "plain"
+
+    @property
+    def width(self) -> float:
+        return max(map(len, self.lines), default=1) * LETTER + 2 * PADDING
+
+    @property
+    def height(self) -> float:
+        return len(self.lines) * LINE + 2 * PADDING - 4
+
+
+def draw_graph(boxes: Sequence[Box], edges: Iterable[tuple[str, str]], title: str = "graph") -> str:
+    """A drawing from top to bottom. Edges that close a circle are dashed; each edge is drawn once.
+
+    >>> svg = draw_graph([Box("a", ("x",), "leaf"), Box("b", ("sin", "f32"))], [("a", "b")])
+    >>> svg.count("<rect"), svg.count('class="edge"'), svg.startswith("<svg")
+    (2, 1, True)
+    """
+    known = {box.key: box for box in boxes}
+    wanted = list(dict.fromkeys(edge for edge in edges if edge[0] in known and edge[1] in known))
+    backward = _closing_edges(known, wanted)
+    forward = [edge for edge in wanted if edge not in backward]
+    layers, chains = _with_bends(_layers(known, forward), forward)
+    neighbours = _neighbours(chains)
+    _order(layers, neighbours)
+    return _svg(known, layers, _positions(layers, neighbours, known), chains, sorted(backward), title)
+
+
+# --- which layer ------------------------------------------------------------------------------------------------------
+
+
+def _successors(keys: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {key: [] for key in keys}
+    for source, target in edges:
+        found[source].append(target)
+    return found
+
+
+def _closing_edges(keys: Iterable[str], edges: list[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The edges that lead back to a box on the way to them."""
+    after = _successors(keys, edges)
+    closing: set[tuple[str, str]] = set()
+    state: dict[str, str] = {}
+    for start in after:
+        stack = [] if start in state else [(start, iter(after[start]))]
+        state.setdefault(start, "open")
+        while stack:
+            key, rest = stack[-1]
+            target = next(rest, None)
+            if target is None:
+                state[key] = "done"
+                stack.pop()
+            elif state.get(target) == "open":
+                closing.add((key, target))
+            elif target not in state:
+                state[target] = "open"
+                stack.append((target, iter(after[target])))
+    return closing
+
+
+def _layers(keys: Iterable[str], edges: list[tuple[str, str]]) -> dict[str, int]:
+    """As far down as the longest way to a box; a box that nothing leads to stands right above whoever uses it."""
+    after, missing = _successors(keys, edges), dict.fromkeys(keys, 0)
+    for _, target in edges:
+        missing[target] += 1
+    layer = dict.fromkeys(missing, 0)
+    ready = [key for key, count in missing.items() if count == 0]
+    sources = list(ready)
+    for key in ready:  # grows as it goes
+        for target in after[key]:
+            layer[target] = max(layer[target], layer[key] + 1)
+            missing[target] -= 1
+            if missing[target] == 0:
+                ready.append(target)
+    for key in sources:
+        layer[key] = min((layer[target] for target in after[key]), default=1) - 1
+    return layer
+
+
+def _with_bends(
+    layer: dict[str, int], edges: list[tuple[str, str]]
+) -> tuple[list[list[str]], dict[tuple[str, str], list[str]]]:
+    """The keys of each layer, and for each edge its way: edges over several layers have a bend in each between."""
+    layers: list[list[str]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]
+    for key, number in layer.items():
+        layers[number].append(key)
+    ways: dict[tuple[str, str], list[str]] = {}
+    for source, target in edges:
+        between = range(layer[source] + 1, layer[target])
+        bends = [f"{source}\0{target}\0{number}" for number in between]
+        for number, bend in zip(between, bends, strict=True):
+            layers[number].append(bend)
+        ways[source, target] = [source, *bends, target]
+    return layers, ways
+
+
+# --- where in the layer -----------------------------------------------------------------------------------------------
+
+
+def _neighbours(ways: dict[tuple[str, str], list[str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for way in ways.values():
+        for upper, lower in pairwise(way):
+            found.setdefault(upper, []).append(lower)
+            found.setdefault(lower, []).append(upper)
+    return found
+
+
+def _order(layers: list[list[str]], neighbours: dict[str, list[str]]) -> None:
+    """Sorts each layer by where its neighbours in the layer before stand, down and up again: fewer edges cross."""
+    for sweep in range(SWEEPS):
+        down = sweep % 2 == 0
+        for number in range(1, len(layers)) if down else range(len(layers) - 2, -1, -1):
+            fixed = {key: place for place, key in enumerate(layers[number - 1 if down else number + 1])}
+            own = {key: float(place) for place, key in enumerate(layers[number])}
+            for key in own:
+                places = [fixed[other] for other in neighbours.get(key, ()) if other in fixed]
+                own[key] = sum(places) / len(places) if places else own[key]
+            layers[number].sort(key=lambda key: own[key])
+
+
+def _positions(layers: list[list[str]], neighbours: dict[str, list[str]], boxes: dict[str, Box]) -> dict[str, float]:
+    """The middle of each box: as close to the mean of its neighbours as the order and the widths allow."""
+    place: dict[str, float] = {}
+    for layer in layers:
+        at = 0.0
+        for key in layer:
+            place[key] = at + _width(key, boxes) / 2
+            at += _width(key, boxes) + BETWEEN_BOXES
+    for sweep in range(2 * SWEEPS):
+        for layer in layers if sweep % 2 == 0 else reversed(layers):
+            wanted = [_mean([place[other] for other in neighbours.get(key, ())], place[key]) for key in layer]
+            widths = [_width(key, boxes) for key in layer]
+            for key, at in zip(layer, _spread(wanted, widths), strict=True):
+                place[key] = at
+    left = min((place[key] - _width(key, boxes) / 2 for layer in layers for key in layer), default=0.0)
+    return {key: at - left for key, at in place.items()}
+
+
+def _spread(wanted: list[float], widths: list[float]) -> list[float]:
+    """The nearest positions (in squares) that keep the order and overlap nowhere: neighbours that push are pooled."""
+    offsets, groups, at = [], [], 0.0
+    for number, width in enumerate(widths):
+        at += width / 2 + (widths[number - 1] / 2 + BETWEEN_BOXES if number else 0.0)
+        offsets.append(at)
+        groups.append((wanted[number] - at, 1))
+        while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
+            (mean, count), (other, more) = groups.pop(-2), groups.pop()
+            groups.append(((mean * count + other * more) / (count + more), count + more))
+    bases = [mean for mean, count in groups for _ in range(count)]
+    return [base + offset for base, offset in zip(bases, offsets, strict=True)]
+
+
+def _mean(values: list[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+def _width(key: str, boxes: dict[str, Box]) -> float:
+    return boxes[key].width if key in boxes else 0.0
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def _svg(
+    boxes: dict[str, Box],
+    layers: list[list[str]],
+    place: dict[str, float],
+    ways: dict[tuple[str, str], list[str]],
+    backward: list[tuple[str, str]],
+    title: str,
+) -> str:
+    top: dict[str, float] = {}
+    floor: dict[str, float] = {}  # of the whole layer: curves begin below it, so that none runs behind a box
+    at = PADDING
+    for layer in layers:
+        top |= dict.fromkeys(layer, at)
+        at += max((boxes[key].height for key in layer if key in boxes), default=0.0)
+        floor |= dict.fromkeys(layer, at)
+        at += BETWEEN_LAYERS
+    height = at - BETWEEN_LAYERS + PADDING
+    width = max((place[key] + _width(key, boxes) / 2 for key in place), default=0.0) + 2 * PADDING
+    bottom = {key: top[key] + (boxes[key].height if key in boxes else 0.0) for key in top}
+    middle = {key: x + PADDING for key, x in place.items()}
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="monospace" font-size="12" fill="#2b2622">',
+        f"<title>{escape(title)}</title>",
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0L8 4L0 8z" fill="#8a8178"/></marker></defs>',
+    ]
+    lines += [_edge([(middle[key], top[key], floor[key]) for key in way], bottom[way[0]]) for way in ways.values()]
+    lines += [
+        _edge([(middle[key], top[key], bottom[key]) for key in edge], bottom[edge[0]], dashed=True) for edge in backward
+    ]
+    lines += [_box(box, middle[box.key], top[box.key]) for box in boxes.values()]
+    return "\n".join([*lines, "</svg>\n"])
+
+
+def _edge(way: list[tuple[float, float, float]], start: float, dashed: bool = False) -> str:
+    """From the lower side of the first box to the upper side of the last: straight in a layer, curved between two."""
+    x, _, y = way[0]
+    path = f"M{x:.1f} {start:.1f}V{y:.1f}"
+    for number, (next_x, top, floor) in enumerate(way[1:], 1):
+        half = (top - y) / 2
+        path += f"C{x:.1f} {y + half:.1f} {next_x:.1f} {top - half:.1f} {next_x:.1f} {top:.1f}"
+        path += f"V{floor:.1f}" if number < len(way) - 1 else ""
+        x, y = next_x, floor
+    dash = ' stroke-dasharray="4 3"' if dashed else ""
+    return f'<path class="edge" d="{path}" fill="none" stroke="#8a8178"{dash} marker-end="url(#tip)"/>'
+
+
+def _box(box: Box, middle: float, top: float) -> str:
+    fill = COLORS[box.kind]
+    drawn = (
+        f'<rect x="{middle - box.width / 2:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
+        f'rx="4" fill="{fill}" stroke="#8a8178"/>'
+    )
+    for number, line in enumerate(box.lines):
+        weight = ' font-weight="bold"' if number == 0 else ""
+        baseline = top + PADDING + (number + 0.6) * LINE
+        drawn += f'<text x="{middle:.1f}" y="{baseline:.1f}" text-anchor="middle"{weight}>{escape(line)}</text>'
+    return drawn

@@ -1,0 +1,131 @@
+"""Loops over tensors in the form that a backend runs without detours: of a trace, a trip sees one row.
+
+A body that uses a trace only at its own index reads and writes an ordinary value in each trip. `row_loop` rewrites it
+so: the trace becomes parameters and results, and nothing of it is left to interpret while the loop runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import Array, Struct, Trace, Tuple, Type, components
+from livegrad.ir.walk import nodes_of, rewrite, substitute, toposort
+from livegrad.ops.aggregate import make
+from livegrad.ops.control import while_loop
+from livegrad.ops.rules import add_values, zero
+from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
+from livegrad.schedule.signature import flatten_signature, leaf_types, leaves_of
+
+
+@dataclass(frozen=True)
+class RowTrace:
+    """A trace of which each trip reads or writes the row at its index."""
+
+    leaf: int  # its place among the leaves of the loop's operands
+    element: Type
+    reads: tuple[int, ...]  # which leaves of the element the body takes
+    writes: bool  # whether the body gives them all
+
+
+@dataclass(frozen=True)
+class RowLoop:
+    """A loop by the leaves of its operands, the carried ones first: each is state, fixed during the loop, or rows.
+
+    `body` takes the index, then state, fixed leaves and rows read; it gives state, rows written, and for a `while_loop`
+    whether to go on.
+    """
+
+    body: Function
+    carried: int  # leaves
+    state: tuple[int, ...]
+    fixed: tuple[int, ...]
+    rows: tuple[RowTrace, ...]
+
+
+def row_loop(node: Node, used: Collection[int]) -> RowLoop:
+    """The form of a `for_loop` or `while_loop` of whose results only those `used` are read."""
+    own: Function = node.attribute("body")
+    body = flatten_signature(own)
+    test = flatten_signature(node.attribute("condition")) if node.op is while_loop else None
+    index, *leaves = body.parameters
+    types = own.parameter_types[1 : 1 + node.attribute("carried")]
+    owners = [number for number, type in enumerate(types) for _ in leaf_types(type)]
+    carried = len(owners)
+    unchanged = {place for place in range(carried) if body.results[place] is leaves[place]}
+    by_row = sorted(_used_by_row(body, carried) - ({p for p, _ in _parameters_used(test)} if test else set()))
+
+    inputs: dict[int, list[Node]] = {place: [] for place in by_row}
+    entries = {leaves[p]: _assembled(leaves[p].type.element, inputs[p]) for p in by_row}  # type: ignore[attr-defined]
+    results = rewrite(body.results, lambda inner: _without_trace(inner, index, entries))
+
+    state = [place for place in range(carried) if place not in unchanged and place not in inputs]
+    fixed = [place for place in range(len(leaves)) if place not in inputs and (place >= carried or place in unchanged)]
+    written = {place for place in by_row if place < carried and place not in unchanged and owners[place] in used}
+    given = [results[place] for place in state]
+    given += [leaf for place in by_row if place in written for leaf in leaves_of(entries[results[place]])]
+    if test is not None:
+        after = {parameter: results[p] if p < carried else leaves[p] for p, parameter in _parameters_used(test)}
+        given += substitute(test.results, after)
+    needed = set(toposort(given))
+    rows = []
+    for place in by_row:
+        reads = tuple(number for number, leaf in enumerate(inputs[place]) if leaf in needed)
+        rows.append(RowTrace(place, entries[leaves[place]].type, reads, place in written))
+    read = [inputs[row.leaf][number] for row in rows for number in row.reads]
+    made = make_function(own.name, [index, *(leaves[p] for p in (*state, *fixed)), *read], given)
+    return RowLoop(made, carried, tuple(state), tuple(fixed), tuple(rows))
+
+
+def _parameters_used(test: Function) -> Iterator[tuple[int, Node]]:
+    found = set(nodes_of(test))
+    return ((place, parameter) for place, parameter in enumerate(test.parameters) if parameter in found)
+
+
+def _used_by_row(body: Function, carried: int) -> set[int]:
+    """The places of traces that the body touches at its own index alone, and gives back where it took them."""
+    index, *leaves = body.parameters
+    place_of = {leaf: place for place, leaf in enumerate(leaves) if isinstance(leaf.type, Trace)}
+    source: dict[Node, int | None] = dict(place_of)  # the place of the trace that a node is a version of; None: empty
+    elsewhere: set[int | None] = set()
+    for node in nodes_of(body):
+        match node.op, node.operands:
+            case op, (trace, at, *value) if op in (trace_get, trace_set, trace_add) and at is index and trace in source:
+                elsewhere.update(source[inner] for inner in value if inner in source)
+                if op is not trace_get:
+                    source[node] = source[trace]
+            case op, (first, second) if op is trace_sum and None in (source.get(first, -1), source.get(second, -1)):
+                both = [source.get(operand, -1) for operand in (first, second)]
+                source[node] = next((place for place in both if place is not None), None)
+            case op, operands:
+                elsewhere.update(source[operand] for operand in operands if operand in source)
+                if op is trace_new:
+                    source[node] = None
+    for place, result in enumerate(body.results):
+        if isinstance(result.type, Trace) and source.get(result, -1) != place:
+            elsewhere |= {place, source.get(result)}
+    return set(place_of.values()) - elsewhere  # type: ignore[operator]
+
+
+def _assembled(type: Type, leaves: list[Node]) -> Node:
+    if isinstance(type, Struct | Tuple | Array):
+        return make(*[_assembled(own, leaves) for own in components(type)], type=type)
+    leaves.append(input_node(Key("row"), type))
+    return leaves[-1]
+
+
+def _without_trace(node: Node, index: Node, entries: dict[Node, Node]) -> Node | None:
+    """A read of a row as the row itself; what a trace holds at the index is noted down for every version of it."""
+    if node.op is trace_new:
+        entries[node] = zero(node.type.element)  # type: ignore[attr-defined]
+    elif node.op is trace_sum and all(operand in entries for operand in node.operands):
+        entries[node] = add_values(*(entries[operand] for operand in node.operands))
+    elif node.op in (trace_get, trace_set, trace_add) and node.operands[0] in entries and node.operands[1] is index:
+        before = entries[node.operands[0]]
+        if node.op is trace_get:
+            return before
+        entries[node] = node.operands[2] if node.op is trace_set else add_values(before, node.operands[2])
+    return None

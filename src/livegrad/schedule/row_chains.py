@@ -1,0 +1,178 @@
+"""Chains of steps that work row by row: products of matrices and kernels, each of which reads rows that the one before
+wrote. A plan comes in; the chains that can run over blocks of rows go out, with the plan's memory arranged for that.
+
+A backend that runs the whole chain for one block of rows before it turns to the next keeps what lies between the steps
+in the cache of one processor: the scores of an attention are never written to memory. Backends that do not ask for
+chains run the same steps one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from livegrad.ir.node import Node
+from livegrad.ir.types import scalar_of
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ops.conversion import cast
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import permute
+from livegrad.schedule.allocate import allocate
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, Step, View
+from livegrad.schedule.roots import CONTROL
+from livegrad.schedule.verify import verify_order
+
+_MOST_PUT_OFF = 4  # steps that are put off hold on to memory
+
+
+@dataclass(frozen=True, eq=False)
+class RowChain:
+    """Steps of a plan that may run block by block over the rows of their results."""
+
+    numbers: tuple[int, ...]  # of the steps: others may lie between them, which can wait until the chain is over
+    steps: tuple[Step, ...]
+    rows: tuple[int, ...]  # the leading dimensions that number the rows
+    private: frozenset[Buffer]  # what no other step reads: it needs memory for one block only
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        return tuple(b for step in self.steps for b in step.inputs if b not in self.private)
+
+    @property
+    def results(self) -> tuple[Buffer, ...]:
+        return tuple(b for step in self.steps for b in step.results if b not in self.private)
+
+    @property
+    def row_bytes(self) -> int:
+        """What one row of everything that the chain writes takes."""
+        return sum(buffer.bytes for buffer in {b for step in self.steps for b in step.results}) // prod(self.rows)
+
+
+def with_row_chains(plan: Plan, chains: Sequence[RowChain]) -> Plan:
+    """The plan with the steps of each chain next to each other, and places for memory that stays good while chains run
+    block by block: what a chain reads may not share bytes with what it writes, whichever of its steps does so.
+    """
+    if not chains:
+        return plan
+    merged: list[Step | RowChain] = []
+    starts = {chain.numbers[0]: chain for chain in chains}
+    inside = {number for chain in chains for number in chain.numbers}
+    for number, step in enumerate(plan.steps):
+        if number in starts:
+            merged.append(starts[number])
+        elif number not in inside:
+            merged.append(step)
+    private = {buffer for chain in chains for buffer in chain.private}
+    kept = [buffer for buffer in plan.buffers if buffer.lifetime == "graph" and buffer not in private]
+    places, size = allocate(merged, kept)
+    steps = [step for item in merged for step in (item.steps if isinstance(item, RowChain) else (item,))]
+    arranged = replace(plan, steps=tuple(steps), places=places, arena_bytes=size)
+    verify_order(arranged)
+    return arranged
+
+
+def row_chains(plan: Plan) -> list[RowChain]:
+    """The longest chains that begin with a product, in order."""
+    chains: list[RowChain] = []
+    taken: set[int] = set()
+    for number in range(len(plan.steps)):
+        found = None if number in taken else _chain_from(plan, number, taken)
+        if found is not None:
+            chains.append(found)
+            taken.update(found.numbers)
+    return chains
+
+
+def _chain_from(plan: Plan, first: int, taken: set[int]) -> RowChain | None:
+    start = plan.steps[first]
+    if not isinstance(start, HostStep) or start.op is not matmul or not isinstance(start.result, Buffer):
+        return None
+    rows = start.result.shape[:-1]
+    numbers, written, put_off = [first], {start.result.base}, set[Buffer]()
+    for number in range(first + 1, len(plan.steps)):
+        step = plan.steps[number]
+        waits = any(buffer in put_off for buffer in (*step.inputs, *step.results))
+        goes_on = any(buffer in written for buffer in step.inputs)
+        if number not in taken and goes_on and not waits and _is_row_by_row(step, rows, written):
+            numbers.append(number)
+            written.update(b for b in step.results if b.lifetime != "region")
+        elif number - first - len(numbers) < _MOST_PUT_OFF and _may_come_later(step):
+            put_off.update(step.results)
+        else:
+            break
+    if len(numbers) < 2:
+        return None
+    others = [step for number, step in enumerate(plan.steps) if number not in numbers]
+    touched = {buffer for step in others for buffer in (*step.inputs, *step.results)}
+    private = frozenset(b for b in written if b.lifetime == "graph" and b not in touched)
+    return RowChain(tuple(numbers), tuple(plan.steps[n] for n in numbers), rows, private)
+
+
+def _may_come_later(step: Step) -> bool:
+    """Whether a step only computes its results: it may run after steps that do not need them."""
+    return step.op is matmul if isinstance(step, HostStep) else not _may_stop(step)
+
+
+def _is_row_by_row(step: Step, rows: tuple[int, ...], written: set[Buffer]) -> bool:
+    """Whether a step computes each row of its results from that row of what the chain has written, and from nothing
+    else of it."""
+    return _is_row_product(step, rows, written) if isinstance(step, HostStep) else _is_row_kernel(step, rows, written)
+
+
+def _is_row_product(step: HostStep, rows: tuple[int, ...], written: set[Buffer]) -> bool:
+    if step.op is not matmul or not isinstance(step.result, Buffer) or step.result.shape[:-1] != rows:
+        return False
+    left, right = step.function.results[0].operands
+    sources = [o.operands[0] if o.op is permute else o for o in (left, right)]
+    first, second = (step.operands[source.attribute("index")] for source in sources)
+    assert isinstance(first, Buffer)
+    assert isinstance(second, Buffer)
+    if second.base in written:
+        return False
+    return first.base not in written or (left.op is not permute and first.shape[:-1] == rows)
+
+
+def _is_row_kernel(step: KernelStep, rows: tuple[int, ...], written: set[Buffer]) -> bool:
+    kernel = step.kernel
+    by_row = step.domain == rows if kernel.along else step.domain[:-1] == rows and not step.inner
+    if not by_row or kernel.split or _may_stop(step):
+        return False
+    whole = (*(view.buffer for view in step.uniforms), *step.wholes)
+    if any(buffer.base in written for buffer in whole):
+        return False
+    extents = (*step.domain, *step.inner)
+    reads = [view for view in step.reads if view.buffer.base in written]
+    outputs = [view for view in step.outputs if view.buffer.lifetime != "region"]
+    return all(_stays_in_row(view, rows, extents) for view in (*reads, *outputs))
+
+
+def _may_stop(step: KernelStep) -> bool:
+    """Whether a kernel has checks that end the run, or loops that an interrupt ends."""
+    return any(
+        _is_checked(node) or node.op in CONTROL
+        for stage in step.kernel.stages
+        for function in reachable_functions([stage.body])
+        for node in nodes_of(function)
+    )
+
+
+def _is_checked(node: Node) -> bool:
+    if node.op is cast:  # of a float to an integer that may not hold it
+        source, target = scalar_of(node.operands[0].type), scalar_of(node.type)
+        return source is None or target is None or (source.kind == "float" and target.kind != "float")
+    return node.op.checked
+
+
+def _stays_in_row(view: View, rows: tuple[int, ...], extents: tuple[int, ...]) -> bool:
+    """Whether a kernel at some row touches that row of a buffer, and no other."""
+    buffer, count = view.buffer, len(rows)
+    if buffer.shape[:count] != rows:
+        return False
+    leading = zip(view.strides, buffer.strides, rows, strict=False)
+    if any(own != stride and size != 1 for own, stride, size in leading):
+        return False
+    moves = [stride * (extent - 1) for stride, extent in zip(view.strides[count:], extents[count:], strict=True)]
+    first = view.offset + sum(move for move in moves if move < 0)
+    last = view.offset + sum(move for move in moves if move > 0)
+    return first >= 0 and last < prod(buffer.shape[count:])

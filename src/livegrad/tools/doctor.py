@@ -1,0 +1,168 @@
+"""What this machine offers: processor, threads, BLAS, GPU, OpenCL, caches, versions; and whether native code is right.
+
+`livegrad doctor` prints it. Nothing is changed, but for a small kernel that is compiled, run and compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from livegrad import __version__, ops
+from livegrad.backends.cpu import compile_function
+from livegrad.backends.cpu.native.compiler import host_target
+from livegrad.backends.cpu.native.object_cache import default_cache
+from livegrad.backends.cpu.native.pool import default_threads
+from livegrad.backends.cuda.driver import device, reason_for_no_cuda
+from livegrad.backends.opencl import run as opencl
+from livegrad.backends.reference import evaluate
+from livegrad.ir.function import trace
+from livegrad.ir.types import f32
+from livegrad.ops.control import map_over
+from livegrad.tools.report import Report
+
+_NOTED_FEATURES = ("avx512f", "avx2", "fma", "f16c", "neon", "sve")
+_PACKAGES = ("numpy", "llvmlite", "cuda-bindings", "nvidia-cuda-nvrtc", "pyopencl")
+# Machines that tests run on, and those that kernels are only compiled for in tests.
+_RUN, _COMPILED = {("linux", "x86_64")}, {("darwin", "arm64"), ("linux", "aarch64"), ("win32", "amd64")}
+
+
+def doctor(arguments: argparse.Namespace) -> Report:
+    """Everything that a report of a problem should begin with."""
+    facts: dict[str, Any] = {
+        "livegrad": __version__,
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "system": _system(),
+        "cpu": _cpu(),
+        "blas": _blas(),
+        "cuda": _cuda(),
+        "opencl": _opencl(),
+        "cache": _cache(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "native_code": _native_code(),
+    }
+    return Report(facts, _lines(facts), failed=not facts["native_code"]["right"])
+
+
+def _system() -> dict[str, Any]:
+    here = (sys.platform, platform.machine().lower())
+    tested = "yes" if here in _RUN else "compiled for, not run" if here in _COMPILED else "no"
+    return {"name": f"{platform.system()} {platform.release()}", "machine": platform.machine(), "tested": tested}
+
+
+def _cpu() -> dict[str, Any]:
+    target = host_target()
+    features = target.features.split(",")
+    return {
+        "name": _processor_name() or target.cpu,
+        "llvm_name": target.cpu,
+        "triple": target.triple,
+        "vector_bits": target.vector_bytes * 8,
+        "fused_multiply_add": target.has_fma,
+        "features": [name for name in _NOTED_FEATURES if f"+{name}" in features],
+        "threads": 1 if sys.platform == "win32" else default_threads(),  # no pool of threads on Windows
+    }
+
+
+def _processor_name() -> str:
+    """As the system calls it; only Linux says it in a file."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _blas() -> dict[str, Any]:
+    return {"used": "livegrad's own for float32 and float64", "other_types": "NumPy's"}
+
+
+def _cuda() -> dict[str, Any]:
+    reason = reason_for_no_cuda()
+    if reason is not None:
+        return {"available": False, "why": reason}
+    found = device()
+    version = f"{found.driver_version // 1000}.{found.driver_version % 1000 // 10}"
+    return {"available": True, "device": found.name, "architecture": found.architecture, "driver_api": version}
+
+
+def _opencl() -> dict[str, Any]:
+    reason = opencl.reason_for_no_opencl()
+    if reason is not None or opencl.pyopencl is None:
+        return {"available": False, "why": reason}
+    platforms = opencl.pyopencl.get_platforms()
+    return {"available": True, "devices": [found.name for each in platforms for found in each.get_devices()]}
+
+
+def _cache() -> dict[str, Any]:
+    settings = default_cache().settings
+    if settings.directory is None:
+        return {"folder": None, "why": "switched off by LIVEGRAD_CACHE_DIR"}
+    files, size = 0, 0
+    for folder, _, names in os.walk(settings.directory):
+        for name in names:
+            files, size = files + 1, size + (Path(folder) / name).stat().st_size
+    return {"folder": str(settings.directory), "files": files, "bytes": size, "most_bytes": settings.max_bytes}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _native_code() -> dict[str, Any]:
+    """A kernel with a loop, against the reference."""
+    function = trace(lambda x: ops.sin(x) * ops.exp(-x) + ops.sqrt(x), f32, name="doctor")
+    points = np.linspace(0.1, 4.0, 1003, dtype=np.float32)
+    started = time.perf_counter()
+    compiled = compile_function(map_over(function))
+    found = compiled(points)
+    taken = time.perf_counter() - started
+    difference = float(np.abs(found - evaluate(map_over(function), points)).max())
+    return {"right": difference < 1e-5, "largest_difference": difference, "milliseconds": round(taken * 1e3, 1)}
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    system, cpu, native = facts["system"], facts["cpu"], facts["native_code"]
+    tested = {"yes": "", "no": "; not tested on this kind of machine"}.get(
+        system["tested"], "; tests compile kernels for this kind of machine but do not run them"
+    )
+    packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items() if version)
+    missing = [name for name, version in facts["packages"].items() if not version]
+    rows = {
+        "livegrad": f"{facts['livegrad']}, Python {facts['python']}",
+        "system": f"{system['name']} on {system['machine']}{tested}",
+        "cpu": f"{cpu['name']}: {cpu['threads']} threads, vectors of {cpu['vector_bits']} bits, "
+        f"{' '.join(cpu['features'])}",
+        "blas": facts["blas"]["used"],
+        "cuda": _device_line(facts["cuda"], "device", "architecture", "driver_api"),
+        "opencl": _device_line(facts["opencl"], "devices"),
+        "cache": _cache_line(facts["cache"]),
+        "packages": packages + (f"; not installed: {', '.join(missing)}" if missing else ""),
+        "native code": f"{'right' if native['right'] else 'WRONG'}, by {native['largest_difference']:.1g} of the "
+        f"reference, in {native['milliseconds']} ms",
+    }
+    return [f"{name:12s} {text}" for name, text in rows.items()]
+
+
+def _cache_line(found: dict[str, Any]) -> str:
+    if found["folder"] is None:
+        return f"none: {found['why']}"
+    used, most = (found[key] / 2**20 for key in ("bytes", "most_bytes"))
+    return f"{found['folder']}: {found['files']} files, {used:.1f} of {most:.0f} MiB"
+
+
+def _device_line(found: dict[str, Any], *keys: str) -> str:
+    if not found["available"]:
+        return f"no: {found['why']}"
+    return ", ".join(", ".join(found[key]) if isinstance(found[key], list) else str(found[key]) for key in keys)

@@ -1,0 +1,170 @@
+"""Commands that look at graphs and functions of any kind: `graph`, `passes` and `explain`.
+
+Parsed arguments come in, a report goes out. What they name is a file of a part, or an object of a Python program.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction
+from livegrad.authoring.context.program import Program
+from livegrad.authoring.differentiable.function import DifferentiableFunction
+from livegrad.authoring.tensor.handle import Tensor
+from livegrad.backends.cpu import compile_function
+from livegrad.diagnostics import UsageError
+from livegrad.engine.drawing import draw_blocks
+from livegrad.engine.engine import Engine
+from livegrad.engine.graph import Edge
+from livegrad.formats.atomic import write_atomically
+from livegrad.ir.node import Function, Module
+from livegrad.ir.text import print_function, summarize
+from livegrad.passes.pipeline import PipelineTrace, run_pipeline
+from livegrad.tools.argument_values import is_object
+from livegrad.tools.graph_text import function_dot, graph_dot, graph_text
+from livegrad.tools.objects import function_of, open_object, parse_types
+from livegrad.tools.part_files import PartChoice, function_name, open_assembly, open_part
+from livegrad.tools.passes_page import passes_html
+from livegrad.tools.report import Report, require_folder
+
+
+def _written(text: str, output: Path | None, what: str) -> Report:
+    """Text for the standard output, or into a file."""
+    if output is None:
+        return Report({}, text.rstrip("\n").splitlines())
+    require_folder(output)
+    write_atomically(output, (text.rstrip("\n") + "\n").encode())
+    return Report({"output": str(output)}, [f"{output}: {what}"])
+
+
+# --- graph ------------------------------------------------------------------------------------------------------------
+
+
+def show_graph(arguments: argparse.Namespace) -> Report:
+    """A graph as text, DOT or SVG."""
+    kind = arguments.format or _kind_of(arguments.output)
+    if is_object(arguments.what):
+        value = open_object(arguments.what)
+        return _written(_object_graph(value, kind, arguments), arguments.output, f"the graph of {arguments.what}")
+    assembly = open_assembly(Path(arguments.what))
+    functions = _chosen_functions(assembly, arguments.function)
+    return _written(_assembly_graph(assembly, functions, kind), arguments.output, f"{len(functions)} functions")
+
+
+def _kind_of(output: Path | None) -> str:
+    return {".dot": "dot", ".gv": "dot", ".svg": "svg"}.get("" if output is None else output.suffix.lower(), "text")
+
+
+def _chosen_functions(assembly: Assembly, wanted: str | None) -> list[AnyFunction]:
+    if wanted is None:
+        return list(assembly.functions.values())
+    return [assembly.function(function_name(assembly, wanted))]
+
+
+def _assembly_graph(assembly: Assembly, functions: list[AnyFunction], kind: str) -> str:
+    if kind == "dot":
+        return graph_dot(assembly, functions)
+    if kind == "text":
+        return graph_text(assembly, functions)
+    drawn = [function for function in functions if isinstance(function, GraphFunction)]
+    if len(drawn) != 1:
+        names = ", ".join(function.name or str(function.id) for function in drawn)
+        raise UsageError("a picture shows one function", help=f"choose it with --function: {names or 'there is none'}")
+    return drawn[0].to_svg()
+
+
+def _object_graph(value: Any, kind: str, arguments: argparse.Namespace) -> str:
+    match value:
+        case Assembly():
+            return _assembly_graph(value, _chosen_functions(value, arguments.function), kind)
+        case Engine():
+            return _engine_graph(value, kind)
+        case Program():
+            return value.to_dot() if kind == "dot" else value.to_svg() if kind == "svg" else str(value)
+        case Tensor():
+            graph = value.graph
+            return graph.to_dot() if kind == "dot" else graph.to_svg() if kind == "svg" else str(graph)
+    function = function_of(value, parse_types(arguments.types))
+    return function_dot(function) if kind == "dot" else function.to_svg() if kind == "svg" else print_function(function)
+
+
+def _engine_graph(engine: Engine, kind: str) -> str:
+    if kind == "svg":
+        return draw_blocks(engine.graph)
+    edges = [(str(s.source), str(pin)) for pin, s in engine.graph.sources.items() if isinstance(s, Edge)]
+    if kind == "text":
+        blocks = [repr(block).strip("<>") for block in engine.graph.blocks.values()]
+        return "\n".join([*blocks, *(f"{source} → {target}" for source, target in edges)])
+    lines = [f'  "{name}";' for name in engine.graph.blocks]
+    lines += [f'  "{a.split(".")[0]}" -> "{b.split(".")[0]}" [label="{b.split(".")[1]}"];' for a, b in edges]
+    return "\n".join(["digraph engine {", "  node [shape=box];", *lines, "}"])
+
+
+# --- passes -----------------------------------------------------------------------------------------------------------
+
+
+def show_passes(arguments: argparse.Namespace) -> Report:
+    """The IR after every pass of the compiler."""
+    function = _function_at(arguments)
+    recorded = PipelineTrace()
+    run_pipeline(Module((function,)), trace=recorded)
+    stages = recorded.stages
+    if arguments.only is not None:
+        stages = [stage for stage in stages if stage.name == arguments.only]
+        if not stages:
+            names = ", ".join(stage.name for stage in recorded.stages)
+            raise UsageError(f"there is no pass `{arguments.only}`", expected=f"one of {names}")
+    facts = {"function": function.name, "stages": [{"name": stage.name, "text": stage.text} for stage in stages]}
+    if arguments.output is not None and arguments.output.suffix.lower() in (".html", ".htm"):
+        written = _written(passes_html(function.name, stages), arguments.output, f"{len(stages)} stages")
+        return Report({**facts, **written.facts}, written.lines)
+    text = "\n\n".join(f"# {'input' if s.name == 'input' else f'after {s.name}'}\n{s.text.rstrip()}" for s in stages)
+    written = _written(text, arguments.output, f"{len(stages)} stages")
+    return Report({**facts, **written.facts}, written.lines)
+
+
+def _function_at(arguments: argparse.Namespace) -> Function:
+    if is_object(arguments.what):
+        return function_of(open_object(arguments.what), parse_types(arguments.types))
+    return open_part(Path(arguments.what), PartChoice(part=arguments.part)).function
+
+
+# --- explain ----------------------------------------------------------------------------------------------------------
+
+
+def explain(arguments: argparse.Namespace) -> Report:
+    """What happens when an object runs: a frame of an engine, needs of a program, the plan of a function."""
+    value = open_object(arguments.what) if is_object(arguments.what) else None
+    match value:
+        case Engine():
+            frame = value.frame if value.frame.number else value.step()
+            problems = list(map(str, frame.problems))
+            facts = {"level": frame.level.name.lower(), "ran": list(frame.ran), "problems": problems}
+            return Report(facts, value.explain().splitlines(), failed=not frame.ok)
+        case Program():
+            needs = {unit.name: list(map(str, unit.need)) for unit in value.linked.units}
+            return Report({"needs": needs}, [*str(value).splitlines(), "", *str(value.report()).splitlines()])
+        case Tensor():
+            return Report({"computed": value.is_computed}, str(value.graph).splitlines())
+    return _explain_function(_function_at(arguments), value, arguments)
+
+
+def _explain_function(function: Function, value: Any, arguments: argparse.Namespace) -> Report:
+    compiled = compile_function(function)
+    plan = compiled.schedule(dict(arguments.size))
+    lines = [*summarize(function).splitlines(), "", *str(plan).splitlines()]
+    facts = {
+        "function": function.name,
+        "steps": len(plan.steps),
+        "kernels": plan.kernels,
+        "bytes_moved": plan.bytes_moved,
+        "peak_bytes": plan.arena_bytes,
+    }
+    if isinstance(value, DifferentiableFunction):
+        kept = value.remembered(*parse_types(arguments.types))
+        facts["remembered_bytes"] = str(kept.bytes)
+        lines += ["", *str(kept).splitlines()]
+    return Report(facts, lines)

@@ -1,0 +1,106 @@
+"""Objects of Python programs as the command line names them: `module:name` and `file.py:name` come in, objects go out.
+
+`name` may have dots (`Material.shade`), and may end in `()`: then the function is called and its result is meant.
+"""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from livegrad.authoring.assembly.part import Part
+from livegrad.authoring.context.program import Program
+from livegrad.authoring.function.captured import CapturedFunction
+from livegrad.authoring.tensor.graph import Graph
+from livegrad.authoring.tensor.handle import Tensor
+from livegrad.backends.cpu.function import CpuFunction
+from livegrad.diagnostics import LivegradError, UsageError
+from livegrad.engine.engine import Engine
+from livegrad.ir.function import trace
+from livegrad.ir.node import Function
+from livegrad.ir.text import parse_function, parse_type
+from livegrad.ir.types import Type
+
+_SHOWN = (Function, CapturedFunction, Part, Program, Engine, Tensor, Graph, CpuFunction)
+
+
+def open_object(text: str) -> Any:
+    """The object that text names."""
+    place, name = (text, "") if text.endswith(".py") else (text.rpartition(":")[0], text.rpartition(":")[2])
+    names = _names_of(place)
+    called, path = name.endswith("()"), name.removesuffix("()").split(".")
+    if path[0] not in names:
+        shown = sorted(key for key, value in names.items() if isinstance(value, _SHOWN) and not key.startswith("_"))
+        what = f"`{place}` has no `{name}`" if name else f"which object of `{place}` is meant?"
+        raise UsageError(what, expected=f"{place}:NAME with one of " + (", ".join(shown[:12]) or "nothing"))
+    found = names[path[0]]
+    for part in path[1:]:
+        if not hasattr(found, part):
+            raise UsageError(f"`{place}` has no `{name}`", found=f"{type(found).__name__} without `{part}`")
+        found = getattr(found, part)
+    if called and not callable(found):
+        raise UsageError(f"`{name}` of `{place}` cannot be called", found=type(found).__name__)
+    return found() if called else found
+
+
+def _names_of(place: str) -> dict[str, Any]:
+    """The names of a module, or of a file that is run."""
+    if place.endswith(".py"):
+        path = Path(place)
+        if not path.is_file():
+            raise UsageError(f"there is no file `{place}`")
+        sys.path.insert(0, str(path.absolute().parent))
+        linecache.checkcache()
+        return _running(place, lambda: runpy.run_path(str(path), run_name=path.stem))
+    sys.path.insert(0, str(Path.cwd()))
+    return _running(place, lambda: vars(importlib.import_module(place)))
+
+
+def _running(place: str, load: Any) -> dict[str, Any]:
+    try:
+        return load()
+    except LivegradError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
+            raise UsageError(f"there is no module `{place}`", help="name a file: path/to/file.py:name") from None
+        raise UsageError(f"`{place}` cannot be loaded: {error}") from error
+    except Exception as error:
+        raise UsageError(f"`{place}` cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def parse_types(text: str | None) -> tuple[Type, ...]:
+    """Types as the IR writes them, with semicolons between them.
+
+    >>> parse_types("f32; tensor<f32, [4, 5]>")
+    (f32, tensor<f32, [4, 5]>)
+    """
+    return tuple(parse_type(word.strip()) for word in text.split(";") if word.strip()) if text else ()
+
+
+def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
+    """The function of the value IR behind an object: traced, captured, a derivative, compiled, or a part."""
+    if isinstance(value, Function):
+        return value
+    if isinstance(value, Part):
+        return value.function
+    if isinstance(value, CpuFunction):
+        return value.function
+    if callable(getattr(value, "ir", None)):  # captured functions and their derivatives
+        return parse_function(value.ir(*types))
+    if callable(value) and types:
+        return trace(value, *types)
+    raise UsageError(
+        f"there is no function of the value IR in {_described(value)}",
+        expected="a traced, captured or compiled function, a derivative, a part",
+        help="a Python function on nodes needs the types of its parameters: --types 'f32; vec<f32, 3>'",
+    )
+
+
+def _described(value: Any) -> str:
+    return f"a {type(value).__name__}"

@@ -1,0 +1,73 @@
+"""What every pass of the compiler did, as a page: the text after each, with the lines that came and went.
+
+`livegrad passes … -o page.html` writes it; stages of a pipeline's trace come in, HTML goes out.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from livegrad.passes.pipeline import Stage
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1f2530; --soft: #667085; --paper: #fff; --card: #f6f7f9; --line: #dfe3ea;
+  --came: #dff3e3; --went: #fbe3e1; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #98a2b3; --paper: #12151b; --card: #1a1f28;
+  --line: #2e3644; --came: #17382a; --went: #44211f; } }
+body { margin: 0 auto; max-width: 1200px; padding: 32px 24px; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
+h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 18px; margin: 32px 0 6px; }
+nav a { margin-right: 14px; } a { color: inherit; } .soft { color: var(--soft); }
+pre { margin: 0; padding: 12px 0; background: var(--card); border: 1px solid var(--line); border-radius: 8px;
+  overflow-x: auto; font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+pre span { display: block; padding: 0 14px; white-space: pre; } .came { background: var(--came); }
+.went { background: var(--went); text-decoration: line-through; text-decoration-color: var(--soft); }
+"""
+
+
+def passes_html(name: str, stages: Sequence[Stage]) -> str:
+    """One page: the input, then for each pass what it changed.
+
+    >>> page = passes_html("f", [Stage("input", "a\\nb\\n"), Stage("simplify", "a\\nc\\n")])
+    >>> page.count('class="came"'), page.count('class="went"')
+    (1, 1)
+    """
+    links = "".join(f'<a href="#{escape(stage.name)}">{escape(stage.name)}</a>' for stage in stages)
+    sections = "\n".join(_section(before, stage) for before, stage in zip([None, *stages], stages, strict=False))
+    return f"""<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>the passes of {escape(name)}</title><style>{_STYLE}</style></head>
+<body><h1>The passes of <code>{escape(name)}</code></h1><nav class="soft">{links}</nav>
+{sections}
+</body></html>
+"""
+
+
+def _section(before: Stage | None, stage: Stage) -> str:
+    title = f'<h2 id="{escape(stage.name)}">{escape(stage.name)}</h2>'
+    after = stage.text.splitlines()
+    if before is None:
+        return f"{title}<pre>{''.join(f'<span>{escape(line)}</span>' for line in after)}</pre>"
+    if before.text == stage.text:
+        return f'{title}<p class="soft">changed nothing</p>'
+    lines = list(_differences(before.text.splitlines(), after))
+    came, went = (sum(mark == kind for mark, _ in lines) for kind in ("came", "went"))
+    body = "".join(
+        f'<span class="{mark}">{escape(line)}</span>' if mark else f"<span>{escape(line)}</span>"
+        for mark, line in lines
+    )
+    return f'{title}<p class="soft">{came} lines came, {went} went; {len(after)} now</p><pre>{body}</pre>'
+
+
+def _differences(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Lines in order, with `came` or `went` for those that one side has alone."""
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for kind, first, last, start, end in matcher.get_opcodes():
+        if kind == "equal":
+            yield from (("", line) for line in after[start:end])
+        else:
+            yield from (("went", line) for line in before[first:last])
+            yield from (("came", line) for line in after[start:end])

@@ -1,0 +1,45 @@
+"""Commands about livegrad as a whole: `run` makes the tour, `bench` measures where the repository is at hand."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from livegrad.diagnostics import UsageError
+from livegrad.tools.progress import ProgressLine
+from livegrad.tools.report import Report
+from livegrad.tools.tour import run_tour
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    """The tour."""
+    with ProgressLine(shown=arguments.progress, stages=arguments.progress is None) as progress:
+        made = run_tour(arguments.out, arguments.backend, progress)
+    facts = {
+        "page": str(made.page),
+        "seconds": round(made.seconds, 1),
+        "frames": made.frames,
+        "measures": {name: last for name, (_, last) in made.outcome.found.items()},
+        "first_loss": float(made.outcome.losses[0]),
+        "last_loss": float(made.outcome.losses[-1]),
+        "agreement": made.outcome.agreement,
+        "edits": [asdict(entry) for entry in made.ledger],
+    }
+    return Report(facts, str(made).splitlines())
+
+
+def bench(arguments: argparse.Namespace) -> Report:
+    """The repository's own benchmarks."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / "benchmarks" / "__main__.py").is_file():
+        raise UsageError(
+            "the benchmarks are part of the repository, which is not here",
+            help="clone the repository and call ./bench in it",
+        )
+    words = arguments.arguments
+    command = [str(root / "bench"), *words] if "--peers" in words else [sys.executable, "-m", "benchmarks", *words]
+    done = subprocess.run(command, cwd=root, check=False)
+    return Report({"exit_code": done.returncode}, [], failed=done.returncode != 0)

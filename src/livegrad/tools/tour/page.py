@@ -1,0 +1,155 @@
+"""The page of the tour: one HTML file that shows what was made and what each edit cost, light or dark.
+
+It needs nothing from anywhere else: pictures lie beside it, drawings are part of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from livegrad.tools.tour.script import Entry, Show
+
+FILES = {
+    "wheel.3mf": "the fitted part, as functions of nodes with named measures",
+    "wheel.stl": "its surface, as a closed mesh",
+    "target.3mf": "the target that was read",
+    "animation.png": "the frames, as a picture that moves",
+    "poster.png": "the last frame, at twice the size",
+    "loss.svg": "the loss of every step",
+    "graph.svg": "the blocks of the live graph",
+    "fit.svg": "the blocks inside of its region",
+}
+STYLE = """
+:root { color-scheme: light dark; --ink: #1f2530; --soft: #667085; --paper: #fff; --card: #f6f7f9; --line: #dfe3ea;
+  --none: #98a2b3; --hot: #d9534a; --warm: #d98a2b; --code: #2f6bd8; --cold: #6d5bd0; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #98a2b3; --paper: #12151b; --card: #1a1f28;
+  --line: #2e3644; --none: #667085; --hot: #f0766d; --warm: #e9a856; --code: #7aa5f7; --cold: #a394f5; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 16px/1.55 ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
+main { max-width: 1040px; margin: 0 auto; padding: 40px 24px 64px; }
+h1 { font-size: 30px; line-height: 1.2; margin: 0 0 8px; letter-spacing: -0.02em; }
+h2 { font-size: 20px; margin: 48px 0 8px; letter-spacing: -0.01em; }
+p { margin: 0 0 14px; max-width: 46em; } .lead { color: var(--soft); font-size: 18px; }
+img { width: 100%; max-width: 780px; height: auto; display: block; border-radius: 10px; }
+figure { margin: 20px 0 0; } figcaption, td small, .soft { color: var(--soft); font-size: 14px; }
+.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(320px, 1fr)); gap: 24px; align-items: start; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 16px; overflow-x: auto; }
+.sheet { background: #fff; border-radius: 10px; padding: 12px; border: 1px solid var(--line); overflow-x: auto; }
+.sheet svg { display: block; margin: 0 auto; }
+table { border-collapse: collapse; width: 100%; font-size: 14.5px; }
+th { text-align: left; font-weight: 600; color: var(--soft); } td, th { padding: 7px 14px 7px 0; vertical-align: top;
+  border-bottom: 1px solid var(--line); } tr:last-child td { border: 0; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.level { font-weight: 600; } .level.none { color: var(--none); } .level.hot { color: var(--hot); }
+.level.warm { color: var(--warm); } .level.code { color: var(--code); } .level.cold { color: var(--cold); }
+code, pre { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; } pre { margin: 8px 0 0;
+  white-space: pre-wrap; } .kept { color: var(--soft); } details { margin-top: 8px; } summary { cursor: pointer; }
+a { color: var(--code); }
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of the fit: the numbers that the tour prints and the page shows."""
+
+    found: dict[str, tuple[float, float]]  # measure → at first, in the end
+    losses: np.ndarray[Any, Any]
+    agreement: float  # the share of fresh points that are inside of both shapes or outside of both
+    difference: float  # between the part and what was read back from its file
+    triangles: int
+    closed: bool
+
+
+def page_html(show: Show, outcome: Outcome, folder: Path) -> str:
+    """The page, for a folder that has the files already."""
+    backend = show.stage.engine.executor.name
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>livegrad: a hand wheel, fitted while it is drawn</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<main>
+<h1>A hand wheel, fitted while it is drawn</h1>
+<p class="lead">One live, differentiable graph on the {escape(backend)} backend. A typed function of six measures
+descends to a target read from a 3MF file; the picture is part of the same plan, and everything is edited while it
+runs.</p>
+<figure><img src="animation.png" alt="the wheel while it is fitted and edited" width="1200" height="800">
+<figcaption>Red: too much of the part, blue: too little. {len(show.frames)} frames.</figcaption></figure>
+
+<h2>What each edit cost</h2>
+<p>The engine compares the plan that runs with the plan that is wanted, applies each difference at the cheapest level
+that is correct, and runs only what is stale; the rest keeps its value. Level none: nothing of the graph changed, at
+most what is in its buffers. The view is a program of contexts, and says which of its nodes were made anew.</p>
+<div class="card">{_ledger(show.ledger)}</div>
+<details class="soft"><summary>What <code>engine.explain()</code> said of each</summary>
+{"".join(_explained(entry) for entry in show.ledger)}</details>
+
+<h2>The fit</h2>
+<div class="two">
+<div class="card">{_measures(outcome)}
+<p class="soft" style="margin:12px 0 0">{outcome.agreement:.2%} of 50,000 fresh points are inside of both shapes, or
+outside of both. The 3MF file, read again, differs from the part by {outcome.difference:.1g}.</p></div>
+<div class="card">{(folder / "loss.svg").read_text(encoding="utf-8")}</div>
+</div>
+
+<h2>The graph</h2>
+<p><code>fit</code> is a For region: {len(outcome.losses)} rounds of gradient, Adam and bookkeeping are one step of the
+plan. <code>miss</code> is the function of the target's file, as it is.</p>
+<div class="sheet">{(folder / "graph.svg").read_text(encoding="utf-8")}</div>
+<p style="margin-top:20px">Inside of <code>fit</code>:</p>
+<div class="sheet">{(folder / "fit.svg").read_text(encoding="utf-8")}</div>
+
+<h2>Files</h2>
+<div class="card"><table>{"".join(_file(folder, name, what) for name, what in FILES.items())}</table></div>
+</main>
+</body>
+</html>
+"""
+
+
+def _ledger(entries: list[Entry]) -> str:
+    rows = "".join(
+        f'<tr><td>{escape(entry.edit)}</td><td><span class="level {entry.level}">{entry.level}</span></td>'
+        f'<td class="number">{entry.prepared}</td><td class="number">{entry.seconds * 1e3:.1f}</td>'
+        f'<td>{_names(entry.ran)}</td><td class="kept">{_names(entry.kept)}</td>'
+        f'<td class="kept">{_names(entry.made)}</td></tr>'
+        for entry in entries
+    )
+    return (
+        '<table><tr><th>edit</th><th>level</th><th class="number">prepared</th><th class="number">ms</th>'
+        f"<th>ran</th><th>kept</th><th>of the view</th></tr>{rows}</table>"
+    )
+
+
+def _names(steps: tuple[str, ...]) -> str:
+    return " ".join(map(escape, steps)) or "nothing"
+
+
+def _explained(entry: Entry) -> str:
+    return f"<p><strong>{escape(entry.edit)}</strong></p><pre>{escape(entry.explanation)}</pre>"
+
+
+def _measures(outcome: Outcome) -> str:
+    rows = "".join(
+        f'<tr><td>{escape(name)}</td><td class="number">{first:.3f}</td><td class="number">{last:.3f}</td></tr>'
+        for name, (first, last) in outcome.found.items()
+    )
+    return (
+        f'<table><tr><th>measure</th><th class="number">at first</th><th class="number">found</th></tr>{rows}</table>'
+    )
+
+
+def _file(folder: Path, name: str, what: str) -> str:
+    size = (folder / name).stat().st_size / 1024
+    shown = f"{size:,.0f} KiB" if size >= 10 else f"{size:.1f} KiB"
+    return f'<tr><td><a href="{name}">{name}</a></td><td>{what}</td><td class="number">{shown}</td></tr>'

@@ -1,0 +1,65 @@
+"""What the tour leaves in `out/`: the part in the formats of its trade, the animation, the curve, the graph, a page.
+
+Everything is written from what the show has in the end; the 3MF file is read again and compared before it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import livegrad as lg
+from livegrad.engine.drawing import draw_blocks
+from livegrad.formats.atomic import write_atomically
+from livegrad.tools.chart import chart_svg
+from livegrad.tools.tour import wheel
+from livegrad.tools.tour.fit import FIRST, sample_points
+from livegrad.tools.tour.page import Outcome, page_html
+from livegrad.tools.tour.script import FRAMES_PER_SECOND, Show
+
+Progress = Callable[[str, float], None]
+
+
+def write_target(folder: Path) -> lg.Part:
+    """The target as a 3MF file, and the part that is read from it."""
+    lg.save_3mf(lg.assembly_of_part(wheel.target()), folder / "target.3mf")
+    return lg.part_of_function(lg.load_3mf(folder / "target.3mf"), "target", wheel.BOUNDS)
+
+
+def write_results(
+    folder: Path, show: Show, poster: Any, target: lg.Part, feature_size: float, progress: Progress
+) -> Outcome:
+    """Writes all files and says what is in them."""
+    progress("the part, as 3MF and STL", 0.6)
+    part = wheel.part(show.stage.measures)
+    lg.save_3mf(lg.assembly_of_part(part, min_feature_size=feature_size), folder / "wheel.3mf")
+    (again,) = lg.parts(lg.load_3mf(folder / "wheel.3mf"))
+    surface = lg.mesh(again, feature_size=feature_size)
+    lg.save_stl(surface, folder / "wheel.stl")
+    fresh = sample_points(50_000, seed=1).numpy()
+    found = zip(FIRST, map(float, show.stage.measures), strict=True)
+    outcome = Outcome(
+        dict(zip(wheel.MEASURES, found, strict=True)),
+        show.stage.engine.read(show.stage.fit["noted"]),
+        float(np.mean((again(fresh) < 0) == (target(fresh) < 0))),
+        float(np.abs(again(fresh) - part(fresh)).max()),
+        len(surface.triangles),
+        surface.is_closed(),
+    )
+    progress("the animation", 0.8)
+    lg.save_animation(show.frames, folder / "animation.png", frames_per_second=FRAMES_PER_SECOND)
+    lg.save_png(poster / 255.0, folder / "poster.png")
+    _write(folder / "loss.svg", chart_svg(outcome.losses.tolist(), title="the loss", across="steps of the fit"))
+    _write(folder / "graph.svg", draw_blocks(show.stage.engine.graph))
+    inside = show.stage.fit.bodies["body"]
+    _write(folder / "fit.svg", draw_blocks(inside.graph, inside.inner_inputs))
+    _write(folder / "index.html", page_html(show, outcome, folder))
+    progress("done", 1.0)
+    return outcome
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomically(path, text.encode())

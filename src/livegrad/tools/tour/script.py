@@ -1,0 +1,139 @@
+"""The script: what happens on the stage, frame by frame, and the ledger of what each edit cost.
+
+`perform` turns parameters, edits the body of a kernel and adds a block while the engine runs. Every edit is noted:
+at which level it was applied, how long its frame took, which steps ran and which kept their values.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import livegrad as lg
+from livegrad.tools.tour import picture
+from livegrad.tools.tour.fit import STEPS
+from livegrad.tools.tour.stage import Stage
+from livegrad.tools.tour.view import make_view
+
+FRAMES_PER_SECOND = 12
+Progress = Callable[[str, float], None]
+Picture = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One edit of the ledger. Seconds are those of the whole frame: planning, compiling, running, reading."""
+
+    edit: str
+    level: str
+    prepared: int  # functions that were compiled, or fitted to other sizes
+    seconds: float
+    ran: tuple[str, ...]
+    kept: tuple[str, ...]
+    made: tuple[str, ...]  # nodes of the view that were computed; the others were in its cache
+    explanation: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large everything is: pixels of the animation, and frames of each act."""
+
+    size: tuple[int, int] = (600, 400)
+    fit: int = 36
+    turn: int = 10
+    hold: int = 14
+    feature_size: float = 0.06  # of the mesh
+
+
+@dataclass
+class Show:
+    """A stage with its view, the frames that were shown, and the ledger."""
+
+    stage: Stage
+    size: tuple[int, int]
+    seconds: float = 0.0  # of the animation: turns the camera
+    clock: float = 0.0  # of the real world: nothing reads it
+    frames: list[Picture] = field(default_factory=list)
+    ledger: list[Entry] = field(default_factory=list)
+    view: Any = field(default_factory=make_view)
+
+    def frame(self, edit: str = "", *, turn: bool = False) -> None:
+        """Shows one frame; an edit with a name is noted in the ledger."""
+        self.frames.append(self.picture(edit, turn=turn))
+
+    def picture(self, edit: str = "", *, turn: bool = False) -> Picture:
+        """The same for a picture that is no part of the animation."""
+        self.clock += 1.0 / FRAMES_PER_SECOND
+        self.seconds += turn / FRAMES_PER_SECOND
+        with self.view.events() as log:
+            seen = self.view.evaluate(animation_time=self.seconds, footprint=self.size, real_time=self.clock)
+        self.stage.look(seen)
+        started = time.perf_counter()
+        done = self.stage.engine.step()
+        colors = self.stage.colors()
+        taken = time.perf_counter() - started
+        if edit:
+            self.ledger.append(self._entry(edit, done, taken, log))
+        width, height = self.size
+        return np.rint(colors * 255.0).astype(np.uint8).reshape(height, width, 3)
+
+    def _entry(self, edit: str, done: lg.Frame, taken: float, log: Any) -> Entry:
+        engine = self.stage.engine
+        steps = engine.plan.steps if engine.plan is not None else ()
+        kept = tuple(key for key in steps if key not in done.ran)
+        made = tuple(name for name in log.names("computed") if name != "view")
+        return Entry(edit, done.level.name.lower(), done.prepared, taken, done.ran, kept, made, engine.explain())
+
+
+def perform(stage: Stage, scale: Scale, progress: Progress) -> tuple[Show, Picture]:
+    """The whole show, and a picture of its end at twice the size."""
+    show = Show(stage, scale.size)
+    progress("the first frame", 0.03)
+    show.frame("build the graph and show it")
+    _fit(show, scale.fit, progress)
+    progress("edits while it runs", 0.4)
+    _turn_parameters(show, scale.turn)
+    lg.edit(stage.engine, stage.shade, picture.printed)
+    show.frame("edit a kernel: another body for shade")
+    _turn_camera(show, scale.hold)
+    progress("edits while it runs", 0.5)
+    stage.add_ink()
+    show.frame("add a block: ink, between shade and finish")
+    _turn_camera(show, scale.hold)
+    show.size = (2 * scale.size[0], 2 * scale.size[1])
+    return show, show.picture("twice the picture: all sizes change")
+
+
+def _fit(show: Show, frames: int, progress: Progress) -> None:
+    """More and more steps of the descent, while the camera goes round: one number changes, `fit.count`."""
+    stage = show.stage
+    for number in range(1, frames + 1):
+        progress("the fit, while the camera turns", 0.05 + 0.35 * number / frames)
+        steps = max(1, round(STEPS * (number / frames) ** 2))
+        stage.engine.set(stage.fit["count"], steps)
+        show.frame(f"turn fit.count to {steps}, and the camera" if number == frames else "", turn=True)
+
+
+def _turn_parameters(show: Show, frames: int) -> None:
+    """Numbers that blocks take by value, one after the other; the camera stands still."""
+    stage, engine = show.stage, show.stage.engine
+    show.frame("turn the camera alone", turn=True)
+    show.frame("nothing: only the clock goes on")
+    for number in range(1, frames + 1):
+        engine.set(stage.shade["heat"], np.float32(1.0 - number / frames))
+        show.frame()
+    for number in range(1, frames + 1):
+        engine.set(stage.shade["warmth"], np.float32(number / frames))
+        show.frame("turn shade.warmth" if number == frames else "")
+    for number in range(1, frames + 1):
+        engine.set(stage.march["swell"], np.float32(0.05 * (1.0 - abs(2.0 * number / frames - 1.0))))
+        show.frame("turn march.swell" if number == frames // 2 else "")
+
+
+def _turn_camera(show: Show, frames: int) -> None:
+    for _ in range(frames):
+        show.frame(turn=True)

@@ -1,0 +1,95 @@
+"""The stage: every block of the tour in one engine, connected.
+
+`Stage(engine, target)` describes the graph; the script moves it. The target comes in as a part read from a 3MF file,
+and its function is a block as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import livegrad as lg
+from livegrad.tools.tour import fit, picture
+from livegrad.tools.tour.view import View
+
+SAMPLES = 12_000
+PIXEL = lg.Dimension.symbol("pixels")
+Column = lg.types.Tensor(lg.types.f32, (PIXEL,))
+Pairs = lg.types.Tensor(lg.types.f32, (PIXEL, 2))
+Triples = lg.types.Tensor(lg.types.f32, (PIXEL, 3))
+# How the pins of blocks are called that have a value a pixel.
+A_PIXEL = {
+    "pixels": Pairs,
+    "rays": Triples,
+    "points": Triples,
+    "normals": Triples,
+    "color": Triples,
+    "backdrop": Triples,
+    "depth": Column,
+    "miss": Column,
+}
+
+
+class Stage:
+    """The live graph: samples → fit → march → face → shade → finish, and the target beside it."""
+
+    def __init__(self, engine: lg.Engine, target: lg.Part) -> None:
+        self.engine = engine
+        points = fit.sample_points(SAMPLES)
+        self.fit = fit.make_fit(points, lg.asarray(target(points.numpy())), engine)
+        self.lens = self._add(picture.lens, "eye", "rays")
+        self.march = self._add(picture.march, "depth", "points", swell=0.0)
+        self.face = self._add(picture.face, "normals")
+        self.miss = engine.add(lg.block(lg.map_over(target.function), name="miss", inputs=("points",)))
+        self.shade = self._add(picture.shade, "color", warmth=0.0, heat=1.0)
+        self.finish = self._add(picture.finish, "picture", exposure=1.0)
+        self._connect()
+
+    def _add(self, function: Callable[..., Any], *outputs: str, **numbers: float) -> lg.Block:
+        """A block of the function's name, with the numbers that can be turned while it runs."""
+        added = self.engine.add(lg.block(function, inputs=A_PIXEL, outputs=outputs))
+        for name, value in numbers.items():
+            self.engine.set(added[name], np.float32(value))
+        return added
+
+    def _connect(self) -> None:
+        engine, march = self.engine, self.march
+        for name in ("eye", "rays"):
+            engine.connect(self.lens[name], march[name])
+        engine.connect(self.lens["rays"], self.shade["rays"])
+        for reader in (march, self.face):
+            engine.connect(self.fit["better"], reader["measures"])
+        for reader in (self.face, self.miss, self.shade):
+            engine.connect(march["points"], reader["points"])
+        engine.connect(self.face, self.shade["normals"])
+        engine.connect(self.miss, self.shade["miss"])
+        engine.connect(self.shade, self.finish["color"])
+        engine.connect(march["depth"], self.finish["depth"])
+
+    def look(self, view: View) -> None:
+        """Shows the part from somewhere. What is as it was changes nothing."""
+        self.engine.set(self.lens["pixels"], view.pixels)
+        self.engine.set(self.lens["camera"], view.camera)
+        self.engine.set(self.finish["backdrop"], view.backdrop)
+
+    def add_ink(self) -> lg.Block:
+        """Puts a block between `shade` and `finish` while everything runs."""
+        engine = self.engine
+        ink = self._add(picture.ink, "inked", width=0.3)
+        engine.connect(self.shade, ink["color"])
+        engine.connect(self.face, ink["normals"])
+        engine.connect(self.lens["rays"], ink["rays"])
+        engine.connect(ink, self.finish["color"])
+        return ink
+
+    def colors(self) -> np.ndarray[Any, Any]:
+        """Red, green and blue of every pixel, from 0 to 1; waits until the frame is there."""
+        return self.engine.read(self.finish)
+
+    @property
+    def measures(self) -> np.ndarray[Any, Any]:
+        """What the fit has found."""
+        return self.engine.read(self.fit["better"])

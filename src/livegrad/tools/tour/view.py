@@ -1,0 +1,69 @@
+"""The view: where the camera is, and what is behind the part, as nodes that say what they read of the context.
+
+`evaluate(animation_time=…, footprint=…, real_time=…)` gives a `View`. Time turns the camera, the footprint sizes the
+picture; nothing needs the clock, so that its passing computes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+
+import livegrad as lg
+from livegrad.authoring.context.program import Program
+
+Numbers = np.ndarray[Any, Any]
+DISTANCE = 4.1
+
+
+@dataclass(frozen=True)
+class View:
+    """What a picture is drawn with: where its pixels are, where the camera is, what is behind the part."""
+
+    pixels: Numbers
+    camera: Numbers
+    backdrop: Numbers
+
+
+@lg.context_node
+def pixels(ctx: Annotated[lg.NodeContext, lg.Extract("footprint")]) -> Numbers:
+    """Where each pixel is on the picture: right and up from its middle, one unit to its top."""
+    width, height = ctx.footprint
+    right = (np.arange(width) + 0.5 - width / 2) / (height / 2)
+    up = (height / 2 - 0.5 - np.arange(height)) / (height / 2)
+    return np.stack(np.meshgrid(right, up, indexing="xy"), -1).reshape(-1, 2).astype(np.float32)
+
+
+@lg.context_node
+def camera(ctx: Annotated[lg.NodeContext, lg.Extract("animation_time")]) -> Numbers:
+    """Right, up, forward and the eye: one turn around the part in eight seconds, rising and sinking."""
+    turn, rise = 0.6 + ctx.animation_time * np.pi / 4, 0.72 + 0.28 * np.sin(ctx.animation_time * np.pi / 4)
+    eye = DISTANCE * np.array([np.cos(turn) * np.cos(rise), np.sin(turn) * np.cos(rise), np.sin(rise)])
+    forward = -eye / np.linalg.norm(eye)
+    right = np.cross(forward, [0.0, 0.0, 1.0])
+    right /= np.linalg.norm(right)
+    return np.stack([right, np.cross(right, forward), forward, eye]).astype(np.float32)
+
+
+@lg.context_node
+def backdrop(ctx: lg.NodeContext, pixels: Numbers) -> Numbers:
+    """A sheet of paper, darker towards its corners. No time in it: it is made once for each size."""
+    dim = 1.0 - 0.035 * (pixels**2).sum(1, keepdims=True)
+    return (dim * np.array([0.955, 0.96, 0.975])).astype(np.float32)
+
+
+@lg.context_node
+def view(ctx: lg.NodeContext, pixels: Numbers, camera: Numbers, backdrop: Numbers) -> View:
+    return View(pixels, camera, backdrop)
+
+
+def make_view() -> Program:
+    """The program that gives a view for a context."""
+    graph = lg.ContextGraph(limits=lg.CacheLimits(node_entries=16))
+    graph.node("pixels", pixels)
+    graph.node("camera", camera)
+    graph.node("backdrop", backdrop, pixels="pixels")
+    graph.node("view", view, pixels="pixels", camera="camera", backdrop="backdrop")
+    return graph.compile("view", root=["animation_time", "footprint", "real_time"])

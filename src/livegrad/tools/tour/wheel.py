@@ -1,0 +1,89 @@
+"""The part of the tour: a hand wheel, as one typed, differentiable function of a point and of six measures.
+
+Everything else takes it from here: the fit differentiates it, the picture marches along it, 3MF files carry its nodes.
+"""
+
+# pyright: reportReturnType=false
+# A type checker takes `lg.sqrt` for the function on tensors; in captured functions it is the one on numbers.
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import livegrad as lg
+
+SPOKES = 5
+SECTOR = 2.0 * math.pi / SPOKES
+HEIGHT = 0.34  # half of the hub's
+BOUNDS = ((-1.5, -1.5, -0.5), (1.5, 1.5, 0.5))
+
+
+@lg.differentiable
+class Wheel:
+    """Lengths in centimetres. The fit finds them."""
+
+    rim: lg.f32  # from the middle to the middle of the rim
+    tube: lg.f32  # half the thickness of the rim
+    hub: lg.f32  # radius of the hub
+    bore: lg.f32  # radius of the hole in it
+    spoke: lg.f32  # half the thickness of a spoke
+    fillet: lg.f32  # how far parts melt into each other
+
+
+MEASURES = ("rim", "tube", "hub", "bore", "spoke", "fillet")
+
+
+@lg.differentiable
+def hypotenuse(x: lg.f32, y: lg.f32) -> lg.f32:
+    return lg.sqrt(x * x + y * y + 1e-12)  # the little there is keeps the slope finite in the middle
+
+
+@lg.differentiable
+def melt(a: lg.f32, b: lg.f32, width: lg.f32) -> lg.f32:
+    """The lower of two distances, rounded where they meet."""
+    blend = lg.max(width - lg.abs(a - b), 0.0) / width
+    return lg.min(a, b) - blend * blend * width * 0.25
+
+
+@lg.differentiable
+def distance(p: lg.vec3, wheel: Wheel) -> lg.f32:
+    """How far a point is from the surface: negative inside."""
+    across = hypotenuse(p.x, p.y)
+    rim = hypotenuse(across - wheel.rim, p.z) - wheel.tube
+    out, above = across - wheel.hub, lg.abs(p.z) - HEIGHT
+    hub = hypotenuse(lg.max(out, 0.0), lg.max(above, 0.0)) + lg.min(lg.max(out, above), 0.0)
+    angle = lg.atan2(p.y, p.x)
+    turned = angle - SECTOR * lg.floor(angle / SECTOR + 0.5)  # every sector looks like the first
+    along = across * lg.cos(turned)
+    beside = lg.vec3(along - lg.clamp(along, 0.0, wheel.rim), across * lg.sin(turned), p.z)
+    spoke = lg.length(beside) - wheel.spoke
+    body = melt(melt(rim, spoke, wheel.fillet), hub, wheel.fillet)
+    return lg.max(body, wheel.bore - across)
+
+
+# --- the same wheel as a part, and somebody else's --------------------------------------------------------------------
+
+
+@lg.differentiable
+def shape(pos: lg.vec3, rim: lg.f32, tube: lg.f32, hub: lg.f32, bore: lg.f32, spoke: lg.f32, fillet: lg.f32) -> lg.f32:
+    """A number for each measure: what the nodes of a 3MF file can take."""
+    return distance(pos, Wheel(rim, tube, hub, bore, spoke, fillet))
+
+
+def part(measures: Any) -> lg.Part:
+    """The wheel with these measures, to be meshed, sliced and saved."""
+    values = tuple(np.asarray(measures, np.float32))
+    low, high = map(np.array, BOUNDS)
+    return lg.Part(shape.specialization_for().function, values, low, high, "hand_wheel", MEASURES)
+
+
+def target() -> lg.Part:
+    """The wheel to be matched, put together from primitives by someone who does not know our function."""
+    shapes = lg.shapes
+    along = shapes.cylinder(0.078, 1.08).rotate((0, 1, 0), math.pi / 2).translate((0.54, 0, 0))
+    spokes = [along.rotate((0, 0, 1), SECTOR * number) for number in range(SPOKES)]
+    body = shapes.union(shapes.torus(1.08, 0.115), *spokes, shapes.cylinder(0.3, 2 * HEIGHT), blend=0.16)
+    return (body - shapes.cylinder(0.14)).part(BOUNDS, "target")

@@ -1,0 +1,434 @@
+"""What the CUDA executor asks of the driver, and when, on a simulated driver that records every call."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.authoring.block import block, captured_block, edit
+from livegrad.backends.cuda.driver import DeviceError
+from livegrad.engine.cuda.executable import CudaExecutable
+from livegrad.engine.engine import Engine
+from livegrad.engine.graph import Composite, State
+from livegrad.engine.regions import For, If, While
+from livegrad.engine.sources import ExternalBuffer
+from livegrad.engine.update import Level
+from livegrad.ir.types import Dimension, Tensor, f32
+from tests.cuda.simulate import COMPILER, simulated
+from tests.cuda.simulated_driver import Result, SimulatedDriver
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
+NUMBERS = np.arange(4, dtype=np.float32)
+ROW = {"x": Tensor(f32, (Dimension.symbol("n"),))}
+
+
+@pytest.fixture
+def driver() -> Iterator[SimulatedDriver]:
+    with simulated() as made:
+        yield made
+
+
+def chain(length: int = 4) -> tuple[Engine, list]:
+    engine = Engine("cuda")
+    made: list = []
+    for number in range(length):
+        made.append(engine.add(block(lambda x, gain=2.0: x * gain, name=f"b{number}", inputs=ROW)))
+        if number:
+            engine.connect(made[-2], made[-1]["x"])
+    engine.set(made[0]["x"], NUMBERS)
+    engine.step()
+    engine.read(made[-1])
+    return engine, made
+
+
+def calls_of(driver: SimulatedDriver, engine: Engine) -> list[str]:
+    driver.calls.clear()
+    engine.step()
+    return list(driver.calls)
+
+
+def test_a_plan_is_one_graph_and_a_frame_is_one_launch(driver):
+    driver.calls.clear()
+    engine, made = chain()
+    assert driver.count("cuGraphInstantiate") == driver.count("cuGraphLaunch") == 1
+    assert driver.count("cuGraphAddKernelNode") == 4
+    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 16)
+
+
+def test_a_hot_change_sets_one_node_and_launches_and_waits_for_nothing(driver):
+    engine, made = chain()
+    engine.set(made[0]["gain"], 3.0)
+    assert calls_of(driver, engine) == ["cuGraphExecKernelNodeSetParams", "cuGraphLaunch"]
+    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 24)
+    assert calls_of(driver, engine) == []
+
+
+def test_a_part_that_is_stale_is_a_smaller_executable_that_is_kept(driver):
+    engine, made = chain()
+    engine.set(made[2]["gain"], 3.0)
+    first = calls_of(driver, engine)
+    assert first.count("cuGraphAddKernelNode") == 2
+    engine.set(made[2]["gain"], 5.0)
+    assert calls_of(driver, engine) == ["cuGraphExecKernelNodeSetParams", "cuGraphLaunch"]
+    # The whole graph learns of the new number before it runs again.
+    engine.set(made[0]["gain"], 1.0)
+    assert calls_of(driver, engine) == ["cuGraphExecKernelNodeSetParams"] * 2 + ["cuGraphLaunch"]
+    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 1 * 2 * 5 * 2)
+
+
+def test_an_edit_of_code_swaps_a_function_in_the_graph_that_runs(driver):
+    engine, made = chain()
+    edit(engine, made[0], lambda x, gain=2.0: x + gain)
+    calls = calls_of(driver, engine)
+    assert engine.frame.level is Level.CODE
+    assert "cuGraphInstantiate" not in calls
+    assert calls.count("cuGraphExecKernelNodeSetParams") == 1
+    np.testing.assert_array_equal(engine.read(made[-1]), (NUMBERS + 2) * 8)
+
+
+def test_an_edit_with_more_kernels_makes_a_new_graph_for_it(driver):
+    engine, made = chain(2)
+    edit(engine, made[0], lambda x, gain=2.0: lg.cumulative_sum(x) * gain * x.sum())
+    assert "cuGraphInstantiate" in calls_of(driver, engine)
+    np.testing.assert_array_equal(engine.read(made[-1]), np.cumsum(NUMBERS) * 24)
+
+
+def test_a_change_that_the_driver_refuses_makes_the_graph_anew(driver):
+    engine, made = chain()
+    engine.set(made[0]["gain"], 3.0)
+    driver.refuse["cuGraphExecKernelNodeSetParams"] = Result.CUDA_ERROR_INVALID_VALUE
+    calls = calls_of(driver, engine)
+    assert calls.count("cuGraphInstantiate") == calls.count("cuGraphLaunch") == 1
+    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 24)
+    engine.set(made[0]["gain"], 4.0)
+    assert calls_of(driver, engine) == ["cuGraphExecKernelNodeSetParams", "cuGraphLaunch"]
+
+
+def test_a_region_whose_body_calls_the_host_is_run_by_the_host(driver):
+    body = Composite("body")
+    order = body.graph.add(block(lambda x: lg.sort(x) * 2.0, name="order"))
+    gate = Composite("gate")
+    more = gate.graph.add(block(lambda y: y + 1.0, name="more"))
+    gate.expose(more["y"])
+    gate.expose(more["result"], "more")
+    inner = body.graph.add(If("inner", gate))
+    add = body.graph.add(block(lambda a, b: a + b, name="add"))
+    odd = body.graph.add(block(lambda index: index % 2 == 1, name="odd"))
+    body.graph.connect(order, inner["y"])
+    body.graph.connect(odd, inner["condition"])
+    body.graph.connect(order, add["a"])
+    body.graph.connect(inner["more"], add["b"])
+    body.expose(order["x"])
+    body.expose(odd["index"])
+    body.expose(add["result"], "next")
+    found = []
+    for name in ("cpu", "cuda"):
+        engine = Engine(name)
+        loop = engine.add(For("loop", body, {"x": "next"}))
+        engine.set(loop["x"], np.array([3, 1, 2], np.float32))
+        engine.set(loop["count"], 3)
+        assert engine.step().ok, engine.frame.problems
+        found.append((engine.read(loop).tolist(), dict(engine.frame.calls)))
+        engine.set(loop["count"], 0)
+        engine.step()
+        np.testing.assert_array_equal(engine.read(loop), [3, 1, 2])
+        engine.remove(loop)
+    assert found[0] == found[1]
+
+
+def test_a_step_that_calls_the_host_is_bound_to_other_sizes(driver):
+    row = {"x": Tensor(f32, (Dimension.symbol("n"),))}
+    engine = Engine("cuda")
+    before = engine.add(block(lambda x: x * 2.0, name="before", inputs=row))
+    order = engine.add(block(lambda x: lg.sort(x + 0.0) + 1.0, name="order", inputs=row))
+    engine.connect(before, order["x"])
+    for size in (4, 7, 3):
+        values = np.random.default_rng(size).normal(size=size).astype(np.float32)
+        engine.set(before["x"], values)
+        assert engine.step().ok, engine.frame.problems
+        np.testing.assert_array_equal(engine.read(order), np.sort(values * 2) + 1)
+    edit(engine, order, lambda x: lg.sort(x + 0.0) + 2.0)
+    assert engine.step().level is Level.CODE
+    np.testing.assert_array_equal(engine.read(order), np.sort(values * 2) + 2)
+
+
+def test_an_engine_may_be_stepped_by_another_thread(driver):
+    engine, made = chain()
+    engine.set(made[0]["gain"], 3.0)
+    worker = threading.Thread(target=engine.step)
+    worker.start()
+    worker.join()
+    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 24)
+
+
+def test_other_sizes_are_other_words_in_the_same_graph(driver):
+    engine, made = chain()
+    engine.set(made[0]["x"], np.ones(1000, np.float32))
+    calls = calls_of(driver, engine)
+    assert engine.frame.level is Level.WARM
+    assert "cuGraphInstantiate" not in calls
+    assert calls.count("cuGraphExecKernelNodeSetParams") == 4
+    np.testing.assert_array_equal(engine.read(made[-1]), np.full(1000, 16))
+
+
+def test_a_new_graph_stands_before_the_old_one_goes(driver):
+    engine, made = chain()
+    engine.connect(made[-1], engine.add(block(lambda x: x + 1.0, name="more"))["x"])
+    calls = calls_of(driver, engine)
+    assert engine.frame.level is Level.COLD
+    assert calls.index("cuGraphInstantiate") < calls.index("cuGraphExecDestroy")
+    assert engine.frame.ran == ("more",)
+
+
+@pytest.mark.parametrize("call", ["cuGraphInstantiate", "cuGraphAddKernelNode", "cuMemAllocAsync"])
+def test_a_driver_that_refuses_leaves_the_old_graph_running(driver, call):
+    engine, made = chain()
+    driver.refuse[call] = Result.CUDA_ERROR_INVALID_VALUE
+    more = engine.add(block(lambda x: x + 1.0, name="more"))
+    engine.connect(made[-1], more["x"])
+    engine.set(made[0]["gain"], 3.0)
+    (problem,) = engine.step().problems
+    assert problem.block is more
+    assert "CUDA_ERROR_INVALID_VALUE" in str(problem)
+    np.testing.assert_array_equal(engine.read(made[-1], running=True), NUMBERS * 24)
+    assert engine.step().ok
+    np.testing.assert_array_equal(engine.read(more), NUMBERS * 24 + 1)
+
+
+def test_no_room_on_the_device_is_an_error_of_the_block_and_nothing_is_lost():
+    with simulated(size=1 << 20) as driver:
+        engine, made = chain()
+        gc.collect()
+        driver.cuStreamSynchronize(0)
+        before = driver.free
+        large = engine.add(block(lambda x: x * 2.0, name="large"))
+        engine.set(large["x"], np.zeros(1 << 19, np.float32))
+        (problem,) = engine.step().problems
+        assert problem.block is large
+        assert "no room" in str(problem)
+        engine.remove(large)
+        engine.set(made[0]["gain"], 3.0)
+        assert engine.step().ok
+        np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 24)
+        gc.collect()
+        driver.cuStreamSynchronize(0)
+        assert abs(driver.free - before) < 4096
+        engine.close()
+        del engine, made, large, problem
+        gc.collect()
+        driver.cuStreamSynchronize(0)
+        assert driver.free == driver.total
+
+
+def test_reading_later_does_not_wait_and_is_not_changed_by_later_frames(driver):
+    engine, made = chain()
+    reading = engine.read_async(made[-1])
+    engine.set(made[0]["gain"], 100.0)
+    driver.calls.clear()
+    engine.step()
+    assert not reading.ready()
+    assert not any("Synchronize" in call for call in driver.calls)
+    np.testing.assert_array_equal(reading.result(), NUMBERS * 16)
+    assert reading.ready()
+    np.testing.assert_array_equal(engine.read(made[-1]), NUMBERS * 800)
+
+
+def test_a_state_moves_by_a_copy_on_the_device(driver):
+    engine = Engine("cuda")
+    position = engine.add(State("position", np.zeros(3, np.float32)))
+    move = engine.add(block(lambda x, speed=1.0: x + speed, name="move"))
+    engine.connect(position, move["x"])
+    engine.connect(move, position["next"])
+    engine.step()
+    for _ in range(4):
+        assert calls_of(driver, engine) == ["cuGraphLaunch"] * 2
+    np.testing.assert_array_equal(engine.read(position), np.full(3, 5))
+
+
+def test_two_states_that_feed_each_other_change_places(driver):
+    engine = Engine("cuda")
+    first, second = (engine.add(State(name, np.float32(value))) for name, value in (("first", 1), ("second", 2)))
+    engine.connect(first, second["next"])
+    engine.connect(second, first["next"])
+    engine.add(block(lambda x=1.0: x, name="other"))
+    engine.step()
+    assert (float(engine.read(first)), float(engine.read(second))) == (2, 1)
+
+
+def test_a_whole_optimisation_is_one_launch_and_its_count_is_hot(driver):
+    body = Composite("body")
+    step = body.graph.add(block(lambda x, rate=0.25: x - rate * 2.0 * (x - 3.0), name="step"))
+    for pin in (step["x"], step["rate"], step["result"]):
+        body.expose(pin)
+    engine = Engine("cuda")
+    loop = engine.add(For("loop", body, {"x": "result"}))
+    engine.set(loop["x"], np.zeros(4, np.float32))
+    engine.set(loop["rate"], 0.25)
+    engine.set(loop["count"], 50)
+    assert calls_of(driver, engine).count("cuGraphLaunch") == 1
+    np.testing.assert_allclose(engine.read(loop), 3, rtol=1e-6)
+    assert engine.frame.calls["loop/step"] == 50
+    engine.set(loop["count"], 0)
+    calls = calls_of(driver, engine)
+    assert engine.frame.level is Level.HOT
+    assert "cuGraphInstantiate" not in calls
+    np.testing.assert_array_equal(engine.read(loop), np.zeros(4))
+
+
+def test_a_count_and_code_inside_the_loop_change_in_one_frame(driver):
+    body = Composite("body")
+    step = body.graph.add(block(lambda x, by=1.0: x + by, name="step"))
+    for pin in (step["x"], step["by"], step["result"]):
+        body.expose(pin)
+    engine = Engine("cuda")
+    loop = engine.add(For("loop", body, {"x": "result"}))
+    engine.set(loop["x"], np.zeros(4, np.float32))
+    engine.set(loop["by"], 1.0)
+    engine.set(loop["count"], 3)
+    engine.step()
+    engine.set(loop["count"], 5)
+    engine.set(loop["by"], 2.0)
+    edit(engine, step, lambda x, by=1.0: x + 10.0 * by)
+    engine.step()
+    np.testing.assert_array_equal(engine.read(loop), np.full(4, 100))
+    assert engine.frame.calls["loop/step"] == 5
+
+
+def test_status_words_never_run_out(driver):
+    engine = Engine("cuda")
+    pick = engine.add(block(lambda x, k: lg.take(x, k), name="pick"))
+    engine.set(pick["x"], NUMBERS)
+    engine.set(pick["k"], np.array([1, 2]))
+    engine.step()
+    running = engine._running
+    assert isinstance(running, CudaExecutable)
+    running._status_used = running.ledger.status_words  # as after many edits
+    running._status_places.clear()
+    edit(engine, pick, lambda x, k: lg.take(x, k) * 2.0)
+    assert engine.step().ok
+    np.testing.assert_array_equal(engine.read(pick), [2, 4])
+    engine.set(pick["k"], np.array([1, 9]))
+    assert engine.step().failed == {"pick"}
+    engine.set(pick["k"], np.array([3, 3]))
+    assert engine.step().failed == frozenset()
+    np.testing.assert_array_equal(engine.read(pick), [6, 6])
+
+
+def test_a_loop_stops_when_its_condition_says_so(driver):
+    body = Composite("body")
+    halve = body.graph.add(block(lambda x: (x * 0.5, x > 2.0), name="halve", outputs=("half", "condition")))
+    for pin in (*halve.inputs.values(), *halve.outputs.values()):
+        body.expose(pin)
+    engine = Engine("cuda")
+    loop = engine.add(While("loop", body, {"x": "half"}))
+    engine.set(loop["x"], np.float32(64))
+    engine.set(loop["condition"], True)
+    engine.step()
+    assert float(engine.read(loop["half"])) == 1.0
+    assert dict(engine.frame.calls) == {"loop/halve": 6}
+
+
+def test_profiling_changes_neither_results_nor_what_runs_and_times_regions_inside(driver):
+    body = Composite("body")
+    step = body.graph.add(block(lambda x: x + 1.0, name="step"))
+    for pin in (step["x"], step["result"]):
+        body.expose(pin)
+    engine = Engine("cuda")
+    loop = engine.add(For("loop", body, {"x": "result"}))
+    after = engine.add(block(lambda x, gain=1.0: x * gain, name="after"))
+    engine.connect(loop, after["x"])
+    engine.set(loop["x"], NUMBERS)
+    engine.set(loop["count"], 3)
+    engine.profiling = "step"
+    driver.calls.clear()
+    frame = engine.step()
+    assert driver.count("cuGraphAddEventRecordNode") == 4
+    assert frame.seconds is not None
+    assert set(frame.seconds) == {"loop", "loop/step", "after"}
+    np.testing.assert_array_equal(engine.read(after), NUMBERS + 3)
+    engine.profiling = "off"
+    assert engine.step().ran == ()
+    engine.set(after["gain"], 2.0)
+    engine.profiling = "block"
+    assert engine.step().ran == ("after",)
+    np.testing.assert_array_equal(engine.read(after), 2 * (NUMBERS + 3))
+
+
+class Foreign:
+    """An array of another library."""
+
+    def __init__(self, driver: SimulatedDriver, values: np.ndarray) -> None:
+        self.driver, self.values = driver, values.copy()
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        data = (self.values.ctypes.data, False)
+        return {"shape": self.values.shape, "typestr": "<f4", "data": data, "strides": None, "version": 3}
+
+
+def test_memory_of_another_library_is_read_in_place_and_refused_once_it_has_moved(driver):
+    engine, made = chain()
+    foreign = Foreign(driver, NUMBERS)
+    engine.bind(made[0]["x"], ExternalBuffer(foreign))
+    engine.step()
+    foreign.values[:] = 1
+    driver.calls.clear()
+    engine.step()
+    assert "cuMemcpyHtoDAsync" not in driver.calls
+    np.testing.assert_array_equal(engine.read(made[-1]), np.full(4, 16))
+    old, foreign.values = foreign.values, np.zeros(4, np.float32)
+    with pytest.raises(DeviceError, match="has moved"):
+        engine.step()
+    engine.bind(made[0]["x"], ExternalBuffer(foreign))
+    assert engine.step().level is Level.WARM
+    np.testing.assert_array_equal(engine.read(made[-1]), np.zeros(4))
+    assert old[0] == 1
+
+
+def test_a_graph_with_addresses_that_are_gone_is_not_started(driver):
+    engine, made = chain()
+    running = engine._running
+    assert isinstance(running, CudaExecutable)
+    running.buffers.put({"b0.result": running.buffers.held["b1.result"]})  # what no update does
+    engine.set(made[0]["gain"], 3.0)
+    with pytest.raises(DeviceError, match="buffers that are gone"):
+        engine.step()
+
+
+def copy_on(driver: SimulatedDriver):
+    """A library that can copy."""
+
+    def call(stream, x, result):
+        source, target = (array.__cuda_array_interface__["data"][0] for array in (x, result))
+        driver.cuMemcpyDtoDAsync(target, source, 16, stream)
+
+    return call
+
+
+def test_a_captured_call_is_a_child_graph_between_kernels_and_is_replaced_in_place(driver):
+    engine = Engine("cuda")
+    before = engine.add(block(lambda x, gain=2.0: x * gain, name="before"))
+    call = engine.add(captured_block(copy_on(driver), outputs={"result": "same(0)"}, name="call"))
+    after = engine.add(block(lambda x: x + 1.0, name="after"))
+    engine.connect(before, call["x"])
+    engine.connect(call, after["x"])
+    engine.set(before["x"], NUMBERS)
+    driver.calls.clear()
+    engine.step()
+    assert driver.count("cuGraphAddChildGraphNode") == driver.count("cuGraphLaunch") == 1
+    np.testing.assert_array_equal(engine.read(after), NUMBERS * 2 + 1)
+    engine.set(before["gain"], 3.0)
+    assert calls_of(driver, engine) == ["cuGraphExecKernelNodeSetParams", "cuGraphLaunch"]
+    edit(engine, call, copy_on(driver))
+    engine.step()  # its stale set is new
+    edit(engine, call, copy_on(driver))
+    calls = calls_of(driver, engine)
+    assert engine.frame.level is Level.RECAPTURE
+    assert "cuGraphExecChildGraphNodeSetParams" in calls
+    assert "cuGraphInstantiate" not in calls
+    np.testing.assert_array_equal(engine.read(after), NUMBERS * 3 + 1)

@@ -1,0 +1,32 @@
+"""The suites of the live engine once more, on CUDA with a simulated driver: the same tests run on a GPU by their mark.
+
+The simulation runs the nodes of a graph in any order that their dependencies allow, and as late as it may.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cuda.simulate import COMPILER, simulated
+from tests.engine import test_live_engine, test_upstream_defects, test_work_of_a_frame
+from tests.seeds import test_seed_004_graph_compiler
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
+
+
+@pytest.fixture
+def executor_name(request: pytest.FixtureRequest) -> Iterator[str]:
+    with simulated(seed=len(request.node.name)):
+        yield "cuda"
+
+
+for _module in (test_live_engine, test_seed_004_graph_compiler, test_upstream_defects, test_work_of_a_frame):
+    for _name, _test in vars(_module).items():
+        # Those that call a library need a real device.
+        if _name.startswith("test_") and {"executor_name", "negate"} & {*inspect.signature(_test).parameters} == {
+            "executor_name"
+        }:
+            globals()[_name] = _test

@@ -1,0 +1,172 @@
+"""Loops and branches: values that are carried change places instead of being copied, and come out right every time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.authoring.block import append_block, block
+from livegrad.engine.engine import Engine
+from livegrad.engine.graph import Composite
+from livegrad.engine.regions import For, If, Switch, While
+from livegrad.engine.update import Level
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+def two_carried() -> Composite:
+    """x, y → x + y, x / 2, and a third result that is not carried and reads both."""
+    body = Composite("body")
+    add = body.graph.add(block(lambda x, y: x + y, name="add"))
+    halve = body.graph.add(block(lambda x: x * 0.5, name="halve"))
+    watch = body.graph.add(block(lambda x, later, y, index: x * 100.0 + later * 10.0 + y + index, name="watch"))
+    body.graph.connect(add, watch["later"])
+    for pin in (add["x"], halve["x"], watch["x"]):
+        body.expose(pin, "x")
+    for pin in (add["y"], watch["y"]):
+        body.expose(pin, "y")
+    body.expose(watch["index"])
+    body.expose(add["result"], "more")
+    body.expose(halve["result"], "less")
+    body.expose(watch["result"], "seen")
+    return body
+
+
+def expected_of(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    x, y, seen = X, X * 3, np.zeros(3)
+    for index in range(count):
+        seen = x * 100 + (x + y) * 10 + y + index
+        x, y = x + y, x / 2
+    return x, y, seen
+
+
+@pytest.mark.parametrize("count", range(6))
+def test_values_that_are_carried_come_out_after_any_number_of_iterations(executor_name, count):
+    engine = Engine(executor_name)
+    loop = engine.add(For("loop", two_carried(), {"x": "more", "y": "less"}))
+    engine.set(loop["x"], X)
+    engine.set(loop["y"], X * 3)
+    engine.set(loop["count"], count)
+    assert engine.step().ok, engine.frame.problems
+    for pin, wanted in zip(("more", "less", "seen"), expected_of(count), strict=True):
+        np.testing.assert_array_equal(engine.read(loop[pin]), wanted, err_msg=pin)
+    engine.set(loop["count"], count + 1)
+    assert engine.step().level is Level.HOT
+    np.testing.assert_array_equal(engine.read(loop["more"]), expected_of(count + 1)[0])
+
+
+def test_one_result_may_be_carried_to_two_inputs(executor_name):
+    engine = Engine(executor_name)
+    body = Composite("body")
+    add = body.graph.add(block(lambda x, y: x + y * 2.0, name="add"))
+    for pin in (add["x"], add["y"], add["result"]):
+        body.expose(pin)
+    loop = engine.add(For("loop", body, {"x": "result", "y": "result"}))
+    engine.set(loop["x"], X)
+    engine.set(loop["y"], X * 10)
+    for count, factor in ((1, 21), (2, 63), (3, 189)):
+        engine.set(loop["count"], count)
+        engine.step()
+        np.testing.assert_array_equal(engine.read(loop), X * factor)
+
+
+@pytest.mark.parametrize("outer", range(4))
+@pytest.mark.parametrize("inner", range(3))
+def test_loops_in_loops_carry_through_both(executor_name, outer, inner):
+    innermost = Composite("innermost")
+    grow = innermost.graph.add(block(lambda x, by: x * 2.0 + by, name="grow"))
+    for pin in (grow["x"], grow["by"], grow["result"]):
+        innermost.expose(pin)
+    body = Composite("body")
+    loop = body.graph.add(For("inner", innermost, {"x": "result"}))
+    shift = body.graph.add(block(lambda x: x + 1.0, name="shift"))
+    body.graph.connect(loop["result"], shift["x"])
+    body.expose(loop["x"])
+    body.expose(loop["by"])
+    body.expose(loop["count"], "times")
+    body.expose(shift["result"])
+    engine = Engine(executor_name)
+    region = engine.add(For("outer", body, {"x": "result"}))
+    for pin, value in (("x", X), ("by", 0.5), ("times", inner), ("count", outer)):
+        engine.set(region[pin], value)
+    assert engine.step().ok, engine.frame.problems
+    wanted = X
+    for _ in range(outer):
+        for _ in range(inner):
+            wanted = wanted * 2 + 0.5
+        wanted = wanted + 1
+    np.testing.assert_array_equal(engine.read(region), wanted)
+    engine.set(region["by"], 0.25)  # reaches both turns of both loops
+    engine.step()
+    wanted = X
+    for _ in range(outer):
+        for _ in range(inner):
+            wanted = wanted * 2 + 0.25
+        wanted = wanted + 1
+    np.testing.assert_array_equal(engine.read(region), wanted)
+
+
+def test_a_while_loop_reads_its_condition_where_the_last_turn_left_it(executor_name):
+    engine = Engine(executor_name)
+    body = Composite("body")
+    step = body.graph.add(block(lambda x, limit: (x + 1.0, lg.max(x) < limit), name="step", outputs=("y", "condition")))
+    for pin in (*step.inputs.values(), *step.outputs.values()):
+        body.expose(pin)
+    loop = engine.add(While("loop", body, {"x": "y"}))
+    engine.set(loop["x"], X)
+    engine.set(loop["condition"], True)
+    for limit in (0.0, 4.5, 5.5, 9.5):
+        engine.set(loop["limit"], limit)
+        engine.step()
+        x, going = X, True
+        while going:
+            x, going = x + 1, bool(np.max(x) < limit)
+        np.testing.assert_array_equal(engine.read(loop["y"]), x)
+
+
+@pytest.mark.parametrize(("condition", "runs"), [(0.5, True), (-1, True), (0.0, False), (np.float32(1e-30), True)])
+def test_a_condition_is_any_number_that_is_not_zero(executor_name, condition, runs):
+    engine = Engine(executor_name)
+    body = Composite("body")
+    double = body.graph.add(block(lambda x: x * 2.0, name="double"))
+    body.expose(double["x"])
+    body.expose(double["result"])
+    gate = engine.add(If("gate", body))
+    engine.set(gate["x"], X)
+    engine.set(gate["condition"], condition)
+    engine.step()
+    np.testing.assert_array_equal(engine.read(gate), X * 2 if runs else X * 0)
+
+
+def test_bodies_that_disagree_on_a_type_are_an_error_of_the_region(executor_name):
+    engine = Engine(executor_name)
+    bodies = []
+    for function in (lambda x: x * 2.0, lambda x: lg.sum(x)):
+        body = Composite("body")
+        inner = body.graph.add(block(function, name="inner"))
+        body.expose(inner["x"])
+        body.expose(inner["result"])
+        bodies.append(body)
+    switch = engine.add(Switch("switch", *bodies))
+    engine.set(switch["x"], X)
+    engine.set(switch["index"], 0)
+    (problem,) = engine.step().problems
+    assert problem.block is switch
+    assert "the bodies disagree on output `result`" in str(problem)
+
+
+def test_an_overflow_inside_of_a_region_is_reported(executor_name):
+    engine = Engine(executor_name)
+    body = Composite("body")
+    keep = body.graph.add(append_block(lambda x, limit: (x > limit, x), capacity=2, name="keep"))
+    for pin in (keep["x"], keep["limit"], keep["values"]):
+        body.expose(pin)
+    gate = engine.add(If("gate", body))
+    engine.set(gate["x"], X)
+    engine.set(gate["limit"], 0.5)
+    engine.set(gate["condition"], True)
+    assert engine.step().warnings == ("gate/keep: 3 elements, room for 2",)
+    engine.set(gate["limit"], 1.5)
+    assert engine.step().warnings == ()
+    assert keep.debug.warnings == []
