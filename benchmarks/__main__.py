@@ -56,7 +56,7 @@ def main() -> int:
         print("\n".join(f"{row.name:<20} {row.title}" for row in benchmarks))
         return 0
     limit_threads()
-    effort = Effort(rounds=3, seconds=1.0) if arguments.quick else Effort(rounds=20, seconds=8.0)
+    effort = Effort(rounds=3, seconds=1.0) if arguments.quick else Effort(rounds=20, seconds=5.0)
     workers = Workers()
     try:
         outcomes = measure_all(benchmarks, workers, effort)
