@@ -22,11 +22,9 @@ from livegrad.engine.cuda_kernel import CudaKernel
 from livegrad.engine.executor import Failure, Known, Profile, RunReport, StepError
 from livegrad.engine.live_plan import (
     BlockStep,
-    BufferOperand,
     BufferSpec,
     LivePlan,
-    RegionStep,
-    Step,
+    buffers_around,
     operand_key,
 )
 from livegrad.engine.problems import GraphError
@@ -99,7 +97,7 @@ class CpuExecutable:
 
     def update(self, plan: LivePlan, codes: Mapping[str, CompiledPlan], steps: Sequence[str]) -> None:
         """Warm and code: other memory and other functions for some steps."""
-        touched = {key for name in steps for key in _buffers_around(plan.steps[name])}
+        touched = {key for name in steps for key in buffers_around(plan.steps[name])}
         _require_memory(plan, [plan.buffers[key] for key in touched])
         fresh = {}
         for key in touched:
@@ -185,20 +183,6 @@ class CpuExecutable:
         self._calls.clear()
         self._make.close()
         self._codes.clear()
-
-
-def _buffers_around(step: Step) -> Iterator[str]:
-    """Every buffer that a step, or a step inside it, touches."""
-    for operand in step.all_operands():
-        if isinstance(operand, BufferOperand):
-            yield operand.key
-    yield from step.results
-    if isinstance(step, RegionStep):
-        yield from (carried.carry for carried in step.carried)
-        if step.index is not None:
-            yield step.index
-        for inner in step.inner_steps():
-            yield from _buffers_around(inner)
 
 
 def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec]) -> None:

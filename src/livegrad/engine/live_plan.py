@@ -301,6 +301,18 @@ class LivePlan:
 _KINDS: dict[type, str] = {BlockStep: "", CapturedStep: "captured ", AppendStep: "append "}
 
 
+def buffers_around(step: Step) -> Iterator[str]:
+    """Every buffer that a step, or a step inside it, touches."""
+    yield from (operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand))
+    yield from step.results
+    if isinstance(step, RegionStep):
+        yield from (carried.carry for carried in step.carried)
+        if step.index is not None:
+            yield step.index
+        for inner in step.inner_steps():
+            yield from buffers_around(inner)
+
+
 def captured_keys(step: Step) -> frozenset[object]:
     """The parameters and buffers that library calls in a step were captured with."""
     calls = [leaf for leaf in step.leaf_steps() if isinstance(leaf, CapturedStep)]

@@ -19,6 +19,7 @@ from livegrad.engine.live_plan import (
     ParameterOperand,
     RegionStep,
     Step,
+    buffers_around,
     captured_keys,
     operand_key,
 )
@@ -104,20 +105,9 @@ def _structure(step: Step) -> object:
     return step.key, step.kind, control, carried, bodies, step.results
 
 
-def _buffers_of(step: Step) -> Iterable[str]:
-    for operand in step.all_operands():
-        if isinstance(operand, BufferOperand):
-            yield operand.key
-    yield from step.results
-    if isinstance(step, RegionStep):
-        yield from (carried.carry for carried in step.carried)
-        for inner in step.inner_steps():
-            yield from _buffers_of(inner)
-
-
 def _memory_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable[tuple[Level, str]]:
     captured = captured_keys(step)
-    for key in dict.fromkeys(_buffers_of(step)):
+    for key in dict.fromkeys(buffers_around(step)):
         before, after = running.buffers[key], wanted.buffers[key]
         level = Level.RECAPTURE if key in captured else Level.WARM
         if before is not after and before != after:

@@ -16,15 +16,23 @@ from livegrad.ir.types import scalar_of
 from livegrad.ops.conversion import imag, real
 from livegrad.ops.rules import ANY, BITS, INEXACT, INTEGERS, REALS, predicate, same, zero_tangent
 
+
+def _flat(name: str, *, type_of: Any, evaluate: Any, code: str, **more: Any) -> Op:
+    """An op on each element by itself that no derivative goes through."""
+    return Op(
+        name, type_of=type_of, evaluate=evaluate, jvp=zero_tangent, code=code, elementwise=True, differentiable=False,
+        **more,
+    )  # fmt: skip
+
+
 # --- comparison ----------------------------------------------------------------------------------------------------
 
 
 def _comparison(name: str, function: Any, symbol: str, float_code: str, signed: str, unsigned: str, kinds: Any) -> Op:
-    return Op(
+    return _flat(
         name,
         type_of=predicate(2, kinds),
         evaluate=function,
-        jvp=zero_tangent,
         code=f"({{0}} {symbol} {{1}})",
         llvm={
             "float": f"fcmp {float_code} {{T}} {{0}}, {{1}}",
@@ -32,8 +40,6 @@ def _comparison(name: str, function: Any, symbol: str, float_code: str, signed: 
             "unsigned": f"icmp {unsigned} {{T}} {{0}}, {{1}}",
             "bool": f"icmp {unsigned} {{T}} {{0}}, {{1}}",
         },
-        elementwise=True,
-        differentiable=False,
     )
 
 
@@ -49,37 +55,28 @@ less = _comparison("less", np.less, "<", "olt", "slt", "ult", REALS)
 less_equal = _comparison("less_equal", np.less_equal, "<=", "ole", "sle", "ule", REALS)
 greater = _comparison("greater", np.greater, ">", "ogt", "sgt", "ugt", REALS)
 greater_equal = _comparison("greater_equal", np.greater_equal, ">=", "oge", "sge", "uge", REALS)
-is_nan = Op(
+is_nan = _flat(
     "is_nan",
     type_of=predicate(1, INEXACT),
     evaluate=np.isnan,
-    jvp=zero_tangent,
     code="isnan({0})",
     llvm={"float": "fcmp uno {T} {0}, {0}"},
-    elementwise=True,
-    differentiable=False,
 )
-is_infinite = Op(
+is_infinite = _flat(
     "is_infinite",
     type_of=predicate(1, INEXACT),
     evaluate=np.isinf,
-    jvp=zero_tangent,
     code="isinf({0})",
     expand=lambda y: _of_parts(
         y.operands[0], lambda part: equal(abs(part), float("inf")), lambda re, im: bit_or(re, im)
     ),
-    elementwise=True,
-    differentiable=False,
 )
-is_finite = Op(
+is_finite = _flat(
     "is_finite",
     type_of=predicate(1, INEXACT),
     evaluate=np.isfinite,
-    jvp=zero_tangent,
     code="isfinite({0})",
     expand=lambda y: _of_parts(y.operands[0], lambda part: abs(part) < float("inf"), lambda re, im: bit_and(re, im)),
-    elementwise=True,
-    differentiable=False,
 )
 
 # --- logic and bits ------------------------------------------------------------------------------------------------
@@ -87,49 +84,37 @@ is_finite = Op(
 
 def _bitwise(name: str, function: Any, symbol: str, instruction: str) -> Op:
     text = f"{instruction} {{T}} {{0}}, {{1}}"
-    return Op(
+    return _flat(
         name,
         type_of=same(2, BITS),
         evaluate=function,
-        jvp=zero_tangent,
         code=f"({{0}} {symbol} {{1}})",
         llvm={"bool": text, "signed": text, "unsigned": text},
-        elementwise=True,
-        differentiable=False,
     )
 
 
 bit_and = _bitwise("bit_and", np.bitwise_and, "&", "and")
 bit_or = _bitwise("bit_or", np.bitwise_or, "|", "or")
 bit_xor = _bitwise("bit_xor", np.bitwise_xor, "^", "xor")
-bit_not = Op(
+bit_not = _flat(
     "bit_not",
     type_of=same(1, BITS),
     evaluate=np.invert,
-    jvp=zero_tangent,
     code="(~{0})",
     llvm=dict.fromkeys(BITS, "xor {T} {0}, {ones}"),
-    elementwise=True,
-    differentiable=False,
 )
 # A shift by the width or more gives zero (or all sign bits), and a negative count is such a shift too.
-shift_left = Op(
+shift_left = _flat(
     "shift_left",
     type_of=same(2, INTEGERS),
     evaluate=np.left_shift,
-    jvp=zero_tangent,
     code="lg_shift_left({0}, {1})",
     llvm={"signed": "shift:shl", "unsigned": "shift:shl"},
-    elementwise=True,
-    differentiable=False,
 )
-shift_right = Op(
+shift_right = _flat(
     "shift_right",
     type_of=same(2, INTEGERS),
     evaluate=np.right_shift,
-    jvp=zero_tangent,
     code="lg_shift_right({0}, {1})",
     llvm={"signed": "shift:ashr", "unsigned": "shift:lshr"},
-    elementwise=True,
-    differentiable=False,
 )

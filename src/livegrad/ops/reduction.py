@@ -10,7 +10,7 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Tensor, Type, i64, shape_of
+from livegrad.ir.types import Scalar, Tensor, Type, i64, shape_of
 from livegrad.ops.comparison import equal
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import select
@@ -19,6 +19,27 @@ from livegrad.ops.rules import NUMBERS, REALS, filled, zero, zero_tangent
 
 _KINDS = {"sum": NUMBERS, "prod": NUMBERS, "max": REALS, "min": REALS, "any": ("bool",), "all": ("bool",)}
 _FOLDS: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
+
+
+def fold_start(kind: str, type: Scalar) -> bool | int | float:
+    """What a fold of this kind starts from: nothing changes by combining with it.
+
+    The sum of nothing is +0, and -0 + -0 must stay -0 in no case that NumPy keeps: a sum starts from +0 too.
+
+    >>> from livegrad.ir.types import f32, u8
+    >>> fold_start("prod", f32), fold_start("max", f32), fold_start("argmin", u8)
+    (1, -inf, 255)
+    """
+    if kind in ("sum", "prod", "any", "all"):
+        return {"sum": 0, "prod": 1, "any": False, "all": True}[kind]
+    highest = kind in ("min", "argmin")
+    if type.kind == "float":
+        return float("inf") if highest else float("-inf")
+    if type.kind == "bool":
+        return highest
+    if type.kind == "unsigned":
+        return (1 << type.bits) - 1 if highest else 0
+    return (1 << (type.bits - 1)) - 1 if highest else -(1 << (type.bits - 1))
 
 
 def _kept(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, ...]:

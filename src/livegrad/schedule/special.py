@@ -10,7 +10,7 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Scalar, shape_of
 from livegrad.ops.elementwise import maximum, minimum
-from livegrad.ops.reduction import cumulative
+from livegrad.ops.reduction import cumulative, fold_start
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Port, Scan, Stage
 from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
@@ -50,16 +50,10 @@ def _scan_rule(root: Node, before: Node, operands: list[Node], scalar: Scalar) -
     kind = root.attribute("kind")
     (value,) = operands
     if kind in ("sum", "prod"):
-        return (before + value if kind == "sum" else before * value), int(kind == "prod")
-    return (maximum if kind == "max" else minimum)(before, value), _limit(scalar, low=kind == "max")
-
-
-def _limit(scalar: Scalar, low: bool) -> int | float:
-    if scalar.kind == "float":
-        return -float("inf") if low else float("inf")
-    if scalar.kind == "unsigned":
-        return 0 if low else (1 << scalar.bits) - 1
-    return -(1 << (scalar.bits - 1)) if low else (1 << (scalar.bits - 1)) - 1
+        combined = before + value if kind == "sum" else before * value
+    else:
+        combined = (maximum if kind == "max" else minimum)(before, value)
+    return combined, fold_start(kind, scalar)
 
 
 def build_placements(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> list[KernelStep]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from livegrad.authoring.assembly.checks import called_function, input_types, output_types, problems, resource_id
+from livegrad.authoring.assembly.checks import called_function, input_types, output_types, problems
 from livegrad.authoring.assembly.errors import AssemblyError, Problem
 from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode, frozen
 from livegrad.authoring.assembly.ports import PortType
@@ -100,8 +100,3 @@ class AssemblyContents:
     def called_by(self, function: FunctionName, identifier: str) -> AnyFunction | None:
         """The function that a node calls, or None."""
         return called_function(self, self.graph(function), self.node(function, identifier))
-
-    def resource_of(self, function: FunctionName, identifier: str, port: str) -> Resource | None:
-        """The resource that a node's input names, or None."""
-        number = resource_id(self.graph(function), self.node(function, identifier).inputs.get(port))
-        return None if number is None else self.resources.get(number)

@@ -6,7 +6,7 @@ A function's tree goes in; an error, or for each loop the names that are set aft
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from livegrad.authoring.function.problems import FunctionError
@@ -26,38 +26,36 @@ class _Jumps:
 
 def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
     """The names that statements assign to, change in place or bind in loops; comprehensions keep their own."""
-    found: set[str] = set()
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.FunctionDef):
-            found.add(node.name)
-            continue
-        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.Lambda):
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-            root = root_name(node)
-            if root is not None:
-                found.add(root.id)
-        pending.extend(ast.iter_child_nodes(node))
-    return found
+    nodes = list(nodes)
+    changed = (
+        root_name(node)
+        for node in _same_scope(nodes)
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
+    )
+    return bound_names(nodes) | {root.id for root in changed if root is not None}
 
 
 def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
     """The names that statements make their own: those they assign to, not those whose value they change in place."""
     found: set[str] = set()
+    for node in _same_scope(nodes):
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Statements and all that is in them, but for what has names of its own: comprehensions, lambdas, inner bodies."""
     pending = list(nodes)
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.FunctionDef):
-            found.add(node.name)
-        elif not isinstance(node, ast.ListComp | ast.GeneratorExp | ast.Lambda):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
+        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.Lambda):
+            continue
+        yield node
+        if not isinstance(node, ast.FunctionDef):
             pending.extend(ast.iter_child_nodes(node))
-    return found
 
 
 def root_name(node: ast.expr) -> ast.Name | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from livegrad.backends.c_family.dialect import Dialect
 from livegrad.backends.c_family.expressions import cast, expression, fits, has_expression, takes_whole_vectors
-from livegrad.diagnostics import CompileError, Place
+from livegrad.backends.sites import Site
+from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Tuple, Type, components, scalar_of
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 # Short, or written by rules that have named their value already.
 _INLINE = frozenset({"get", "splat", "detach", "check", "cond", "switch", "for_loop", "while_loop"})
-
-
-@dataclass(frozen=True)
-class Site:
-    """A check: what it says when it fails, and where the user wrote it."""
-
-    message: str
-    origin: Place | None
 
 
 def may_fail(function: Function) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from livegrad.backends.c_family.body import Body, Site, may_fail, write_out
+from livegrad.backends.c_family.body import Body, may_fail, write_out
 from livegrad.backends.c_family.dialect import Dialect
 from livegrad.backends.c_family.names import identifier
 from livegrad.backends.c_family.types import Types
+from livegrad.backends.sites import Site
 from livegrad.ir.node import Function, Module
 from livegrad.ir.types import Scalar, Tensor, Type, components, scalar_of
 from livegrad.ir.walk import functions_in

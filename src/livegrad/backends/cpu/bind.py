@@ -1,7 +1,4 @@
-"""From a kernel step to a call: the layout that decides its code, and the words that its arguments are.
-
-Dimensions of one are dropped and neighbours merged where memory allows, so that most kernels see one long dimension.
-"""
+"""From a kernel step to a call: the layout that decides its code, and the words that its arguments are."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 from livegrad.backends.cpu.emit.control import branch_cost
-from livegrad.backends.cpu.emit.frame import Layout, StrideKind
+from livegrad.backends.cpu.emit.frame import Layout
 from livegrad.backends.cpu.emit.values import byte_size
+from livegrad.backends.dimensions import loop_dimensions, stride_kinds
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
@@ -58,19 +56,16 @@ class RowBlock:
 def bind(step: KernelStep, vector_bytes: int, rows: RowBlock | None = None) -> Bound:
     """The layout of a step, and how its work is cut into items: by their cost, or so that blocks of rows are whole."""
     kernel = step.kernel
-    domain, inner = list(step.domain), list(step.inner)
-    strides = [list(view.strides) for view in (*step.reads, *step.outputs)]
-    if not kernel.uses_index:
-        simplify_dimensions(domain, inner, strides, kernel)
-    reads, outputs = strides[: len(step.reads)], strides[len(step.reads) :]
+    dimensions = loop_dimensions(step)
+    domain, inner, reads, outputs = dimensions.domain, dimensions.inner, dimensions.reads, dimensions.outputs
     lanes = 1 if not kernel.along and not domain else lane_count(kernel, vector_bytes)
     layout = Layout(
         lanes,
         "along" if kernel.along else "across",
         len(domain),
         len(inner),
-        _kinds(reads),
-        _kinds(outputs),
+        stride_kinds(reads),
+        stride_kinds(outputs),
         vector_bytes,
     )
     block, total, grain = _items(step, domain, inner, lanes) if rows is None else _row_items(step, domain, rows)
@@ -79,45 +74,6 @@ def bind(step: KernelStep, vector_bytes: int, rows: RowBlock | None = None) -> B
 
 def _tuples(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(row) for row in rows)
-
-
-def _kinds(rows: Sequence[Sequence[int]]) -> tuple[tuple[StrideKind, ...], ...]:
-    return tuple(tuple(_kind(stride) for stride in row) for row in rows)
-
-
-def _kind(stride: int) -> StrideKind:
-    return "zero" if stride == 0 else "one" if stride == 1 else "any"
-
-
-def simplify_dimensions(domain: list[int], inner: list[int], strides: list[list[int]], kernel: Kernel) -> None:
-    """Drops and merges dimensions, the domain's among themselves and the inner ones among themselves."""
-    # The chunk dimension and the one that it cuts up keep their meaning.
-    fixed_last = 1 if kernel.split else 0
-    inner_start = len(domain)
-    if not kernel.split:
-        _merge(inner, strides, inner_start, len(inner), keep=1 if inner else 0)
-    _merge(domain, strides, 0, len(domain) - fixed_last, keep=0)
-
-
-def _merge(sizes: list[int], strides: list[list[int]], offset: int, count: int, keep: int) -> None:
-    position = count - 1
-    while position >= 0 and len(sizes) > keep:
-        if sizes[position] == 1:
-            _remove(sizes, strides, offset, position)
-            count -= 1
-        elif position + 1 < count and all(
-            own[offset + position] == own[offset + position + 1] * sizes[position + 1] for own in strides
-        ):
-            sizes[position + 1] *= sizes[position]
-            _remove(sizes, strides, offset, position)
-            count -= 1
-        position -= 1
-
-
-def _remove(sizes: list[int], strides: list[list[int]], offset: int, position: int) -> None:
-    del sizes[position]
-    for own in strides:
-        del own[offset + position]
 
 
 def lane_count(kernel: Kernel, vector_bytes: int) -> int:

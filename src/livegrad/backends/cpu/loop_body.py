@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from livegrad.backends.cpu.emit.assembler import Site
 from livegrad.backends.cpu.kernels import ALIGNMENT, code_of, make_recipe
 from livegrad.backends.cpu.memory_pool import aligned_memory
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.backends.cpu.native.pool import interrupt_flag_address
 from livegrad.backends.cpu.native.pool_ir import MAX_THREADS
 from livegrad.backends.cpu.recipe import KernelRecipe, Recipe
+from livegrad.backends.sites import Site
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.node import Module
 from livegrad.passes.pipeline import run_pipeline

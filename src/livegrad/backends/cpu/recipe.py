@@ -14,10 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from livegrad.backends.cpu.emit.assembler import Site
 from livegrad.backends.cpu.math_library import MathRequest
 from livegrad.backends.cpu.native.compiler import host_target
-from livegrad.diagnostics import TextOrigin
+from livegrad.backends.sites import Site, decode_sites, encode_sites
 from livegrad.ir.types import SCALARS, Scalar
 
 # code and block: of a chain's member; private: memory of a chain, before the chain itself is put together.
@@ -117,16 +116,11 @@ def _encode_kernel(kernel: KernelRecipe) -> dict[str, Any]:
         "object": kernel.object_key.hex(),
         "words": [[word.kind, word.slot, word.value] for word in kernel.words],
         "work": [kernel.total, kernel.grain, kernel.interruptible],
-        "sites": [[site.message, _place(site)] for site in kernel.sites],
+        "sites": encode_sites(kernel.sites),
         "math": kernel.math,
         "code": [kernel.library, kernel.symbol],
         "members": [_encode_kernel(member) for member in kernel.members],
     }
-
-
-def _place(site: Site) -> list[Any] | None:
-    place = site.origin
-    return None if place is None else [place.file, place.line, place.column, place.function]
 
 
 def decode(data: bytes) -> Recipe | None:
@@ -146,7 +140,7 @@ def decode(data: bytes) -> Recipe | None:
 
 def _decode_kernel(kernel: Mapping[str, Any]) -> KernelRecipe:
     total, grain, interruptible = kernel["work"]
-    sites = tuple(Site(message, None if place is None else TextOrigin(*place)) for message, place in kernel["sites"])
+    sites = decode_sites(kernel["sites"])
     words = tuple(Word(*word) for word in kernel["words"])
     math = tuple((function, element, lanes) for function, element, lanes in kernel["math"])
     key, (library, symbol) = bytes.fromhex(kernel["object"]), kernel["code"]

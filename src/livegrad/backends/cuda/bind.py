@@ -8,14 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from livegrad.backends.cpu.bind import simplify_dimensions
 from livegrad.backends.cuda.fold import COLUMNS, partial_bytes
+from livegrad.backends.dimensions import StrideKind, loop_dimensions, stride_kinds
 from livegrad.ir.types import Scalar, Trace, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.plan import Buffer, KernelStep, Plan, View
 
-StrideKind = Literal["zero", "one", "any"]
 RowRunner = Literal["thread", "warp", "block", "columns"]
 WordKind = Literal[
     "number", "external", "cell", "value", "arena", "scratch", "status", "traces", "trace_bytes", "full", "interrupt",
@@ -88,11 +87,8 @@ def bind(step: KernelStep, plan: Plan, share_rows: bool = False) -> Bound:
     Blocks share long rows only where the caller has memory for what they leave (`partial_bytes`, `counters`).
     """
     kernel = step.kernel
-    domain, inner = list(step.domain), list(step.inner)
-    strides = [list(view.strides) for view in (*step.reads, *step.outputs)]
-    if not kernel.uses_index:
-        simplify_dimensions(domain, inner, strides, kernel)
-    reads, outputs = strides[: len(step.reads)], strides[len(step.reads) :]
+    dimensions = loop_dimensions(step)
+    domain, inner, reads, outputs = dimensions.domain, dimensions.inner, dimensions.reads, dimensions.outputs
     rows, points = prod(domain), _points(step, inner)
     together = _who_runs_a_row(kernel, rows, points)
     tiles = -(-rows // COLUMNS) if together == "columns" else rows
@@ -101,10 +97,10 @@ def bind(step: KernelStep, plan: Plan, share_rows: bool = False) -> Bound:
         together,
         len(domain),
         len(inner),
-        _kinds(reads),
-        _kinds(outputs),
+        stride_kinds(reads),
+        stride_kinds(outputs),
         tuple(_is_cell(view.buffer, plan) and view.buffer.element.dtype.itemsize <= 8 for view in step.uniforms),
-        _index_type(domain, inner, strides),
+        _index_type(domain, inner, [*reads, *outputs]),
         blocks > 1,
         _node_count(kernel) > _MANY_NODES,
         _rows_at_once(kernel, rows),
@@ -112,7 +108,7 @@ def bind(step: KernelStep, plan: Plan, share_rows: bool = False) -> Bound:
     grid, threads, workers = _launch(kernel, layout, tiles * blocks, points)
     scratch = max((v.buffer.bytes for p, v in zip(kernel.outputs, step.outputs, strict=True) if p.scratch), default=0)
     scratch = -(-scratch // 16) * 16
-    words = _words(step, plan, layout, domain, inner, strides)
+    words = _words(step, plan, layout, domain, inner, [*reads, *outputs])
     words |= {"rows": Word("number", 0, rows), "scratch_bytes": Word("number", 0, scratch)}
     words |= {"blocks": Word("number", 0, blocks)}
     partials = sum(_fold_bytes(kernel)) * rows * blocks if blocks > 1 else 0
@@ -161,14 +157,6 @@ def _blocks_for_a_row(kernel: Kernel, together: str, tiles: int, points: int) ->
 def _points(step: KernelStep, inner: list[int]) -> int:
     """Inner points that one row sweeps."""
     return min(step.chunk, inner[0]) * prod(inner[1:]) if step.kernel.split else prod(inner)
-
-
-def _kind(stride: int) -> StrideKind:
-    return "zero" if stride == 0 else "one" if stride == 1 else "any"
-
-
-def _kinds(rows: list[list[int]]) -> tuple[tuple[StrideKind, ...], ...]:
-    return tuple(tuple(_kind(stride) for stride in own) for own in rows)
 
 
 def _index_type(domain: list[int], inner: list[int], strides: list[list[int]]) -> Literal["int", "long long"]:

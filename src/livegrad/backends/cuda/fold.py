@@ -10,6 +10,7 @@ from __future__ import annotations
 from livegrad.backends.cuda.values import Text, held_type, literal
 from livegrad.backends.cuda.writer import Writer
 from livegrad.ir.types import Scalar, f16
+from livegrad.ops.reduction import fold_start
 from livegrad.schedule.kernel import Target
 
 COLUMNS = 32  # rows that a block takes together when neighbours in memory are neighbouring rows
@@ -25,7 +26,7 @@ class Fold:
         held = held_type(type)
         self.c_type = f"lg_indexed<{held}>" if self.indexed else held
         self.name = writer.name("fold")
-        start = literal(initial_value(self.kind, type), type)
+        start = literal(fold_start(self.kind, type), type)
         self.start = f"{self.c_type}{{{start}, 1LL << 62}}" if self.indexed else start
         writer.line(f"{self.c_type} {self.name} = {self.start};")
 
@@ -107,22 +108,3 @@ def partial_bytes(kind: str, type: Scalar) -> int:
     (4, 16)
     """
     return 16 if kind.startswith("arg") else 4 if type is f16 else type.dtype.itemsize
-
-
-def initial_value(kind: str, type: Scalar) -> bool | int | float:
-    """What a fold starts from: nothing changes by combining with it.
-
-    >>> from livegrad.ir.types import f32
-    >>> initial_value("prod", f32), initial_value("max", f32)
-    (1, -inf)
-    """
-    if kind in ("sum", "prod", "any", "all"):
-        return {"sum": 0, "prod": 1, "any": False, "all": True}[kind]
-    highest = kind in ("min", "argmin")
-    if type.kind == "float":
-        return float("inf") if highest else float("-inf")
-    if type.kind == "bool":
-        return highest
-    if type.kind == "unsigned":
-        return (1 << type.bits) - 1 if highest else 0
-    return (1 << (type.bits - 1)) - 1 if highest else -(1 << (type.bits - 1))

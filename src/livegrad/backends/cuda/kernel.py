@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from livegrad.backends.cuda import prelude
-from livegrad.backends.cuda.bind import HEAVY_THREADS, MOST_THREADS, Layout, StrideKind
+from livegrad.backends.cuda.bind import HEAVY_THREADS, MOST_THREADS, Layout
 from livegrad.backends.cuda.body import texts_of, write_function
 from livegrad.backends.cuda.fold import COLUMNS, Fold, combine_block, combine_columns, combine_warp
 from livegrad.backends.cuda.speculate import may_speculate, write_speculated
 from livegrad.backends.cuda.values import TensorReference, Text, Value, held_type, literal, loaded, memory_type, stored
-from livegrad.backends.cuda.writer import Site, Writer
+from livegrad.backends.cuda.writer import Writer
+from livegrad.backends.dimensions import StrideKind
+from livegrad.backends.sites import Site
 from livegrad.ir.types import Scalar, i64
 from livegrad.schedule.kernel import Kernel, Port, Stage, Target
 

@@ -19,8 +19,7 @@ from livegrad.backends.cuda.compiler import compile_with_key, load_compiled
 from livegrad.backends.cuda.depend import dependencies
 from livegrad.backends.cuda.kernel import KernelText, emit_kernel
 from livegrad.backends.cuda.libraries import LIBRARY_CALLS, LibraryCall
-from livegrad.backends.cuda.writer import Site
-from livegrad.diagnostics import TextOrigin
+from livegrad.backends.sites import Site, decode_sites, encode_sites
 from livegrad.ir.types import SCALARS
 from livegrad.ops.movement import permute
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan
@@ -214,18 +213,13 @@ def encode(recipe: PlanRecipe) -> bytes | None:
             if isinstance(made, LibraryRecipe):
                 return None
             words = [[word.kind, word.slot, word.value] for word in made.words]
-            sites = [[site.message, _origin(site)] for site in made.sites]
+            sites = encode_sites(made.sites)
             numbers = [made.grid, made.threads, made.workers, made.partial_bytes, made.counters]
             flags = [made.remembers, made.polls]
             launches.append([made.number, made.name, made.code.hex(), words, numbers, made.scratch, flags, sites])
         graphs.append([launches, segment.dependencies])
     arrays = [[[a.number, a.element.name, a.shape] for a in side if a] for side in (recipe.arguments, recipe.results)]
     return json.dumps([graphs, *arrays, recipe.arena_bytes, recipe.steps]).encode()
-
-
-def _origin(site: Site) -> list[Any] | None:
-    place = site.origin
-    return None if place is None else [place.file, place.line, place.column, place.function]
 
 
 def decode(data: bytes) -> PlanRecipe | None:
@@ -244,7 +238,7 @@ def decode(data: bytes) -> PlanRecipe | None:
 
 def _launch(data: list[Any]) -> LaunchRecipe:
     number, name, code, words, (grid, threads, workers, partial, counters), scratch, (keeps, polls), sites = data
-    found = tuple(Site(message, None if place is None else TextOrigin(*place)) for message, place in sites)
+    found = decode_sites(sites)
     return LaunchRecipe(
         number,
         name,

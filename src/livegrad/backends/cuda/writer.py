@@ -7,20 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from livegrad.backends.cuda.values import Text, TraceReference, Value, held_type, leaves_of, rebuilt
+from livegrad.backends.sites import Site
 from livegrad.diagnostics import Place
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar
 
 # A quotient that is off by the last bit would be off by one after these.
 _TO_WHOLE_NUMBERS = frozenset({"floor", "ceil", "trunc", "round"})
-
-
-@dataclass(frozen=True)
-class Site:
-    """A check in a kernel: what it says when it fails, and where the user wrote it."""
-
-    message: str
-    origin: Place | None
 
 
 @dataclass

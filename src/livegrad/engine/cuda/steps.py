@@ -36,11 +36,3 @@ def own_buffers(step: Step) -> Iterator[str]:
                 yield operand.key
         for inner in step.inner_steps():
             yield from own_buffers(inner)
-
-
-def buffers_around(step: Step) -> Iterator[str]:
-    """Every buffer that a step, or a step inside it, touches."""
-    yield from own_buffers(step)
-    for leaf in step.leaf_steps():
-        yield from (operand.key for operand in leaf.all_operands() if isinstance(operand, BufferOperand))
-        yield from leaf.results

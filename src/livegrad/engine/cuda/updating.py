@@ -16,8 +16,8 @@ from livegrad.engine.cuda.buffers import make_buffers, write_array
 from livegrad.engine.cuda.captured import CapturedGraph
 from livegrad.engine.cuda.code import StepCode
 from livegrad.engine.cuda.program import externals_of
-from livegrad.engine.cuda.steps import buffers_around, leaves_of, own_buffers
-from livegrad.engine.live_plan import LivePlan, ParameterOperand, Step
+from livegrad.engine.cuda.steps import leaves_of, own_buffers
+from livegrad.engine.live_plan import LivePlan, ParameterOperand, Step, buffers_around
 
 if TYPE_CHECKING:
     from livegrad.engine.cuda.executable import CudaExecutable

@@ -11,19 +11,12 @@ from dataclasses import dataclass, field
 
 from livegrad.backends.cpu.emit.values import Register, literal_text, llvm_element, llvm_type
 from livegrad.backends.cpu.vector_math import math_function_name
+from livegrad.backends.sites import Site
 from livegrad.diagnostics import Place
 from livegrad.ir.types import Scalar, bf16, bool_, f32, i64
 
 # Contraction to fused multiply-add is all that is allowed: NaN, infinity and signed zeros keep their meaning.
 FLOAT_FLAGS = "contract"
-
-
-@dataclass(frozen=True)
-class Site:
-    """A check in a kernel: what to say when it fails, and where the user wrote it."""
-
-    message: str
-    origin: Place | None
 
 
 @dataclass

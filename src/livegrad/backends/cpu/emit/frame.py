@@ -12,10 +12,10 @@ from livegrad.backends.cpu.emit import memory
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.body import has_divergence
 from livegrad.backends.cpu.emit.values import Register, TensorReference, Value, llvm_type
+from livegrad.backends.dimensions import StrideKind
 from livegrad.ir.types import Scalar, bool_, i64, u8
 from livegrad.schedule.kernel import Kernel, Port
 
-StrideKind = Literal["zero", "one", "any"]
 Tail = tuple[Register, Register]  # the position of lane 0, and where the lanes' dimension ends
 
 

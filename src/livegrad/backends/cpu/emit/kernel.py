@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from livegrad.backends.cpu.emit import traces
-from livegrad.backends.cpu.emit.assembler import Site
 from livegrad.backends.cpu.emit.frame import Layout, Tail
 from livegrad.backends.cpu.emit.loops import counted_loop
 from livegrad.backends.cpu.emit.stages import Stages
 from livegrad.backends.cpu.emit.trace_runtime import RUNTIME, TOO_MUCH
 from livegrad.backends.cpu.emit.values import Register
 from livegrad.backends.cpu.math_library import MathRequest, math_declaration
+from livegrad.backends.sites import Site
 from livegrad.ir.types import i64
 from livegrad.schedule.kernel import Kernel
 

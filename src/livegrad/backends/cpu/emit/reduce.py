@@ -5,6 +5,7 @@ from __future__ import annotations
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.values import Register, llvm_type
 from livegrad.ir.types import Scalar, bool_, f16, f32, i64
+from livegrad.ops.reduction import fold_start
 
 Accumulator = tuple[Register, ...]  # one register, or a value and its index
 
@@ -14,29 +15,10 @@ def accumulator_type(kind: str, type: Scalar) -> Scalar:
     return f32 if type is f16 and kind in ("sum", "prod") else type
 
 
-def _extreme(type: Scalar, highest: bool) -> bool | int | float:
-    if type.kind == "float":
-        return float("inf") if highest else float("-inf")
-    if type.kind == "bool":
-        return highest
-    if type.kind == "unsigned":
-        return (1 << type.bits) - 1 if highest else 0
-    return (1 << (type.bits - 1)) - 1 if highest else -(1 << (type.bits - 1))
-
-
 def initial(asm: Assembler, kind: str, type: Scalar) -> Accumulator:
-    """What a fold starts from: nothing changes by combining with it."""
-    match kind:
-        # The sum of nothing is +0, and -0 + -0 must stay -0 in no case that NumPy keeps: it starts from +0 too.
-        case "sum":
-            return (asm.constant(0, type),)
-        case "prod":
-            return (asm.constant(1, type),)
-        case "any" | "all":
-            return (asm.constant(kind == "all", type),)
-        case "max" | "min":
-            return (asm.constant(_extreme(type, kind == "min"), type),)
-    return asm.constant(_extreme(type, kind == "argmin"), type), asm.constant((1 << 62), i64)
+    """What a fold starts from; one that looks for a place also starts from a place behind all others."""
+    start = asm.constant(fold_start(kind, type), type)
+    return (start, asm.constant((1 << 62), i64)) if kind in ("argmax", "argmin") else (start,)
 
 
 def combine(asm: Assembler, kind: str, first: Accumulator, second: Accumulator) -> Accumulator:

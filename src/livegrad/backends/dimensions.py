@@ -1,0 +1,66 @@
+"""The dimensions that a kernel's code loops over, for every backend: a step's, with those of one dropped and neighbours
+merged where memory allows, so that most kernels see one long dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from livegrad.schedule.plan import KernelStep
+
+StrideKind = Literal["zero", "one", "any"]
+
+
+@dataclass
+class Dimensions:
+    """Sizes of the domain and of what a row folds over, and for each read and output its strides along all of them."""
+
+    domain: list[int]
+    inner: list[int]
+    reads: list[list[int]]
+    outputs: list[list[int]]
+
+
+def loop_dimensions(step: KernelStep) -> Dimensions:
+    """The dimensions of a step; a kernel that uses its index as a number keeps them as they are."""
+    kernel = step.kernel
+    domain, inner = list(step.domain), list(step.inner)
+    strides = [list(view.strides) for view in (*step.reads, *step.outputs)]
+    if not kernel.uses_index:
+        if not kernel.split:
+            _merge(inner, strides, len(domain), len(inner), keep=1 if inner else 0)
+        # The chunk dimension and the one that it cuts up keep their meaning.
+        _merge(domain, strides, 0, len(domain) - (1 if kernel.split else 0), keep=0)
+    return Dimensions(domain, inner, strides[: len(step.reads)], strides[len(step.reads) :])
+
+
+def _merge(sizes: list[int], strides: list[list[int]], offset: int, count: int, keep: int) -> None:
+    position = count - 1
+    while position >= 0 and len(sizes) > keep:
+        if sizes[position] == 1:
+            _remove(sizes, strides, offset, position)
+            count -= 1
+        elif position + 1 < count and all(
+            own[offset + position] == own[offset + position + 1] * sizes[position + 1] for own in strides
+        ):
+            sizes[position + 1] *= sizes[position]
+            _remove(sizes, strides, offset, position)
+            count -= 1
+        position -= 1
+
+
+def _remove(sizes: list[int], strides: list[list[int]], offset: int, position: int) -> None:
+    del sizes[position]
+    for own in strides:
+        del own[offset + position]
+
+
+def stride_kinds(rows: Sequence[Sequence[int]]) -> tuple[tuple[StrideKind, ...], ...]:
+    """What code depends on of strides: whether one is none, a single element, or any other.
+
+    >>> stride_kinds([[0, 1], [512, 1]])
+    (('zero', 'one'), ('any', 'one'))
+    """
+    return tuple(tuple("zero" if s == 0 else "one" if s == 1 else "any" for s in row) for row in rows)
