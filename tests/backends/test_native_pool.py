@@ -114,6 +114,24 @@ def test_all_threads_take_part_with_dense_worker_ids(threads: int) -> None:
         assert block.ints[0] == threads
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux wakes threads on their waker's processor")
+@pytest.mark.skipif(pool.default_threads() < 2, reason="one processor: there is no other to wake on")
+def test_workers_that_slept_stay_off_their_callers_processor() -> None:
+    pool.set_threads(2)
+    allowed = os.sched_getaffinity(0)
+    threads_before = set(os.listdir("/proc/self/task"))
+    meet = compile_kernel(MEETING, "meet")
+    for _ in range(2):  # the first run starts the worker; the second finds it asleep
+        block = ArgumentBlock(2)
+        block.ints[1] = 2
+        invoker().invoke(meet.address, 2, 1, block.address)
+        threading.Event().wait(0.05)
+    (worker,) = (int(name) for name in set(os.listdir("/proc/self/task")) - threads_before)
+    places = os.sched_getaffinity(worker)
+    assert places < allowed
+    assert len(places) == len(allowed) - 1
+
+
 def test_one_chunk_or_one_thread_wakes_nobody() -> None:
     function = counting()
     pool.set_threads(4)
@@ -324,22 +342,22 @@ def test_off_the_main_thread_the_flag_is_only_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "triple", "threads"),
+    ("architecture", "triple", "system"),
     [
-        ("x86", "x86_64-unknown-linux-gnu", True),
-        ("arm", "aarch64-unknown-linux-gnu", True),
-        ("arm", "arm64-apple-macosx14.0", True),
-        ("other", "riscv64-unknown-linux-gnu", True),
-        ("x86", "x86_64-pc-windows-msvc", False),
+        ("x86", "x86_64-unknown-linux-gnu", "linux"),
+        ("arm", "aarch64-unknown-linux-gnu", "linux"),
+        ("arm", "arm64-apple-macosx14.0", "darwin"),
+        ("other", "riscv64-unknown-linux-gnu", "linux"),
+        ("x86", "x86_64-pc-windows-msvc", "win32"),
     ],
 )
-def test_the_pool_compiles_for_other_machines(architecture: str, triple: str, threads: bool) -> None:
+def test_the_pool_compiles_for_other_machines(architecture: str, triple: str, system: str) -> None:
     features = "+m,+a,+d" if triple.startswith("riscv") else ""  # LLVM ends the process for lack of atomics
-    assert cross_compile(pool_ir(architecture, threads=threads), triple, features=features)
+    assert cross_compile(pool_ir(architecture, system), triple, features=features)
 
 
 def test_the_pool_without_threads_runs_the_same_chunks() -> None:
-    single = compile_kernel(pool_ir("x86", threads=False), "pool_run")
+    single = compile_kernel(pool_ir("x86", "win32"), "pool_run")
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(single.address)
     counts, owners = np.zeros(50, np.int64), np.full(50, -1, np.int64)
     block = ArgumentBlock(2)

@@ -134,7 +134,7 @@ def c_api_addresses() -> dict[str, int]:
 def _compile_runtime() -> NativeFunction:
     machine = platform.machine().lower()
     architecture = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}.get(machine, "other")
-    text = pool_ir(architecture, threads=sys.platform != "win32") + builtins_ir(object.__basicsize__)
+    text = pool_ir(architecture, sys.platform) + builtins_ir(object.__basicsize__)
     exports = _FUNCTIONS[1:] + tuple(f"py_{name}" for name in BUILTINS)
     # Speed 0 compiles in 10 ms where 2 takes 80, and no call of a built-in is measurably slower for it.
     return compile_kernel(text, _FUNCTIONS[0], speed=0, also_export=exports, imports=c_api_addresses())

@@ -14,6 +14,7 @@ for a thread that is still asleep.
 
 Sleeping. A thread that found nothing for `@spin` pauses counts itself in `@sleepers` and looks at `@state` again before
 it waits; a caller opens the job and then reads `@sleepers`. Both are sequentially consistent, so one sees the other.
+Whoever wakes sleepers keeps them off its own processor (`pool_life_ir.KEEP_APART`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import signal
 from string import Template
 
-from livegrad.backends.cpu.native.pool_life_ir import INTERRUPT, LIFE, SINGLE_THREADED
+from livegrad.backends.cpu.native.pool_life_ir import INTERRUPT, KEEP_APART, LIFE, SINGLE_THREADED, TRUST_SCHEDULER
 
 MAX_THREADS = 512
 STACK_BYTES = 16 * 1024 * 1024  # a kernel of 3,000 operations may spill 400 KiB; a macOS thread has 512 KiB by default
@@ -303,6 +304,7 @@ entry:
   %none = icmp eq i32 %sleepers32, 0
   br i1 %none, label %finish, label %wake
 wake:
+  call void @keep_apart()
   call void @pass_through_mutex()
   %all = icmp sge i64 %helpers, %sleepers
   br i1 %all, label %wake_all, label %wake_one
@@ -359,12 +361,13 @@ finish:
 """
 
 
-def pool_ir(architecture: str, *, threads: bool = True) -> str:
-    """Return the pool's IR for `architecture` ("x86", "arm" or "other"), with threads or (Windows) without."""
-    if not threads:
+def pool_ir(architecture: str, system: str) -> str:
+    """Return the pool's IR for `architecture` ("x86", "arm" or "other") and `system`, a value of `sys.platform`."""
+    if system == "win32":
         return _RUN_INLINE + SINGLE_THREADED
     faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
-    template = Template(_RUN_INLINE + _GLOBALS + _WORKER + _RUN + LIFE + INTERRUPT)
+    placing = KEEP_APART if system == "linux" else TRUST_SCHEDULER
+    template = Template(_RUN_INLINE + _GLOBALS + _WORKER + _RUN + LIFE + placing + INTERRUPT)
     return template.substitute(
         max_threads=MAX_THREADS,
         stack_bytes=STACK_BYTES,
