@@ -6,10 +6,12 @@ import sys
 from benchmarks import context, engine, foundation, gradients, machine, page, parts, report, tensors
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads, measure
 from benchmarks.worker import Workers
+from livegrad.backends.cuda import reason_for_no_cuda
 
 SUITES = {
     "context": context.rows,
     "engine": engine.rows,
+    "engine-gpu": engine.gpu_rows,
     "foundation": foundation.rows,
     "gradients": gradients.rows,
     "implicit": parts.rows,
@@ -30,7 +32,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def choose(names: list[str], quick: bool) -> list[Benchmark]:
     suites = {suite: rows(quick) for suite, rows in SUITES.items()}
-    every = [row for rows in suites.values() for row in rows]
+    every = list({row.name: row for rows in suites.values() for row in rows}.values())  # some are in two suites
     known = set(suites) | {row.name for row in every}
     if unknown := [name for name in names if name not in known]:
         sys.exit(f"no benchmark is called {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
@@ -64,7 +66,8 @@ def main() -> int:
         workers.close()
     if arguments.json:
         suite = "+".join(arguments.names or SUITES)
-        path = report.write_json(suite, outcomes, machine.describe(workers.versions()))
+        more = engine.gpu_notes() if suite == "engine-gpu" and reason_for_no_cuda() is None else {}
+        path = report.write_json(suite, outcomes, machine.describe(workers.versions()), **more)
         print(f"wrote benchmarks/results/{path.name}")
     if arguments.check and (missed := report.missed(outcomes)):
         print("\n".join(missed))

@@ -13,6 +13,7 @@ import livegrad.ops.transcendental as transcendental
 from benchmarks import prospero, sdf
 from benchmarks.problems import Problem, Run, inputs, parameters, program
 from livegrad.backends.cpu import CpuFunction
+from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.ir.dimension import Dimension
@@ -110,9 +111,11 @@ def build_warm_cache(problem: Problem) -> Run:
 
     The in-memory cache is dropped before each run. A run returns the values at `inputs(problem)`."""
     set_default_cache(ObjectCache(CacheSettings(Path(tempfile.mkdtemp()))))
+    forget_kernels()  # those in memory are on no disk, or on another
     compiled = CpuFunction(mapped(program(problem), 3))
     arguments = [*inputs(problem), *parameters(problem).tolist()]
     compiled(*arguments)
+    improver.wait()
 
     def run() -> object:
         forget_kernels()

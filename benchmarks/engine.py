@@ -2,7 +2,10 @@
 CPU and of the distance functions on a GPU.
 
 The time of a row is the host's: `set` and `step`, until the frame is launched. What each frame computes is checked in
-the first. `python -m benchmarks.engine` prints the memory of the graph with and without reuse."""
+the first; the device is idle when a sample begins. `python -m benchmarks.engine` prints the memory of the graph with
+and without reuse."""
+
+from typing import Any
 
 from benchmarks import engine_cpu, engine_sdf
 from benchmarks.engine_cuda_contenders import peak_bytes
@@ -15,16 +18,21 @@ _TITLES = {
     "hot_all": "one number changed, every block is stale",
     "new_set": "one number changed, half of the blocks are stale and were never so together: a new executable",
     "code": "one block computes another function, compiled already",
-    "cold": "one block added: a new graph from loaded kernels",
+    "cold": "one edge changed at the top: a new graph of loaded kernels, of which every one runs",
     "loop": "an optimisation of 1,000 steps as one launch, until its result is there",
 }
 
 
 def rows(quick: bool) -> list[Benchmark]:
     """Rows of a GPU, then those of the CPU, then the distance functions."""
+    return [*gpu_rows(quick), *engine_cpu.rows(quick), *engine_sdf.rows(quick)]
+
+
+def gpu_rows(quick: bool) -> list[Benchmark]:
+    """A thousand kernels as one graph; `python -m benchmarks.sdf_cuda` measures the distance functions alone."""
     blocks = 50 if quick else 1_000
-    calls = {"hot": 200, "hot_all": 40, "new_set": 1, "code": 5, "cold": 1, "loop": 1}
-    own = [
+    calls = {"hot": 200, "hot_all": 40, "new_set": 1, "code": 20, "cold": 1, "loop": 1}
+    return [
         Benchmark(
             f"engine_cuda_{kind}",
             title if kind == "loop" else f"host time of a frame of {blocks:,} kernels: {title}",
@@ -35,13 +43,22 @@ def rows(quick: bool) -> list[Benchmark]:
         )
         for kind, title in _TITLES.items()
     ]
-    return [*own, *engine_cpu.rows(quick), *engine_sdf.rows(quick)]
 
 
-def main(blocks: int = 1_000, points: int = 1 << 18) -> None:
-    """Prints what the buffers of a long chain take, shared and not."""
+def memory_note(blocks: int = 1_000, points: int = 1 << 18) -> str:
+    """What the buffers of a long chain take, shared and not, in words."""
     naive, shared = (peak_bytes(blocks, points, reuse) / 1e6 for reuse in (False, True))
-    print(f"{blocks:,} blocks of {points:,} points: {naive:,.1f} MB without reuse, {shared:,.1f} MB with")
+    told = f"Memory of a chain of {blocks:,} blocks of {points:,} floats that are all stale together"
+    return f"{told}: {naive:,.1f} MB without reuse, {shared:,.1f} MB with."
+
+
+def gpu_notes() -> dict[str, Any]:
+    """What is kept of a run on a GPU beside its rows."""
+    return {"title": "The engine on a GPU", "notes": [memory_note()]}
+
+
+def main() -> None:
+    print(memory_note())
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """A soak of the live engine: random edits of every kind, frame after frame, compared with a fresh engine.
 
-    python -m benchmarks.engine_soak [--frames 100000] [--every 1000] [--seed 0] [--backend cpu]
+    python -m benchmarks.engine_soak [--frames 100000] [--every 1000] [--seed 0] [--backend cpu] [--seconds 3600]
 
 A description of the graph is kept beside the engine that is edited. Every so often a fresh engine is made from it, with
-the states as they are, and all values of the next frame must be equal, bit by bit. Resident memory is printed.
+the states as they are, and all values of the next frame must be equal, bit by bit. Resident memory is printed, and on
+a GPU what the driver counts; the last line is a record for `benchmarks.soak_record`.
 """
 
 import argparse
 import gc
+import json
 import random
 import resource
 import sys
@@ -19,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.soak_graphs import BODIES, CALLS, Described, DescribedGraph, feed, make_blocks, realise, set_number
+from benchmarks.soak_graphs import BODIES, Described, DescribedGraph, calls_of, feed, make_blocks, realise, set_number
 from livegrad.authoring.block import edit
+from livegrad.backends.cuda.memory import memory_in_use
 from livegrad.engine.graph import State
 from livegrad.engine.sources import ExternalBuffer
 
@@ -42,8 +45,7 @@ class Soak:
         self.count = 0
         self.edits: Counter[str] = Counter()
         self.levels: Counter[str] = Counter()
-        # Library calls here are NumPy's, which know the memory of the CPU only.
-        self.kinds = ["mix", "mix", "loop", "gate", "pair", "loss", *(["call"] if backend == "cpu" else [])]
+        self.kinds = ["mix", "mix", "loop", "gate", "pair", "loss", "call"]
         for kind in self.kinds:
             self.add_block(kind)
         self.add_state()
@@ -191,7 +193,7 @@ class Soak:
             return self.add_block("mix")
         name = self.random.choice(self.names("mix", "loop", "gate", "call"))
         own = self.description.blocks[name]
-        bodies = CALLS if own.kind == "call" else BODIES[own.kind]
+        bodies = calls_of(self.engine) if own.kind == "call" else BODIES[own.kind]
         own.body = self.random.randrange(len(bodies))
         edit(self.engine, self.made[name]["inner"], bodies[own.body])
         return None
@@ -238,11 +240,15 @@ class Soak:
             raise AssertionError(self.engine.explain())
         self.levels[frame.level.name] += 1
 
-    def compare(self) -> int:
-        """One frame here and in a fresh engine: every value is the same, bit by bit. Says how many were compared."""
+    def compare(self, backend: str | None = None) -> int:
+        """One frame here and in a fresh engine: every value is the same, bit by bit. Says how many were compared.
+
+        Those of another backend are rounded otherwise, and are the same but for that.
+        """
+        rounding = 0.0 if backend in (None, self.backend) else 1e-5
         self.engine.step()  # edits since the last frame reach states that are new
         states = {name: self.engine.read(state) for name, state in self.states.items()}
-        fresh, made, fresh_states = realise(self.description, self.backend, states)
+        fresh, made, fresh_states = realise(self.description, backend or self.backend, states)
         for engine in (self.engine, fresh):
             if not engine.step().ok:
                 raise AssertionError(engine.explain())
@@ -255,12 +261,20 @@ class Soak:
         ]
         for own, other in pairs:
             for here, there in zip(outputs_of(own), outputs_of(other), strict=True):
-                np.testing.assert_array_equal(self.engine.read(here), fresh.read(there), err_msg=str(here))
+                same(self.engine.read(here), fresh.read(there), rounding, str(here))
                 compared += 1
         for name, state in self.states.items():
-            np.testing.assert_array_equal(self.engine.read(state), fresh.read(fresh_states[name]), err_msg=name)
+            same(self.engine.read(state), fresh.read(fresh_states[name]), rounding, name)
         fresh.close()
         return compared
+
+
+def same(here: np.ndarray, there: np.ndarray, rounding: float, what: str) -> None:
+    """Raises where two values differ."""
+    if rounding:
+        np.testing.assert_allclose(here, there, rtol=rounding, atol=rounding, err_msg=what)
+    else:
+        np.testing.assert_array_equal(here, there, err_msg=what)
 
 
 def outputs_of(part: Any) -> list[Any]:
@@ -283,20 +297,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=1_000, help="frames between comparisons")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", default="cpu")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="stop after the first comparison from then on"
+    )
     options = parser.parse_args(arguments)
-    soak, start, compared, memory = Soak(options.seed, options.backend), time.perf_counter(), 0, []
-    for number in range(1, options.frames + 1):
-        soak.frame()
-        if number % options.every == 0:
-            compared += soak.compare()
-            gc.collect()
-            memory.append(resident_bytes() / 2**20)
-            seconds = time.perf_counter() - start
-            print(f"frame {number:7,}  {seconds:7.1f} s  {memory[-1]:7.1f} MiB  {compared:7,} equal", flush=True)
-    print("levels:", dict(soak.levels))
-    print("edits:", dict(soak.edits))
-    later = memory[len(memory) // 5 :] or [0.0]
-    print(f"memory from {min(later):.1f} to {max(later):.1f} MiB after the first fifth")
+    soak, start = Soak(options.seed, options.backend), time.perf_counter()
+    record: dict[str, Any] = {"seed": options.seed, "frames": 0, "compared": 0, "resident_mib": [], "device_mib": []}
+    while record["frames"] < options.frames and time.perf_counter() - start < options.seconds:
+        for _ in range(options.every):
+            soak.frame()
+        record["frames"] += options.every
+        record["compared"] += soak.compare()
+        gc.collect()
+        record["resident_mib"].append(round(resident_bytes() / 2**20, 2))
+        if options.backend == "cuda":
+            record["device_mib"].append(round(memory_in_use()[0] / 2**20, 3))
+        shown = ", ".join(f"{record[name][-1]:.1f} MiB" for name in ("resident_mib", "device_mib") if record[name])
+        seconds = time.perf_counter() - start
+        print(f"frame {record['frames']:7,}  {seconds:7.1f} s  {shown}  {record['compared']:7,} equal", flush=True)
+    soak.engine.close()
+    print(json.dumps(record | {"seconds": time.perf_counter() - start, "levels": soak.levels, "edits": soak.edits}))
     return 0
 
 

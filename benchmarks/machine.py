@@ -2,10 +2,14 @@
 
 import os
 import platform
+import re
 from importlib import metadata
 from typing import Any
 
 import llvmlite.binding as llvm
+
+from livegrad.backends.cuda import reason_for_no_cuda
+from livegrad.backends.cuda.driver import device
 
 FEATURES = ("avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl", "neon", "sve")
 
@@ -39,10 +43,28 @@ def version(package: str) -> str | None:
         return None
 
 
+def graphics() -> dict[str, Any] | None:
+    """The GPU that CUDA runs on, and the version of its driver; None where there is none."""
+    if reason_for_no_cuda() is not None:
+        return None
+    found = device()
+    told = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", " ".join(read_lines("/proc/driver/nvidia/version")[:1]))
+    return {
+        "name": found.name,
+        "architecture": found.architecture,
+        "driver": told[0] if told else None,
+        "cuda_of_driver": f"{found.driver_version // 1000}.{found.driver_version % 1000 // 10}",
+        "packages": {
+            name: version(name) for name in ("cuda-bindings", "nvidia-cuda-nvrtc", "jax", "torch", "cupy-cuda13x")
+        },
+    }
+
+
 def describe(peer_versions: dict[str, str]) -> dict[str, Any]:
     available = llvm.get_host_cpu_features()
     packages = {name: version(name) for name in ("livegrad", "numpy", "llvmlite")}
-    return {
+    gpu = graphics()
+    return ({} if gpu is None else {"gpu": gpu}) | {
         "processor": field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         "architecture": llvm.get_host_cpu_name(),
         "features": [name for name in FEATURES if available.get(name)],

@@ -42,38 +42,51 @@ def latest_rows(folder: Path = RESULTS) -> dict[Path, dict[str, Record]]:
     newest: dict[str, Path] = {}
     records = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     for path, record in records.items():
-        newest |= dict.fromkeys(record["benchmarks"], path)
+        measured = [name for name, row in record["benchmarks"].items() if _is_measured(row) or name not in newest]
+        newest |= dict.fromkeys(measured, path)
     return {
         path: {name: row for name, row in record["benchmarks"].items() if newest[name] == path}
         for path, record in records.items()
     }
 
 
+def _is_measured(row: Record) -> bool:
+    """Whether there are times; a row that was skipped, for want of a GPU say, takes the place of none that was not."""
+    return any("best" in found for found in row["seconds"].values())
+
+
 def page(folder: Path = RESULTS) -> str:
     """The whole page."""
     parts = [OPENING]
     for path, rows in latest_rows(folder).items():
+        record = json.loads(path.read_text(encoding="utf-8"))
         if rows:
-            parts.append(_suite(path, json.loads(path.read_text(encoding="utf-8")), rows))
+            parts.append(_suite(path, record, rows))
+        parts += [section(record) for name, section in SECTIONS.items() if name in record]
     return "\n".join(parts)
 
 
 def _suite(path: Path, record: Record, rows: dict[str, Record]) -> str:
     suite = path.stem.removeprefix(record["date"] + "-")
-    command = "./bench " + suite.replace("+", " ") + " --json"
+    command = record.get("command") or "./bench " + suite.replace("+", " ") + " --json"
     lines = [
-        f"## {suite.replace('+', ', ').capitalize()}\n",
+        f"## {record.get('title') or suite.replace('+', ', ').capitalize()}\n",
         f"`{command}` on {record['date']}: {_machine(record['machine'])}\n",
         "| | livegrad | others | ratio | required |",
         "|---|---|---|---|---|",
     ]
     lines += [_row(name, row) for name, row in rows.items()]
+    lines += ["", *record["notes"]] if "notes" in record else []
     return "\n".join(lines) + "\n"
 
 
 def _machine(machine: Record) -> str:
-    versions = [f"{name} {version}" for name, version in (machine["packages"] | machine["peers"]).items()]
+    known = machine["packages"] | machine["peers"]
+    versions = [f"{name} {version}" for name, version in known.items() if version]
     told = f"{machine['processor']} ({machine['architecture']}), {machine['threads']} threads"
+    if (gpu := machine.get("gpu")) is not None:
+        told = f"{gpu['name']} ({gpu['architecture']}), driver {gpu['driver']}, CUDA {gpu['cuda_of_driver']}; {told}"
+        versions += [f"{name} {version}" for name, version in gpu["packages"].items() if version]
     return f"{told}, {machine['system']}, Python {machine['python']}, {', '.join(versions)}."
 
 
@@ -89,6 +102,47 @@ def _row(name: str, row: Record) -> str:
         shown += f" ({row['work'] / own:.3g} {row['unit']})"
     required = "; ".join(_verdict(line) for line in row["required"])
     return f"| `{name}`: {row['title']} | {shown} | {', '.join(others + missing)} | {ratio} | {required} |"
+
+
+def _tests(record: Record) -> str:
+    """Tests that ran on a machine that CI does not have."""
+    lines = [
+        "## Tests on a GPU\n",
+        f"`{record['command']}` on {record['date']}: {_machine(record['machine'])}\n",
+        "| | passed | failed | skipped |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{file}` | {own['passed']} | {own['failed']} | {own['skipped']} |" for file, own in record["tests"].items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _soak(record: Record) -> str:
+    """Random edits of engines, compared with fresh ones."""
+    runs = record["soak"]
+    frames, compared = (sum(run[name] for run in runs) for name in ("frames", "compared"))
+    edits = sum(sum(run["edits"].values()) for run in runs)
+    lines = [
+        f"## Soak on {'a GPU' if runs[0]['device_mib'] else 'the CPU'}\n",
+        f"`{record['command']}` on {record['date']}: {_machine(record['machine'])}\n",
+        f"{frames:,} frames of {len(runs)} engine(s) with {edits:,} random edits of every kind; {compared:,} buffers"
+        " were equal, bit by bit, to those of fresh engines.\n",
+        "| engine | frames | memory of the device after the first fifth, by the driver's counters | resident memory |",
+        "|---|---|---|---|",
+    ]
+    for run in runs:
+        device, host = (_span(run[name]) for name in ("device_mib", "resident_mib"))
+        lines.append(f"| seed {run['seed']} | {run['frames']:,} | {device} | {host} |")
+    return "\n".join(lines) + "\n"
+
+
+def _span(samples: list[float]) -> str:
+    later = samples[len(samples) // 5 :]
+    return f"{min(later):.2f} to {max(later):.2f} MiB" if later else ""
+
+
+SECTIONS = {"tests": _tests, "soak": _soak}
 
 
 def _verdict(line: str) -> str:

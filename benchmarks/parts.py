@@ -4,9 +4,11 @@ import math
 
 from benchmarks import prospero
 from benchmarks.harness import Benchmark
+from benchmarks.parts_expected import MARCHING_CUBES, triangle_count
 from benchmarks.problems import Problem
 
-MESH_SIDES = (64, 128, 256)  # cells along the part's longest side
+MESH_SIDES = (64, 128, 256, 512)  # cells along the part's longest side
+MOST_POINTS = 256  # cells a side up to which grids of values fit into memory everywhere
 SURFACE = 2 * (2.0 * 1.4 + 1.4 * 1.0 + 2.0 * 1.0) - 2 * math.pi * 0.3**2 + 2 * math.pi * 0.3  # of the part
 
 
@@ -29,7 +31,8 @@ def rows(quick: bool) -> list[Benchmark]:
     meshed = [
         Benchmark(
             f"part_meshed_{side}",
-            f"a box with a round hole, meshed with {side} cells a side, closed and with sharp edges",
+            f"a box with a round hole, {side} cells a side: closed, with sharp edges, about "
+            f"{triangle_count('part_meshed', side):,} triangles",
             Problem("part_meshed", side),
             ("livegrad",),
             work=SURFACE * (side / 2.0) ** 2 / 1e3,
@@ -40,13 +43,15 @@ def rows(quick: bool) -> list[Benchmark]:
     meshed += [
         Benchmark(
             f"part_triangles_{side}",
-            f"the same part and cells as triangles, edges as they come: {side} cells a side",
+            f"the same part and cells, edges as they come: about {triangle_count('part_triangles', side):,} triangles, "
+            f"where marching cubes has {MARCHING_CUBES[side]:,}",
             Problem("part_triangles", side),
             ("livegrad", "marching_cubes", "sdf_package"),
             work=SURFACE * (side / 2.0) ** 2 / 1e3,
             unit="thousand cells of surface/s",
         )
         for side in sides
+        if side <= MOST_POINTS
     ]
     points = 1 << 16 if quick else 1 << 22
     gradient = Benchmark(

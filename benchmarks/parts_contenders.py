@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks import prospero
 from benchmarks.contenders import Unavailable
-from benchmarks.parts_expected import CORNER, draw_with_numpy, field, meshing, points
+from benchmarks.parts_expected import CORNER, TRIANGLES, draw_with_numpy, field, meshing, points
 from benchmarks.problems import Problem, Run
 from livegrad.authoring.assembly import Assembly, add_expression
 from livegrad.authoring.assembly.meshing import mesh
@@ -44,8 +44,12 @@ def meshed(problem: Problem, *, sharp: bool = True) -> TriangleMesh:
 
 def _meshed(sharp: bool) -> Any:
     def build(problem: Problem) -> Run:
-        if not meshed(problem, sharp=sharp).is_closed():
+        first = meshed(problem, sharp=sharp)
+        if not first.is_closed():
             raise Unavailable("its mesh is not closed")
+        told = TRIANGLES[problem.kind][problem.size]
+        if not 0.9 * told <= len(first.triangles) <= 1.1 * told:
+            raise Unavailable(f"its mesh has {len(first.triangles):,} triangles, not about {told:,} as is told")
 
         def make() -> tuple[Any, Any]:
             found = meshed(problem, sharp=sharp)

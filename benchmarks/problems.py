@@ -194,6 +194,6 @@ def agrees(problem: Problem, actual: Sequence[float], wanted: Sequence[float]) -
         # Sums of millions of numbers of both signs: their error is one of the sum of magnitudes.
         return bool(np.allclose(actual, wanted, rtol=1e-3, atol=1e-5 * problem.size))
     tolerance = 2e-3 if problem.kind in ("prospero", *workloads.KINDS) else 1e-4
-    if problem.kind == "part_triangles":
-        tolerance = parts_expected.ROUGH
+    if problem.kind in parts_expected.TRIANGLES:
+        tolerance = parts_expected.tolerance(problem.kind, problem.size)
     return bool(np.allclose(actual, wanted, rtol=tolerance, atol=tolerance))

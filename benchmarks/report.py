@@ -1,16 +1,14 @@
 """Outcomes as a table for people and as JSON with raw samples for the record."""
 
-import datetime
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Benchmark, Outcome, Result
 from benchmarks.problems import PRIMAL
+from benchmarks.record import RESULTS, write_record
 from benchmarks.requirements import AtMost, Requirement, requirements_of
 
-RESULTS = Path(__file__).resolve().parent / "results"
 OURS = ("livegrad", "livegrad_ieee", "handwritten", "memcpy", "adjoint")
 
 
@@ -97,12 +95,7 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
     return record | {"required": required, "seconds": seconds}
 
 
-def write_json(suite: str, outcomes: Sequence[Outcome], machine: dict[str, Any]) -> Path:
+def write_json(suite: str, outcomes: Sequence[Outcome], machine: dict[str, Any], **more: Any) -> Path:
     """Writes `results/<date>-<suite>.json`, replacing what the same day gave before."""
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
     rows = {outcome.benchmark.name: outcome_record(outcome) for outcome in outcomes}
-    path = RESULTS / f"{date}-{suite}.json"
-    path.parent.mkdir(exist_ok=True)
-    text = json.dumps({"date": date, "machine": machine, "benchmarks": rows}, indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
-    return path
+    return write_record(suite, machine, rows, RESULTS, **more)

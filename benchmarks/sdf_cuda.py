@@ -4,7 +4,6 @@ Its rows are in `engine_sdf`. `python -m benchmarks.sdf_cuda [POINTS [CONTENDERS
 process of its own and prints one table: points lie on the device and results stay there, each sample ends when the
 device has done the work, and the first call includes tracing and compiling, but not the start of the device."""
 
-import datetime
 import fcntl
 import json
 import os
@@ -17,8 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,9 @@ import numpy as np
 
 from benchmarks import sdf
 from benchmarks.contenders import OPERATIONS, Unavailable
+from benchmarks.machine import describe
 from benchmarks.problems import NUMPY_OPERATIONS, SDF_CUDA, Problem, agrees, expected, inputs, probe
+from benchmarks.record import write_record
 from livegrad import ops
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.ir.dimension import Dimension
@@ -43,6 +42,12 @@ WANTED = ("value", "by_point", "by_parameter")
 PREFIX = SDF_CUDA
 KINDS = tuple(f"{variant}_{wanted}" for variant in VARIANTS for wanted in WANTED)
 CONTENDERS = ("livegrad", "livegrad_ieee", "jax", "torch")
+PEERS = {"jax": "jax_gpu", "torch": "torch_gpu"}  # as the harness names them
+REQUIRED = (
+    "at least 1 × the speed of jax_gpu or torch_gpu",
+    "first result at least 3 × sooner",
+    "first result from code on disk at most 20 ms",
+)
 SAMPLES = 30
 WARM_UP = 0.4  # seconds: the device takes a while to reach its clock
 Run = Callable[[], Any]  # starts the work and gives its results, on the device
@@ -337,17 +342,40 @@ def main() -> None:
 
 def write_json(found: dict[tuple[str, str], dict[str, Any]], count: int) -> Path:
     """Writes `results/<date>-engine-sdf.json`, with raw samples."""
-    cuda = import_module("livegrad.backends.cuda.driver")
-    held = cuda.device()
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    versions = {name: version(name) for name in ("numpy", "jax", "torch") if find_spec(name) is not None}
-    machine = {"gpu": held.name, "driver": held.driver_version, **versions}
-    seconds = {kind: {name: own for (name, k), own in found.items() if k == kind} for kind in KINDS}
-    path = Path(__file__).resolve().parent / "results" / f"{date}-engine-sdf.json"
-    path.write_text(
-        json.dumps({"date": date, "machine": machine, "points": count, "seconds": seconds}, indent=1) + "\n"
-    )
-    return path
+    rows = {}
+    for kind in KINDS:
+        seconds = {PEERS.get(name, name): _times(own) for (name, k), own in found.items() if k == kind}
+        title = f"{kind.replace('_', ' ')} of the distance function, {count:,} points on a GPU"
+        rows[PREFIX + kind] = {
+            "title": title, "size": count, "calls": 1, "work": count / 1e6, "unit": "Mpoints/s",
+            "required": list(_required(kind, seconds)), "seconds": seconds,
+        }  # fmt: skip
+    command, title = "python -m benchmarks.sdf_cuda", "Distance functions on a GPU"
+    return write_record("engine-sdf", describe({}), rows, command=command, title=title)
+
+
+def _times(own: dict[str, Any]) -> dict[str, Any]:
+    if "reason" in own:
+        return {"reason": own["reason"]}
+    if not own["right"]:
+        return {"reason": "its result is wrong"}
+    rest = {name: own[name] for name in ("first", "from_disk", "samples") if name in own}
+    return {"best": min(own["samples"]), "median": float(np.median(own["samples"])), **rest}
+
+
+def _required(kind: str, seconds: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Speed, the first result beside the peers' first, and the first from code on disk."""
+    measured = {name: own for name, own in seconds.items() if "best" in own}
+    mine, peers = measured.get("livegrad"), [own for name, own in measured.items() if name in PEERS.values()]
+    speed, sooner, disk = (f"required: {told}" for told in REQUIRED)
+    if mine is None or len(peers) < len(PEERS):
+        yield from (f"{told}: not measured" for told in (speed, sooner, disk))
+        return
+    ratios = [min(own[name] for own in peers) / mine[name] for name in ("best", "first")]
+    for told, ratio, least in zip((speed, sooner), ratios, (1.0, 3.0), strict=True):
+        yield f"{told}: {'met' if ratio >= least else 'MISSED'} ({ratio:.2f} ×)"
+    seconds_from_disk = min(mine["from_disk"])
+    yield f"{disk}: {'met' if seconds_from_disk <= 0.02 else 'MISSED'} ({1e3 * seconds_from_disk:.3g} ms)"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@ import numpy as np
 
 import livegrad as lg
 from livegrad.authoring.block import append_block, block, captured_block
+from livegrad.backends.cuda import driver as driver_module
+from livegrad.backends.cuda.driver import checked
+from livegrad.backends.cuda.modules import loaded_function
 from livegrad.engine.append_buffer import AppendBuffer
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Composite, State
@@ -42,7 +45,41 @@ def add(stream: Any, x: Any, gain: Any, result: Any) -> None:
     np.add(x, gain, out=result)
 
 
-CALLS = [scale, add]
+_KERNELS = """
+struct Arguments { const float* x; float* result; double gain; long long count; };
+extern "C" __global__ void scale(const __grid_constant__ Arguments a)
+{
+    for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += gridDim.x * blockDim.x)
+        a.result[i] = a.x[i] * (float)a.gain;
+}
+extern "C" __global__ void add(const __grid_constant__ Arguments a)
+{
+    for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += gridDim.x * blockDim.x)
+        a.result[i] = a.x[i] + (float)a.gain;
+}
+"""
+
+
+def kernel_call(symbol: str) -> Callable[..., None]:
+    """The same on a GPU, as another library would do it: a kernel that is launched on the stream that is captured."""
+
+    def call(stream: int, x: Any, gain: Any, result: Any) -> None:
+        addresses = [own.__cuda_array_interface__["data"][0] for own in (x, result)]
+        words = np.array([*addresses, 0, np.prod(x.shape)], np.int64)
+        words[2:3].view(np.float64)[0] = gain
+        pointers = np.array([words.ctypes.data], np.uint64)
+        function = loaded_function(_KERNELS, "soak", symbol)
+        checked(driver_module.driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, pointers.ctypes.data, 0))
+
+    return call
+
+
+CALLS = {"cpu": [scale, add], "cuda": [kernel_call("scale"), kernel_call("add")]}
+
+
+def calls_of(engine: Engine) -> list[Callable[..., None]]:
+    """Library calls that know the engine's memory."""
+    return CALLS[engine.executor.name]
 
 
 @dataclass
@@ -69,7 +106,7 @@ class DescribedGraph:
 def make_blocks(engine: Engine, name: str, own: Described) -> dict[str, Any]:
     """The blocks that a described one stands for, by what they are to others."""
     if own.kind == "call":
-        made = engine.add(captured_block(CALLS[own.body], outputs={"result": "same(0)"}, name=name))
+        made = engine.add(captured_block(calls_of(engine)[own.body], outputs={"result": "same(0)"}, name=name))
         return {"in": made, "out": made["result"], "inner": made}
     if own.kind == "pair":
         writers = [

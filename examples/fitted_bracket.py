@@ -38,10 +38,19 @@ def bracket() -> lg.Part:
 
 
 def scanned_points(count: int = 4000) -> np.ndarray[Any, Any]:
-    """Points on the surface of the bracket that is to be found."""
-    surface = lg.mesh(bracket().with_parameters(**SCANNED), feature_size=1.5)
-    chosen = np.random.default_rng(0).choice(len(surface.vertices), count, replace=False)
-    return surface.vertices[chosen]
+    """Points all over the surface of the bracket that is to be found: as many on each bit of it as it is large."""
+    part = bracket().with_parameters(**SCANNED)
+    surface = lg.mesh(part, feature_size=1.5)
+    a, b, c = surface.vertices[surface.triangles].transpose(1, 0, 2)
+    areas = np.linalg.norm(np.cross(b - a, c - a), axis=1)
+    random = np.random.default_rng(0)
+    at = random.choice(len(areas), count, p=areas / areas.sum())
+    across, along = np.sqrt(random.uniform(size=(count, 1))), random.uniform(size=(count, 1))
+    points = a[at] + across * ((1 - along) * (b - a)[at] + along * (c - a)[at])
+    for _ in range(3):  # triangles are flat, the surface is not: follow the exact gradient to it
+        slope = part.gradient(points)
+        points = points - part(points)[:, None] * slope / (slope**2).sum(1, keepdims=True)
+    return points
 
 
 def fit(part: lg.Part, points: Any, steps: int) -> tuple[lg.Part, list[float]]:

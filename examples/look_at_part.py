@@ -67,10 +67,13 @@ def main(arguments: list[str] | None = None) -> lg.Part:
     size = float((part.high - part.low).max())
     points = middle + np.random.default_rng(0).uniform(-0.3, 0.3, (4, 3)) * size
     for point, value, gradient in zip(points, part(points), part.gradient(points), strict=True):
-        print(f"at {np.round(point, 2).tolist()}: {value:+.4f}, gradient {np.round(gradient, 4).tolist()}")
+        print(
+            f"at {np.round(point, 2).tolist()}: {value:+.4f}, gradient {[round(float(slope), 4) for slope in gradient]}"
+        )
     lg.save_png(lg.render(part, size=(chosen.size, chosen.size), oversample=2), chosen.out / f"{file.stem}.png")
     cut = lg.slice(part, float(middle[2]), feature_size=size / (2 * chosen.cells))
     lg.save_svg(cut, chosen.out / f"{file.stem}.svg")
+    print(f"meshing with {chosen.cells} features across …", flush=True)
     surface = lg.mesh(part, feature_size=size / chosen.cells)
     lg.save_stl(surface, chosen.out / f"{file.stem}.stl")
     print(f"{part.name}: area {cut.area():.4g} in the middle; {len(surface.triangles):,} triangles", end="")

@@ -21,7 +21,10 @@ from hypothesis import HealthCheck, settings
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the directory
     os.environ["LIVEGRAD_CACHE_DIR"] = tempfile.mkdtemp(prefix="livegrad-tests-")
-    atexit.register(shutil.rmtree, os.environ["LIVEGRAD_CACHE_DIR"], ignore_errors=True)
+    os.environ["POCL_CACHE_DIR"] = tempfile.mkdtemp(prefix="pocl-tests-")
+    os.environ["PYOPENCL_NO_CACHE"] = "true"
+    for directory in ("LIVEGRAD_CACHE_DIR", "POCL_CACHE_DIR"):
+        atexit.register(shutil.rmtree, os.environ[directory], ignore_errors=True)
 
 settings.register_profile("local", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
@@ -32,6 +35,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("livegrad")
     group.addoption("--update-ir", action="store_true", help="rewrite the golden files instead of comparing with them")
     group.addoption("--no-skips", action="store_true", help="fail when any test was skipped")
+
+
+# What kernels run: good code where arithmetic is tested; code that is quickly made where little is computed; elsewhere
+# both, as users have it.
+_LITTLE = (
+    "context", "differentiable", "differentiate", "diagnostics", "function", "ir", "ops", "passes", "schedule",
+    "tensor",
+)  # fmt: skip
+_CODE = {"conformance": "good"} | dict.fromkeys(_LITTLE, "quick")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    os.environ["LIVEGRAD_CODE"] = _CODE.get(item.path.parent.name, "both")
 
 
 @functools.cache

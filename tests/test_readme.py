@@ -7,7 +7,9 @@ import re
 import runpy
 from pathlib import Path
 
-from livegrad.tools.tour import run_tour
+import pytest
+
+from livegrad.tools.tour import Tour, run_tour
 from livegrad.tools.tour.script import Scale
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,11 +40,15 @@ def test_the_commands_are_there_and_can_be_run() -> None:
     assert all((ROOT / module.replace(".", "/")).exists() for module in modules)
 
 
-def test_the_table_of_edits_is_what_the_tour_prints(tmp_path: Path) -> None:
-    """Times are those of one machine; what was edited, at which level, and what ran is the same on each."""
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory: pytest.TempPathFactory) -> Tour:
     small = Scale((48, 32), fit=3, turn=2, hold=1, feature_size=0.3)
-    made = run_tour(tmp_path, "cpu", lambda what, share: None, small)
-    printed = {(entry.edit, entry.level, " ".join(entry.ran) or "-") for entry in made.ledger}
+    return run_tour(tmp_path_factory.mktemp("tour"), "cpu", lambda what, share: None, small)
+
+
+def test_the_table_of_edits_is_what_the_tour_prints(tour: Tour) -> None:
+    """Times are those of one machine; what was edited, at which level, and what ran is the same on each."""
+    printed = {(entry.edit, entry.level, " ".join(entry.ran) or "-") for entry in tour.ledger}
     table = README.split("| edit | level | ms | ran |")[1].split("\n\n")[0]
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table.splitlines()[2:]]
     assert len(rows) == 5
@@ -53,3 +59,12 @@ def test_it_opens_with_a_picture() -> None:
     first = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", README)[0]
     assert README.index(first[1]) < README.index("## Two commands")
     assert (ROOT / first[1]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_of_the_tour_shows_what_was_seen_after_each_edit_and_the_code_behind_it(tour: Tour) -> None:
+    page = tour.page.read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == len(tour.ledger) == 9
+    assert "def distance(p: lg.vec3, wheel: Wheel) -&gt; lg.f32:" in page
+    assert "np.float32" not in page
+    for name in re.findall(r'(?:src|href)="([^"#:]+)"', page):
+        assert (tour.page.parent / name).exists(), name

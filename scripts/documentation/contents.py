@@ -15,7 +15,13 @@ BLOCK = "livegrad.authoring.block"
 
 
 CHAPTERS = {
-    "Start": {"Ten minutes": "tutorial.md", "Examples": "examples.md"},
+    "Start": {
+        "Installation": "installation.md",
+        "Ten minutes": "tutorial.md",
+        "Five small programs": "recipes.md",
+        "Examples": "examples.md",
+        "Questions and answers": "questions.md",
+    },
     "Guides": {
         "Tensors": "tensors.md",
         "Functions": "functions.md",
@@ -25,6 +31,7 @@ CHAPTERS = {
         "CUDA": "cuda.md",
         "Derivatives": "derivatives.md",
         "Own rules, memory, batches": "transformations.md",
+        "Performance": "performance.md",
         "Command line": "command-line.md",
     },
     "Coming from": {

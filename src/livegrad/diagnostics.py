@@ -70,7 +70,43 @@ class TextOrigin:
         return f"{name}:{self.line}" if self.column is None else f"{name}:{self.line}:{self.column}"
 
 
-Place = Origin | TextOrigin
+@dataclass(frozen=True, slots=True)
+class NodeOrigin:
+    """A place in a graph that people draw and do not write: a node of a function, by name.
+
+    >>> str(NodeOrigin("sample", "texture"))
+    'node `sample` of `texture`'
+    """
+
+    node: str
+    function: str
+    file = ""
+    line = 0
+    column = None
+
+    def __str__(self) -> str:
+        return f"node `{self.node}` of `{self.function}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Stands for a place in code that functions of many places share; whoever runs the code knows the place by number.
+
+    >>> str(Mark(2))
+    'place 2'
+    """
+
+    number: int
+    file = ""
+    line = 0
+    column = None
+    function = ""
+
+    def __str__(self) -> str:
+        return f"place {self.number}"
+
+
+Place = Origin | TextOrigin | NodeOrigin | Mark
 
 
 _seen_places: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
@@ -134,6 +170,11 @@ class LivegradError(Exception):
         self.found = found
         self.help = help
         super().__init__(self._message())
+
+    def move_to(self, where: Place | None) -> None:
+        """Says the same of another place."""
+        self.where = where
+        self.args = (self._message(),)
 
     def _message(self) -> str:
         text = self.what if self.where is None else f"{self.what} ({self.where})"

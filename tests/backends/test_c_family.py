@@ -11,12 +11,12 @@ from livegrad.authoring.assembly.node_types import ARITHMETIC
 from livegrad.authoring.assembly.resources import TriangleMesh
 from livegrad.backends.c_family import CUDA, OPENCL, function_source, kernel_source
 from livegrad.backends.c_family.names import identifier
-from livegrad.backends.c_family.types import Types
 from livegrad.backends.cuda.compiler import compile_source, reason_for_no_compiler
 from livegrad.diagnostics import CompileError
-from livegrad.ir.types import Vector, f16, f32, f64, i8, i32, i64, u64
+from livegrad.ir.types import Tensor, Vector, f16, f32, f64, i8, i32, i64, u64
 from tests.authoring.assembly.gradient_graphs import with_gradient
 from tests.backends.test_opencl import all_nodes, branching, integers
+from tests.cuda.test_kernels import kernels
 
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
 V = Vector(f32, 3)
@@ -95,9 +95,27 @@ def test_what_a_language_has_not_is_refused_by_name(dialect: Any) -> None:
 
 @DIALECTS
 def test_constants_are_the_shortest_that_read_as_the_same_number(dialect: Any) -> None:
-    types = Types(dialect)
-    assert types.literal(0.1, f64) == "0.1"
-    assert types.literal(0.10000000149011612, f32) == "0.1f"
-    assert types.literal(-2.0, f32) == "(-2.0f)"
-    assert types.literal(1e-8, f32) == "1e-08f"
-    assert types.literal(-(2**63), i64) == f"(-9223372036854775807{dialect.long_suffix} - 1)"
+    assert dialect.literal(0.1, f64) == "0.1"
+    assert dialect.literal(0.10000000149011612, f32) == "0.1f"
+    assert dialect.literal(-2.0, f32) == "(-2.0f)"
+    assert dialect.literal(1e-8, f32) == "1e-08f"
+    assert dialect.literal(-(2**63), i64) == f"(-9223372036854775807{dialect.long_suffix} - 1)"
+
+
+@DIALECTS
+def test_an_index_that_is_used_again_is_checked_once_in_its_block(dialect: Any) -> None:
+    def read(table: Any, n: Any) -> Any:
+        total = ops.lookup(table, n, lg.constant(0, i32)) + ops.lookup(table, n, lg.constant(2, i32))
+        inner = ops.cond(
+            total > 1.0,
+            table,
+            n,
+            then=lg.trace(lambda table, n: ops.lookup(table, n, lg.constant(1, i32)), table.type, i32),
+            otherwise=lg.trace(lambda table, n: lg.constant(0.0, f32), table.type, i32),
+        )
+        return total, inner
+
+    kernel = kernel_source(lg.trace(read, Tensor(f32, (4, 3)), i32), (False, True), dialect)
+    assert [site.message for site in kernel.sites] == ["index out of range for axis 0"] * 2
+    (plan_kernel,) = kernels(lg.map_over(lg.trace(read, Tensor(f32, (4, 3)), i32), (False, True)))
+    assert [site.message for site in plan_kernel.sites].count("index out of range for axis 0") == 1

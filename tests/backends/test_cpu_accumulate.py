@@ -1,7 +1,7 @@
 """Gradients of functions that read tensors by index in loops: additions at indices, made in place by one kernel."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,9 +16,8 @@ from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f64, i64
-from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
-from tests.differentiate.checks import random_differentials
+from tests.differentiate.checks import assert_same, differentiated, random_differentials
 
 LINE, GRID = Tensor(f64, (5,)), Tensor(f64, (3, 4))
 
@@ -103,31 +102,19 @@ PROGRAMS = {
     "branching": (branching, LINE, LINE), "by_value": (by_value, LINE, LINE), "again": (again, LINE, LINE),
     "until": (until, LINE, LINE), "neighbours": (neighbours, LINE, LINE),
 }  # fmt: skip
-DERIVATIVES: dict[str, Callable[[Function], Function]] = {
-    "r": vjp,
-    "fr": lambda f: jvp(vjp(f)),
-    "rr": lambda f: vjp(vjp(f)),
-}
-
-
-def agree(found: Any, expected: Any) -> None:
-    if isinstance(expected, tuple):
-        for one, other in zip(found, expected, strict=True):
-            agree(one, other)
-        return
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+DERIVATIVES = ("r", "rf", "rr")  # modes, the first innermost
 
 
 @pytest.mark.parametrize("modes", DERIVATIVES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_by_tensors_that_loops_read_are_those_of_the_reference(name: str, modes: str) -> None:
     program, *types = PROGRAMS[name]
-    function = DERIVATIVES[modes](trace(program, *types))  # type: ignore[arg-type]
+    function = differentiated(trace(program, *types), modes)  # type: ignore[arg-type]
     compiled = CpuFunction(function)
     rng = np.random.default_rng(11)
     for _ in range(2):
         arguments = random_differentials(function.parameter_types, rng)
-        agree(compiled(*arguments), evaluate(function, *arguments))
+        assert_same(compiled(*arguments), evaluate(function, *arguments))
 
 
 def accumulating(function: Function) -> int:

@@ -13,16 +13,19 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.function import CpuFunction, run_function
+from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native import compiler
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, default_cache, set_default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
 from livegrad.ir.digest import function_digest
+from livegrad.ir.places import mark_places
 from tests.backends.subprocesses import run_python, start_python
 
 N = lg.Dimension.symbol("n")
 
 PROGRAM = """
+from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.native import compiler
 from livegrad.backends.cpu.native.object_cache import default_cache
 import json
@@ -33,6 +36,7 @@ run = lg.compile(lg.trace(lambda x: ops.reduce(ops.sin(x) * factor, kind="sum", 
 x = np.linspace(0, 1, size, dtype=np.float32)
 total = float(run(x))
 assert abs(total - factor * np.sin(x.astype(np.float64)).sum()) < 1e-3 * size, total
+improver.wait()
 stats, cache = compiler.stats(), default_cache().stats()
 print(json.dumps([stats.compiled, stats.loaded_from_disk, cache.stored, cache.rejected, cache.unavailable, total]))
 """
@@ -123,12 +127,14 @@ def _loaded(function: lg.Function, sizes: dict[str, int]) -> CompiledPlan:
     """The plan of a function as a fresh process loads it."""
     digest = function_digest(function)
     assert digest is not None
+    improver.wait()
     data = default_cache().load(recipe_key(digest, sizes))
     assert data is not None
     forget_kernels()
     recipe = decode(data)
     assert recipe is not None
-    plan = CompiledPlan.from_recipe(recipe, run_function)
+    _, places = mark_places(function)
+    plan = CompiledPlan.from_recipe(recipe, run_function, places)
     assert plan is not None
     assert plan.plan is None
     return plan
@@ -203,6 +209,7 @@ def test_a_recipe_whose_code_is_gone_is_made_anew(cache: ObjectCache) -> None:
     function = lg.trace(lambda x: ops.exp(x) * 3.0625, lg.types.Tensor(lg.f32, (10,)))
     values = np.ones(10, np.float32)
     expected = CpuFunction(function)(values)
+    improver.wait()
     directory = cache.settings.directory
     assert directory is not None
     digest = function_digest(function)
@@ -235,6 +242,7 @@ def test_a_recipe_that_cannot_be_read_is_made_anew(payload: bytes, cache: Object
     key = recipe_key(digest, {})
     cache.store(key, payload)
     assert CpuFunction(function)(np.ones(10, np.float32)).tolist() == [1.5625] * 10
+    improver.wait()
     assert cache.load(key) not in (None, payload)
 
 

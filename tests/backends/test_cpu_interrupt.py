@@ -81,12 +81,14 @@ def test_ctrl_c_reaches_a_loop_that_another_thread_runs(tmp_path: Path) -> None:
     program = """
         body = lambda x: ops.make_while_loop(lambda v: v > 0.0, lambda i, v: ops.sqrt(v), x)[0]
         run = lg.compile(lg.trace(body, lg.f32))
+        main = lg.compile(lg.map_over(lg.trace(body, lg.f32)))
+        # Both are compiled before the signal: it must find the main thread in native code, not in the compiler.
         run(-1.0)
+        main(np.full(10, -1.0, np.float32))
         seen = []
         threading.excepthook = lambda info: seen.append(f"thread: {info.exc_type.__name__}")
         thread = threading.Thread(target=run, args=(2.0,))
         thread.start()
-        main = lg.compile(lg.map_over(lg.trace(body, lg.f32)))
         print("ready", flush=True)
         try:
             main(np.full(10, 2.0, np.float32))

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from livegrad.backends.cpu.function import compile_function
-from livegrad.backends.cpu.native.gemm import (
-    Launches,
-    arrange,
-    arrange_rows,
-    compiled_module,
-    product_of,
-    shapes_for,
-)
-from livegrad.backends.cpu.native.gemm_ir import KERNELS
+from livegrad.backends.cpu.native.gemm import arrange, arrange_rows, compiled_module, goes_by_rows, shapes_for
+from livegrad.backends.cpu.native.gemm_product import Launches, product_of
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.backends.cpu.native.pool import set_threads, threads
 from livegrad.backends.cpu.native.vector_ir import TileShapes, tile_shapes
@@ -47,8 +40,7 @@ def run(launches: Launches, shapes: TileShapes, places: dict[str, int]) -> None:
         block = ArgumentBlock(len(step.words))
         for index, word in enumerate(step.words):
             block.ints[index] = word if isinstance(word, int) else every[word]
-        (part,) = (part for part, names in KERNELS.items() if step.kernel in names)
-        code = compiled_module(shapes, part)
+        code = compiled_module(shapes, step.kernel)
         invoker().invoke(code.addresses[step.kernel], step.total, step.grain, block.address)
 
 
@@ -86,6 +78,10 @@ SIZES = [
     ((4, 1, 8, 9), (5, 9, 6)),
     ((2, 3, 4, 30, 20), (2, 3, 1, 20, 40)),
     ((2, 3, 1, 100, 20), (2, 3, 4, 20, 40)),
+    ((5, 7, 30, 20), (20, 64)),
+    ((40, 90), (90, 1024)),
+    ((9, 6000), (6000, 31)),
+    ((20, 4200), (4200, 24)),
 ]
 
 
@@ -111,6 +107,29 @@ def test_every_width_of_vectors_computes_the_same(element, vector_bytes, many, f
             assert_close(multiply(a, b, shapes), a, b)
 
 
+@pytest.mark.parametrize("second", ["plain", "transposed"])
+def test_large_right_operands_are_packed_by_those_who_use_them(second):
+    a, b = made((50, 300), "float32", "plain", 1), made((300, 1024), "float32", second, 2)
+    product = product_of("float32", (50, 1024), a.strides, b.strides, 300)
+    assert product is not None
+    assert [step.kernel for step in arrange(product).steps] == ["multiply_4"]
+    np.testing.assert_allclose(multiply(a, b), np.matmul(a.astype(float), b.astype(float)), rtol=1e-4, atol=1e-3)
+
+
+def test_a_long_inner_dimension_is_cut_into_parts():
+    a, b = made((24, 8192), "float32", "transposed", 1), made((8192, 20), "float32", "plain", 2)
+    product = product_of("float32", (24, 20), a.strides, b.strides, 8192)
+    assert product is not None
+    assert not goes_by_rows(product)
+    assert arrange(product).steps[-1].kernel == "sum"
+    assert_close(multiply(a, b), a, b)
+
+
+def test_a_batch_of_rows_times_one_matrix_is_one_product():
+    a, b = made((7, 5, 40), "float32", "plain", 1), made((40, 64), "float32", "plain", 2)
+    assert np.array_equal(multiply(a, b).reshape(35, 64), multiply(a.reshape(35, 40), b))
+
+
 def test_nothing_outside_of_the_operands_and_the_result_is_touched():
     generator = np.random.default_rng(0)
     for rows, inner, columns in ((13, 9, 35), (100, 30, 33), (2, 50, 70), (1, 33, 5)):
@@ -129,8 +148,10 @@ def test_nothing_outside_of_the_operands_and_the_result_is_touched():
         assert np.all(around[-32:] == 7)
 
 
-def test_infinities_and_nans_stay_in_their_rows_and_columns():
-    a, b = made((40, 60), "float32", "plain", 1), made((60, 50), "float32", "plain", 2)
+@pytest.mark.parametrize("second", ["plain", "transposed"])
+@pytest.mark.parametrize(("left", "right"), [((40, 60), (60, 50)), ((20, 4200), (4200, 24)), ((5, 90), (90, 12))])
+def test_infinities_and_nans_stay_in_their_rows_and_columns(left, right, second):
+    a, b = made(left, "float32", "plain", 1), made(right, "float32", second, 2)
     a[3, 5], b[7, 9] = np.inf, np.nan
     found = multiply(a, b)
     assert np.isnan(found[:, 9]).all()
@@ -140,7 +161,8 @@ def test_infinities_and_nans_stay_in_their_rows_and_columns():
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [((700, 130), (130, 90)), ((32, 600), (600, 500)), ((4, 90, 70), (4, 70, 90))]
+    ("left", "right"),
+    [((700, 130), (130, 90)), ((32, 600), (600, 500)), ((4, 90, 70), (4, 70, 90)), ((20, 8192), (8192, 24))],
 )
 def test_results_do_not_depend_on_the_number_of_threads(left, right):
     a, b = made(left, "float32", "plain", 1), made(right, "float32", "transposed", 2)
@@ -153,8 +175,17 @@ def test_results_do_not_depend_on_the_number_of_threads(left, right):
     assert all(np.array_equal(results[0], other) for other in results)
 
 
-def test_results_do_not_depend_on_how_the_rows_are_cut():
-    a, b = made((3, 96, 300), "float32", "plain", 1), made((3, 300, 70), "float32", "plain", 2)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3, 96, 300), (3, 300, 128)), ((2, 96, 300), (300, 128)), ((600, 700), (700, 100)), ((192, 400), (400, 10))],
+)
+def test_results_do_not_depend_on_how_the_rows_are_cut(left, right):
+    a, b = made(left, "float32", "plain", 1), made(right, "float32", "plain", 2)
+    out = (*left[:-1], right[-1])
+    spread = np.broadcast_to(b, (*left[:-2], *b.shape[-2:])).strides
+    product = product_of("float32", out, a.strides, spread, left[-1])
+    assert product is not None
+    assert goes_by_rows(product)
     whole = multiply(a, b)
     for block in (4, 12, 32, 96):
         assert np.array_equal(multiply(a, b, row_block=block), whole)

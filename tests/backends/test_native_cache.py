@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from livegrad.backends.cpu.native import compiler
+from livegrad.backends.cpu.native import compiler, object_cache
 from livegrad.backends.cpu.native.compiler import compile_kernel, object_key
 from livegrad.backends.cpu.native.object_cache import CacheSettings, CacheStats, ObjectCache
 
@@ -152,3 +153,21 @@ def test_two_processes_share_one_directory(tmp_path: Path) -> None:
     assert [process.wait(timeout=60) for process in both] == [0, 0]
     assert len(list(tmp_path.glob("*.object"))) == 20
     assert list(tmp_path.glob("*.partial")) == []
+
+
+def test_nobody_waits_while_a_large_directory_is_tidied(tmp_path, monkeypatch):
+    """To look at a hundred thousand files took a store five seconds, and longer from a cold disk."""
+    monkeypatch.setattr(object_cache, "_TIDY_AT_ONCE", 0)
+    monkeypatch.setattr(object_cache, "_tidying", threading.Lock())
+    cache = ObjectCache(CacheSettings(tmp_path / "objects", max_bytes=8 * 4096))
+    may_go_on, evict = threading.Event(), cache._evict
+    monkeypatch.setattr(cache, "_evict", lambda: may_go_on.wait(10.0) and evict())
+    keys = [bytes([number]) * 32 for number in range(12)]
+    for key in keys:
+        cache.store(key, b"object")
+    assert cache.stats().stored == 12
+    assert cache.stats().evicted == 0
+    may_go_on.set()
+    with object_cache._tidying:  # held while somebody tidies
+        assert cache.stats().evicted >= 4
+    assert cache.stats().unavailable == 0

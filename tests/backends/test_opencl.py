@@ -50,6 +50,8 @@ def test_doubles_ask_for_their_extension() -> None:
 def test_what_opencl_has_not_is_refused_by_name() -> None:
     with pytest.raises(CompileError, match="OpenCL C has no c64"):
         opencl_source(lg.trace(lambda x: x, c64))
+    with pytest.raises(CompileError, match="`add` has no OpenCL C"):  # it would add pointers
+        opencl_source(lg.trace(lambda x: x + x, Tensor(f32, (3,))))
     with pytest.raises(CompileError, match="`matmul` has no OpenCL C"):
         opencl_source(lg.trace(lambda x: ops.matmul(x, x), Tensor(f32, (2, 2))))
 

@@ -146,6 +146,7 @@ class Result(IntEnum):
     CUDA_ERROR_INVALID_VALUE = 1
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_NOT_READY = 600
+    CUDA_ERROR_CONTEXT_IS_DESTROYED = 709
     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901
 
 
@@ -182,6 +183,8 @@ class Node:
 
 
 class Graph:
+    is_gone = False
+
     def __init__(self) -> None:
         self.nodes: list[Node] = []
 
@@ -191,6 +194,8 @@ class Graph:
 
 class Executable:
     """An instantiated graph: its own copy of what each node does."""
+
+    is_gone = False
 
     def __init__(self, graph: Graph) -> None:
         self.work: dict[Node, Any] = {}
@@ -292,6 +297,9 @@ class SimulatedDriver:
     def cuMemPoolSetAttribute(self, pool: Any, attribute: Any, value: Any) -> Any:
         return (OK,)
 
+    def cuMemPoolGetAttribute(self, pool: Any, attribute: Any) -> Any:
+        return OK, self.total - self.free
+
     def cuMemPoolTrimTo(self, pool: Any, size: int) -> Any:
         return (OK,)
 
@@ -380,9 +388,10 @@ class SimulatedDriver:
         return OK, graph
 
     def cuEventCreate(self, flags: Any) -> Any:
-        return OK, SimpleNamespace(pending=0, time=0.0)
+        return OK, SimpleNamespace(pending=0, time=0.0, is_gone=False)
 
     def cuEventRecord(self, event: Any, stream: Any) -> Any:
+        assert not event.is_gone
         event.pending += 1
         self._queue.append(lambda: self._record(event, waited=True))
         return (OK,)
@@ -393,17 +402,22 @@ class SimulatedDriver:
         event.time = self._clock
 
     def cuEventQuery(self, event: Any) -> Any:
+        assert not event.is_gone
         return (Result.CUDA_ERROR_NOT_READY if event.pending else OK,)
 
     def cuEventSynchronize(self, event: Any) -> Any:
+        assert not event.is_gone
         if event.pending:
             self._drain()
         return (OK,)
 
     def cuEventElapsedTime(self, start: Any, stop: Any) -> Any:
+        if start.is_gone or stop.is_gone:
+            return Result.CUDA_ERROR_CONTEXT_IS_DESTROYED, None  # what a real one says of an event that was destroyed
         return OK, stop.time - start.time
 
     def cuEventDestroy(self, event: Any) -> Any:
+        self._give_back(event)
         return (OK,)
 
     # --- code ---
@@ -418,6 +432,18 @@ class SimulatedDriver:
         library.sim_setup(_CONDITIONS)
         return OK, Function(library, name.decode(), together)
 
+    def cuLaunchKernel(self, function: Function, *shape_stream_and_words: Any) -> Any:
+        grid, _, _, threads, _, _, _, stream, pointers, _ = shape_stream_and_words
+        node = SimpleNamespace(func=function, gridDimX=grid, blockDimX=threads, kernelParams=pointers)
+        work = self._kernel_work(node)
+        if self._capturing is not None and stream == 77:
+            captured = Node("kernel", self._capturing.nodes[-1:])
+            captured.work = work
+            self._capturing.nodes.append(captured)
+        else:
+            self._queue.append(work)
+        return (OK,)
+
     # --- graphs ---
 
     CUDA_KERNEL_NODE_PARAMS = CUDA_MEMSET_NODE_PARAMS = CUDA_MEMCPY3D = SimpleNamespace
@@ -430,7 +456,13 @@ class SimulatedDriver:
         return OK, Graph()
 
     def cuGraphDestroy(self, graph: Graph) -> Any:
+        self._give_back(graph)
         return (OK,)
+
+    @staticmethod
+    def _give_back(handle: Any) -> None:
+        assert not handle.is_gone, "given back twice"
+        handle.is_gone = True
 
     def _add(self, graph: Graph, kind: str, before: list[Node]) -> Node:
         assert all(node in graph.nodes for node in before), "a dependency on a node of another graph"
@@ -471,6 +503,7 @@ class SimulatedDriver:
         return OK, node
 
     def _child_work(self, child: Graph) -> Callable[[], None]:
+        assert not child.is_gone
         executable = Executable(child)
         return lambda: self._run_graph(child, executable)
 
@@ -489,18 +522,22 @@ class SimulatedDriver:
         return OK, Executable(graph)
 
     def cuGraphExecDestroy(self, executable: Executable) -> Any:
+        self._give_back(executable)
         return (OK,)
 
     def cuGraphExecKernelNodeSetParams(self, executable: Executable, node: Node, parameters: Any) -> Any:
         assert node in executable.work
+        assert not executable.is_gone
         executable.work[node] = self._kernel_work(parameters)
         return (OK,)
 
     def cuGraphExecChildGraphNodeSetParams(self, executable: Executable, node: Node, child: Graph) -> Any:
+        assert not executable.is_gone
         executable.work[node] = self._child_work(child)
         return (OK,)
 
     def cuGraphLaunch(self, executable: Executable, stream: Any) -> Any:
+        assert not executable.is_gone
         copy = Executable(executable.graph)
         copy.work = dict(executable.work)
         self._queue.append(lambda: self._run_graph(executable.graph, copy))

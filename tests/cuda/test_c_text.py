@@ -13,6 +13,7 @@ from livegrad.backends.cuda import reason_for_no_cuda
 from livegrad.backends.cuda.driver import checked, device, driver
 from livegrad.backends.cuda.modules import loaded_function
 from livegrad.ir.types import Tensor, f32, i8, i32, i64
+from tests.backends.test_c_family_ops import SCALARS, examples, together
 from tests.backends.test_opencl import all_nodes, branching, integers, read
 
 pytestmark = [
@@ -55,6 +56,18 @@ def compare(function: lg.Function, arguments: list[Any], tolerance: float, names
 def test_every_node_computes_the_same_as_cuda_text(kind: PortType | None) -> None:
     names, function, arguments = all_nodes(kind)
     compare(function, arguments, 2e-4, names)
+
+
+@pytest.mark.parametrize("scalar", SCALARS)
+def test_every_op_computes_the_same_as_cuda_text(scalar: str) -> None:
+    chosen, wrong = examples(scalar), []
+    for start in range(0, len(chosen), 60):  # a kernel takes four kilobytes of arguments
+        made = together(chosen[start : start + 60])
+        expected = [wanted for example in made.examples for wanted in example.results]
+        results = [np.zeros((made.points, *wanted.shape[1:]), wanted.dtype) for wanted in expected]
+        assert not launch(kernel_source(made.function, made.lifted, CUDA), made.arguments, results).any()
+        wrong += made.complaints(results)
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("element", [i8, i32, i64])

@@ -1,7 +1,4 @@
-"""Checks inside native code: what is said, at which element, and where in the user's program.
-
-Expressions hold odd constants, because a node that is equal to one of another test stands for both lines.
-"""
+"""Checks inside native code: what is said, at which element, and where in the user's program."""
 
 from collections.abc import Callable
 from pathlib import Path

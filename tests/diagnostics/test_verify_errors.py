@@ -23,7 +23,8 @@ def message_for(function: Function, **options: object) -> str:
 
 def with_type(node: Node, type: Type) -> Node:
     copy = object.__new__(Node)
-    copy.op, copy.operands, copy.attributes, copy.origins = node.op, node.operands, node.attributes, node.origins
+    copy.op, copy.operands, copy.attributes, copy.located = node.op, node.operands, node.attributes, node.located
+    copy.own_origins = node.own_origins
     copy.type = type
     return copy
 

@@ -120,6 +120,13 @@ def assert_near(actual: Any, expected: Any, tolerance: float) -> None:
     np.testing.assert_allclose(a / scale, b / scale, rtol=0, atol=tolerance)
 
 
+def assert_same(found: Any, expected: Any) -> None:
+    """Two nested values are one, but for rounding."""
+    assert len(leaves(found)) == len(leaves(expected))
+    for one, other in zip(leaves(found), leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
 def check_first_order(
     function: Function, arguments: Sequence[Any], rng: np.random.Generator, tolerance: float = 1e-8
 ) -> None:
@@ -141,6 +148,13 @@ def assert_dual(gradient: Any, tangents: Any, cotangents: Any, moved_results: An
     """<bwd(ct), dx> = <ct, fwd(dx)>, to rounding."""
     (one, size_one), (other, size_other) = paired(gradient, tangents), paired(cotangents, moved_results)
     assert abs(one - other) <= 1e-12 * (size_one + size_other) + 1e-300, f"<bwd, dx> = {one}, <ct, fwd> = {other}"
+
+
+def differentiated(function: Function, modes: str) -> Function:
+    """The derivative of the derivative and so on, first mode innermost."""
+    for mode in modes:
+        function = MODES[mode](function)
+    return function
 
 
 def derived(

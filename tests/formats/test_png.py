@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from livegrad.formats.errors import FormatError
-from livegrad.formats.png import read_png, write_png
+from livegrad.formats.png import read_png, save_png, write_png
 
 
 def chunk(kind: bytes, body: bytes) -> bytes:
@@ -91,3 +91,12 @@ def test_what_cannot_be_read_is_refused() -> None:
         read_png(png(100, 100, 8, 0, b""), most_samples=10)
     with pytest.raises(FormatError, match="no PNG file holds"):
         write_png(np.zeros((2, 2)))
+
+
+def test_bytes_are_written_as_they_are_and_numbers_from_0_to_1_as_bytes(tmp_path):
+    """As `save_animation` takes them: a picture of bytes is no picture of numbers that are all too bright."""
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3) * 10
+    save_png(pixels, tmp_path / "bytes.png")
+    save_png(pixels / 255.0, tmp_path / "numbers.png")
+    for name in ("bytes.png", "numbers.png"):
+        np.testing.assert_array_equal(read_png((tmp_path / name).read_bytes())[0], pixels)

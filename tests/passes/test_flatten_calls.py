@@ -4,7 +4,8 @@ from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import TextOrigin
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant, parameter
-from livegrad.ir.node import Function, Module, Node, live_node_count, originating_from
+from livegrad.ir.node import Function, Module, Node, live_node_count
+from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Tensor, bool_, f32, i64
 from livegrad.ir.verify import verify_module
 from livegrad.ir.walk import toposort
@@ -107,4 +108,4 @@ def test_a_value_knows_where_it_was_written_and_where_it_was_called() -> None:
     with originating_from((TextOrigin("scene.py", 8),)):
         node = call(x * 0.375, function=Function("shape", (x,), (body,)))
     (after,) = flattened(Function("scene", (x,), (node,)))
-    assert [str(place) for place in after.results[0].origins] == ["shapes.py:3", "scene.py:8"]
+    assert [str(place) for place in after.origins_of(after.results[0])] == ["shapes.py:3", "scene.py:8"]

@@ -11,8 +11,9 @@ from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError, TextOrigin
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant, parameter
-from livegrad.ir.node import Function, Module, Node, originating_from
+from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.op import Op
+from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Scalar, Tensor, Trace, Type, Vector, bool_, f16, f32, f64, i8, i32, i64, u8
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get, get_at, make_tuple, splat
@@ -264,8 +265,8 @@ def test_places_in_the_program_are_kept() -> None:
         inner = x * 3.5
     with originating_from((TextOrigin("scene.py", 5),)):
         outer = inner - 0.0
-    (result,) = simplified(Function("f", (x,), (outer,))).results
-    assert [str(place) for place in result.origins] == ["scene.py:4", "scene.py:5"]
+    after = simplified(Function("f", (x,), (outer,)))
+    assert [str(place) for place in after.origins_of(after.results[0])] == ["scene.py:4", "scene.py:5"]
 
 
 def test_any_depth_is_simplified() -> None:

@@ -16,7 +16,7 @@ def test_a_layer_and_its_softmax() -> None:
 
     function = trace(layer, Tensor(f32, (8, 16)), Tensor(f32, (16, 4)))
     assert str(plan_of(function)) == (
-        "plan layer: 2 steps, 1 kernels, 1152 bytes moved, peak 128 bytes of 128 without reuse\n"
+        "plan layer: 2 steps, 1 kernel, 1152 bytes moved, peak 128 bytes of 128 without reuse\n"
         "  0: matmul(b0:argument0, b1:argument1) -> b3:matmul\n"
         "  1: kernel reduce+div [8 over 4](b3:matmul) -> b2:result0"
     )

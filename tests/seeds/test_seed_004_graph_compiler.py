@@ -23,37 +23,8 @@ from livegrad.engine.shapes import apply_shape_rule
 from livegrad.engine.sort import sort_nodes
 from livegrad.engine.update import Level
 from livegrad.engine.wire import wire
-from livegrad.ir.dimension import Dimension
 from livegrad.ir.types import Tensor, f32
-
-N = Dimension.symbol("n")
-NUMBERS = np.arange(4, dtype=np.float32)
-
-
-def chain(executor_name: str) -> tuple[Engine, dict]:
-    """a → b → d and a → c → d, with a knob on b; a's size may change without new code."""
-    engine = Engine(executor_name)
-    row = {"x": Tensor(f32, (N,))}
-    blocks = {
-        "a": engine.add(block(lambda x: x + 1.0, name="a", inputs=row)),
-        "b": engine.add(block(lambda x, gain=2.0: x * gain, name="b", inputs=row)),
-        "c": engine.add(block(lambda x: x * x, name="c", inputs=row)),
-        "d": engine.add(block(lambda x, y: x + y, name="d", inputs={"x": row["x"], "y": row["x"]})),
-    }
-    engine.set(blocks["a"]["x"], NUMBERS)
-    engine.connect(blocks["a"], blocks["b"]["x"])
-    engine.connect(blocks["a"], blocks["c"]["x"])
-    engine.connect(blocks["b"], blocks["d"]["x"])
-    engine.connect(blocks["c"], blocks["d"]["y"])
-    return engine, blocks
-
-
-def expected(x: np.ndarray, gain: float = 2.0) -> np.ndarray:
-    return (x + 1) * np.float32(gain) + (x + 1) ** 2
-
-
-def levels(engine: Engine) -> dict[str, Level]:
-    return {key: change.level for key, change in engine.frame.changes.items()}
+from tests.seeds.graphs import NUMBERS, N, chain, expected, summing_body
 
 
 def test_phases_can_each_be_called_and_shown(executor_name):
@@ -206,15 +177,6 @@ def test_buffers_share_memory_when_their_live_ranges_do_not_meet(executor_name):
 
 
 # --- regions ---------------------------------------------------------------------------------------------------------
-
-
-def summing_body() -> Composite:
-    body = Composite("body")
-    add = body.graph.add(block(lambda total, x: total + x, name="add"))
-    body.expose(add["total"])
-    body.expose(add["x"])
-    body.expose(add["result"], "sum")
-    return body
 
 
 def test_if_runs_its_body_or_gives_zeros(executor_name):

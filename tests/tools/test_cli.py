@@ -239,17 +239,22 @@ def test_graph_writes_dot_with_an_edge_for_each_link(part, tmp_path, capsys):
         (["info", "missing.3mf"], "there is no file `missing.3mf`"),
         (["render", "{part}", "-o", "view.jpg"], "expected a name that ends in .png"),
         (["mesh", "{part}", "-o", "nowhere/out.stl"], "there is no folder `nowhere` to write to"),
-        (["eval", "{part}", "0,0,0", "--part", "lid"], "0 parts are called `lid`: expected one of 1 (slab1)"),
+        (["eval", "{part}", "0,0,0", "--part", "lid"], "no part is called `lid`: expected one of 1 (slab1)"),
         (["eval", "{part}", "0,0,0", "--function", "slab"], "--bounds X0,Y0,Z0,X1,Y1,Z1"),
         (["eval", "{part}"], "no points are given"),
         (["eval", "{part}", "0,0,0", "--set", "slab.nothing=1"], "function `slab` has no node `nothing`"),
         (["eval", "{part}", "0,0,0", "--bounds", "0,0,0,1,1,1"], "a level set has a domain of its own"),
         (["graph", "{tape}"], "is a tape, which has no functions of nodes"),
         (["eval", "{tape}", "0,0,0", "--part", "1"], "is a tape with one shape"),
+        (["info", "."], "`.` is a folder, not a file; name a 3MF file"),
+        (["slice", "{part}", "-o", "folder.svg"], "`folder.svg` is a folder, not a file"),
+        (["graph", "{part}", "-o", "graph.bmp"], "no graph can be written as `.bmp`"),
+        (["run", "--out", "{part}"], "is a file, not a folder; choose another --out"),
     ],
 )
 def test_errors_say_what_to_do(words, said, part, tape, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.svg").mkdir()
     code, out, error = run(capsys, *[word.format(part=part, tape=tape) for word in words])
     assert (code, out) == (1, "")
     assert error.startswith("livegrad: ")
@@ -261,7 +266,6 @@ def test_errors_say_what_to_do(words, said, part, tape, tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     "words",
     [
-        [],
         ["render", "a.3mf", "--size", "0x5"],
         ["eval", "a.3mf", "1,2"],
         ["mesh", "a.3mf", "--feature-size", "-1"],
@@ -276,6 +280,17 @@ def test_commands_that_are_written_wrongly_exit_with_two(words, capsys):
         cli.main(words)
     assert stopped.value.code == 2
     assert "usage: livegrad" in capsys.readouterr().err
+
+
+def test_without_a_command_the_commands_are_listed(capsys):
+    code, out, error = run(capsys)
+    assert (code, out) == (2, "")
+    assert all(f"    {name} " in error for name in cli.COMMANDS)
+
+
+def test_what_json_has_no_word_for_is_null(tmp_path, capsys):
+    (tmp_path / "nothing.vm").write_text("a const 0\nb div a a\n")
+    assert facts(capsys, "eval", tmp_path / "nothing.vm", "0,0,0")["values"] == [None]
 
 
 def test_a_line_that_is_no_point_is_named(part, tmp_path, capsys):

@@ -32,6 +32,8 @@ slope = lg.bwd_diff(energy)
 traced = lg.trace(lambda x: ops.bwd_diff(x, x, function=lg.trace(lambda x: x * x, lg.f32)), lg.f32, name="traced")
 rows = lg.map_over(lg.trace(lambda x: ops.exp(x) + 1.0, lg.f32))
 tensor = lg.sum(lg.asarray([1.0, 2.0]) * 3.0)
+idle, step = lg.jit(lambda x: x), lg.jit(lambda x: lg.sum(x * 2.0))
+step(lg.ones(4))
 shapes = lg.add_expression(lg.Assembly(), "ball", "length(pos) - 2", {"pos": "vector"})
 
 def plain(x):
@@ -114,9 +116,9 @@ def test_a_plain_function_is_traced_with_the_types_that_are_given(file, capsys):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("missing", "scene.py:NAME with one of energy, program, rows, tensor, traced"),
+        ("missing", "scene.py:NAME with one of energy, idle, program, rows, shapes, step, tensor, traced"),
         ("energy.missing", "without `missing`"),
-        ("number", "there is no function of the value IR in a int"),
+        ("number", "there is no function of the value IR in an object of type `int`"),
         ("number()", "cannot be called"),
     ],
 )
@@ -130,7 +132,7 @@ def test_what_is_not_there_is_named(name, said, file, capsys):
 def test_a_file_without_a_name_lists_what_there_is(file, capsys):
     code, _, error = run(capsys, "explain", file)
     assert code == 1
-    assert f"which object of `{file}` is meant?: expected {file}:NAME with one of energy, program" in error
+    assert f"which object of `{file}` is meant?: expected {file}:NAME with one of energy, idle, program" in error
 
 
 def test_a_program_that_fails_says_why(tmp_path, capsys):
@@ -295,3 +297,63 @@ def test_every_command_has_help_with_examples(name, capsys):
     assert f"  livegrad {name}" in shown
     module, _, function = cli.COMMANDS[name].run.partition(":")
     assert callable(getattr(sys.modules.get(module) or __import__(module, fromlist=[function]), function))
+
+
+# --- parts of programs ------------------------------------------------------------------------------------------------
+
+PARTS = """
+import livegrad as lg
+ball = lg.shapes.sphere(0.5)
+part = ball.part(((-1, -1, -1), (1, 1, 1)), "ball")
+assembly = lg.assembly_of_part(part)
+def make(): return part
+number = 3
+"""
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    (tmp_path / "parts.py").write_text(PARTS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("words", [["part"], ["make()"], ["assembly"], ["ball", "--bounds", "-1,-1,-1,1,1,1"]])
+def test_a_part_of_a_program_is_looked_at_as_a_file_is(words, parts, capsys):
+    name, *options = words
+    assert cli.main(["eval", f"parts.py:{name}", "0,0,0", "1,0,0", *options]) == 0
+    assert capsys.readouterr().out == "-0.5\n0.5\n"
+
+
+def test_files_made_of_an_object_bear_its_name(parts, tmp_path, capsys):
+    assert cli.main(["render", "parts.py:make()", "--size", "8x8"]) == 0
+    assert cli.main(["info", "parts.py:part"]) == 0
+    assert (tmp_path / "make.png").exists()
+    assert "part 1 ball" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["parts.py:number"], "`parts.py:number` is no part: expected a Part, a Shape or an Assembly, found int"),
+        (["parts.py:ball"], "a shape has no bounds of its own"),
+        (["parts.py:part", "--exact"], "leave --part, --function, --set, --exact and --precision out"),
+        (["parts.py"], "which object of `parts.py` is meant?: expected parts.py:NAME with one of assembly, ball, part"),
+    ],
+)
+def test_an_object_that_is_no_part_is_refused(words, said, parts, capsys):
+    assert cli.main(["eval", words[0], "0,0,0", *words[1:]]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_explain_tells_the_kernels_of_a_tensor_and_of_a_compiled_function(file, capsys):
+    for name in ("tensor", "step"):
+        code, out, _ = run(capsys, "explain", f"{file}:{name}")
+        assert code == 0
+        assert "1 step, 1 kernel, " in out
+    assert json.loads(run(capsys, "explain", f"{file}:tensor", "--json")[1])["kernels"] == 1
+
+
+def test_a_compiled_function_that_was_never_called_says_so(file, capsys):
+    code, _, error = run(capsys, "passes", f"{file}:idle")
+    assert code == 1
+    assert "expected one signature, found 0; let the program call it" in error

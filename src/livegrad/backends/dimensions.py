@@ -10,7 +10,7 @@ from typing import Literal
 
 from livegrad.schedule.plan import KernelStep
 
-StrideKind = Literal["zero", "one", "any"]
+StrideKind = Literal["zero", "one", "row", "any"]  # row: from one short row to the next, where rows are packed
 
 
 @dataclass
@@ -32,7 +32,9 @@ def loop_dimensions(step: KernelStep) -> Dimensions:
         if not kernel.split:
             _merge(inner, strides, len(domain), len(inner), keep=1 if inner else 0)
         # The chunk dimension and the one that it cuts up keep their meaning.
-        _merge(domain, strides, 0, len(domain) - (1 if kernel.split else 0), keep=0)
+        chunks, rows = (domain[:1], domain[1:]) if kernel.split else ([], domain)
+        _merge(rows, strides, len(chunks), len(rows), keep=0)
+        domain = [*chunks, *rows]
     return Dimensions(domain, inner, strides[: len(step.reads)], strides[len(step.reads) :])
 
 

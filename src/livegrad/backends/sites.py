@@ -5,11 +5,11 @@ Emitters number their sites; a kernel reports a number, and recipes keep sites b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from livegrad.diagnostics import Place, TextOrigin
+from livegrad.diagnostics import Mark, NodeOrigin, Place, TextOrigin
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,32 @@ class Site:
     origin: Place | None
 
 
+def place_sites(sites: Iterable[Site], places: Sequence[Place | None]) -> tuple[Site, ...]:
+    """The sites of code that is shared, as one user of it has them: with its lines in place of the marks.
+
+    >>> place_sites([Site("no such element", Mark(0))], [TextOrigin("part.py", 3)])[0].origin.line
+    3
+    """
+    return tuple(Site(s.message, places[s.origin.number] if isinstance(s.origin, Mark) else s.origin) for s in sites)
+
+
 def encode_sites(sites: Iterable[Site]) -> list[list[Any]]:
     """Sites as JSON has them.
 
     >>> encode_sites([Site("no such element", TextOrigin("part.py", 3, 5, "shade"))])
     [['no such element', ['part.py', 3, 5, 'shade']]]
     """
-    places = [(site.message, site.origin) for site in sites]
-    return [[text, None if at is None else [at.file, at.line, at.column, at.function]] for text, at in places]
+    return [[site.message, _encode_place(site.origin)] for site in sites]
+
+
+def _encode_place(place: Place | None) -> Any:
+    if place is None:
+        return None
+    if isinstance(place, Mark):
+        return place.number
+    if isinstance(place, NodeOrigin):
+        return [place.node, place.function]
+    return [place.file, place.line, place.column, place.function]
 
 
 def decode_sites(data: Iterable[Any]) -> tuple[Site, ...]:
@@ -40,4 +58,12 @@ def decode_sites(data: Iterable[Any]) -> tuple[Site, ...]:
     >>> decode_sites([["no such element", None]])
     (Site(message='no such element', origin=None),)
     """
-    return tuple(Site(message, None if place is None else TextOrigin(*place)) for message, place in data)
+    return tuple(Site(message, _decode_place(place)) for message, place in data)
+
+
+def _decode_place(place: Any) -> Place | None:
+    if place is None:
+        return None
+    if isinstance(place, int):
+        return Mark(place)
+    return NodeOrigin(*place) if len(place) == 2 else TextOrigin(*place)

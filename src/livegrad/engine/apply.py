@@ -13,17 +13,17 @@ from livegrad.diagnostics import LivegradError
 from livegrad.engine.compile import Compilation, compile_graph
 from livegrad.engine.executor import Executable, Executor, StepError
 from livegrad.engine.flatten import find_block
-from livegrad.engine.frame import EngineError, Frame, note_turn
+from livegrad.engine.frame import EngineError, Frame
 from livegrad.engine.graph import Block, Graph, Pin, State
-from livegrad.engine.journal import Entry
+from livegrad.engine.journal import Entry, words_of
 from livegrad.engine.knobs import Knobs
 from livegrad.engine.live_plan import BlockStep, LivePlan
 from livegrad.engine.problems import Problem
 from livegrad.engine.propagate import require_number
-from livegrad.engine.replan import replan
+from livegrad.engine.replan import commit, replan
 from livegrad.engine.runtime import Runtime
 from livegrad.engine.sources import Setting, same_value
-from livegrad.engine.stale import stale_steps
+from livegrad.engine.swap import find_swap
 from livegrad.engine.update import Change, Level, find_changes, must_build
 from livegrad.engine.wire import number_in_memory
 from livegrad.ops.context import FeatureLevel
@@ -44,23 +44,24 @@ class Applier:
         self._knobs = Knobs()
 
     def turn_knob(self, entry: Entry, frame: Frame) -> bool:
-        """Applies the change of a number that was changed before, if nothing else is to be done."""
-        running = self._runtime.executable
-        if running is None or self._refused or self._runtime.problems:
-            return False
-        turned = self._knobs.turned(entry, running.plan)
+        """Runs a whole frame in which a number that was changed before is all that changes; says whether it did.
+
+        Only while the runtime is quiet.
+        """
+        turned = self._knobs.turned(entry)
         if turned is None:
             return False
         knob, value = turned
-        running.plan.parameters[knob.key] = value  # type: ignore[index]
-        running.set_parameter(knob.key, value)
-        note_turn(frame, knob.key, knob.readers, entry.detail)
-        for reader in knob.readers:
-            self._runtime.stale[reader] = ""  # the frame's changes have the reason
+        knob.parameters[knob.key] = value
+        knob.put(value)
+        frame.level = Level.HOT
+        frame.turned = knob.key, knob.readers, entry.detail
+        self._runtime.run_knob(frame, knob)
         return True
 
     def apply(self, entries: list[Entry], frame: Frame) -> bool:
         """Brings the running plan up to date, or leaves it as it is; says whether there is one to run."""
+        self._runtime.is_quiet = False
         numbers: list[Entry] = []
         others: list[Entry] = []
         for entry in entries:
@@ -72,7 +73,8 @@ class Applier:
         self._refused = []
         if others or self._runtime.executable is None:
             try:
-                self._replan(others, frame)
+                if not (len(others) == 1 and others[0].kind == "code" and self._swap(others[0].subject, frame)):
+                    self._replan(others, frame)
             except EngineError as error:
                 self._graph.journal.put_back(others)
                 self._plan_problems = error.problems
@@ -107,11 +109,38 @@ class Applier:
             return before is None and (entry.kind == "value" or source.is_number)
         return entry.kind == "value" or (before is not None and source.is_number and type(before) is type(source.value))
 
+    def _swap(self, block: Block, frame: Frame) -> bool:
+        """Code: puts another function in the place of a block's; says whether that was all there is to do."""
+        running, known = self._runtime.executable, self._runtime.compilation
+        if running is None or known is None or known.plan is not running.plan:
+            return False
+        swap = find_swap(self._graph, known, running.plan, block)
+        if swap is None:
+            return False
+        step = swap.step
+        if swap.is_change:
+            try:
+                code = self._executor.prepare(step)
+            except LivegradError as error:
+                raise EngineError([Problem(step.key, block, None, error)]) from None
+            try:
+                running.swap(step, code)
+            except LivegradError as error:
+                about = error.error if isinstance(error, StepError) else error
+                raise EngineError([Problem(step.key, block, None, about)]) from error
+            frame.prepared += 1
+            frame.changes[step.key] = Change(step.key, Level.CODE, "new code")
+            frame.level = max(frame.level, Level.CODE)
+            self._runtime.stale[step.key] = "new code"
+        swap.commit(known)
+        self._runtime.told += 1
+        return True
+
     def _replan(self, entries: list[Entry], frame: Frame) -> None:
         """Structure, code and bindings: the wanted plan is made, compiled, compared and put in place."""
         running, known = self._runtime.executable, self._runtime.compilation
         named = _named_nodes(entries)
-        if running is None or known is None or known.plan is None or named is None or self.reuse_memory:
+        if running is None or known is None or known.plan is not running.plan or named is None or self.reuse_memory:
             compilation = compile_graph(self._graph, self.reuse_memory, frozenset(self.kept), known)
             names: Iterable[str] | None = None
         else:
@@ -126,8 +155,12 @@ class Applier:
             self._install(plan, changes, codes, frame)
         except LivegradError as error:
             raise EngineError([_installing_problem(error, compilation, changes)]) from error
-        self._runtime.compilation = compilation
+        self._runtime.compilation = commit(compilation, known)
+        assert self._runtime.executable is not None
+        assert self._runtime.compilation.plan is not None
+        self._runtime.executable.plan = self._runtime.compilation.plan
         self._runtime.told += 1
+        self._knobs.forget()
         # Where steps were made anew, they were made with the numbers as they are now.
         renewed = None if names is None else set(names)
         for key, problem in list(self._number_problems.items()):
@@ -147,6 +180,8 @@ class Applier:
         before = {} if running is None else {step.key: step for step in _steps_of(running.plan, which)}
         for step in _steps_of(plan, which):
             old = before.get(step.key)
+            if old is step:
+                continue  # the executable that runs has its code
             try:
                 codes[step.key] = self._executor.prepare(step)
             except LivegradError as error:
@@ -182,7 +217,7 @@ class Applier:
         if self.reuse_memory or not seeds:
             seeds = dict.fromkeys(plan.steps, "")
         try:
-            fresh.make_ready(tuple(stale_steps(plan, seeds, {})))
+            fresh.make_ready(self._runtime.expect(plan, seeds))
         except LivegradError:
             fresh.close()
             raise
@@ -226,25 +261,25 @@ class Applier:
             except LivegradError as error:
                 self._number_problems[key] = Problem(place[1], pin.block, pin.name, error)
                 return
-            plan.parameters[key] = source.value  # type: ignore[index]
+            plan.parameters[key] = source.value
             self._runtime.executable.set_parameter(key, source.value)
-            self._knobs.note(pin, key, plan, place[0].sources)
+            self._knobs.note(pin, key, self._runtime.executable)
             level = Level.HOT
         elif key in plan.contents and not source.is_number and plan.buffers[key].type is source.given.type:
             if plan.contents[key] is source.value:
                 return
-            plan.contents[key] = source.value  # type: ignore[index]
+            plan.contents[key] = source.value
             self._runtime.executable.write(key, source.value)
             level = Level.NONE
         elif key in plan.contents and source.is_number:  # one that a captured call reads from memory
             contents = number_in_memory(source.value, plan.buffers[key].type)
-            plan.contents[key] = contents  # type: ignore[index]
+            plan.contents[key] = contents
             self._runtime.executable.write(key, contents)
             level = Level.WARM
         else:
             return  # of another type than what runs: part of an update that is due
         for reader in plan.readers[key]:
-            self._touch(reader, level, f"{key}: {entry.detail}", frame)
+            self._touch(reader, level, f"{key}: {words_of(entry.detail)}", frame)
 
     def _apply_reset(self, state: State) -> None:
         assert self._runtime.executable is not None

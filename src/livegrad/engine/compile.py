@@ -21,7 +21,7 @@ from livegrad.engine.flatten import Network, NetworkNode, OutputRef, flatten_gra
 from livegrad.engine.graph import Graph, State
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.problems import GraphError, PinError, Problem, problem
-from livegrad.engine.propagate import Shapes, propagate_shapes
+from livegrad.engine.propagate import Before, Shapes, propagate_shapes
 from livegrad.engine.share import share_memory
 from livegrad.engine.sort import sort_nodes
 from livegrad.engine.wire import KnownWork, wire
@@ -43,15 +43,14 @@ def compile_graph(
     graph: Graph, reuse_memory: bool = False, kept: frozenset[str] = frozenset(), known: Compilation | None = None
 ) -> Compilation:
     """The plan of a graph, or everything that is wrong with it; what is as in one that is known is taken from there."""
-    compilation = Compilation(flatten_graph(graph))
+    compilation = Compilation(flatten_graph(graph, None if known is None else known.network))
     network, problems = compilation.network, compilation.problems
     problems += validate(network)
     compilation.order, cycles = sort_nodes(network)
     problems += cycles
     broken = {problem.node for problem in problems}
-    compilation.shapes, more = propagate_shapes(
-        network, compilation.order, broken, None if known is None else known.shapes
-    )
+    before = None if known is None else Before(known.network.nodes, known.shapes)
+    compilation.shapes, more = propagate_shapes(network, compilation.order, broken, before)
     problems += more
     if not problems:
         work = None

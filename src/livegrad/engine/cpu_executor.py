@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from time import perf_counter
 from typing import Any
 
@@ -66,14 +66,16 @@ class CpuExecutable:
     ) -> None:
         _require_memory(plan, plan.buffers.values())
         self.plan = plan
-        self._codes = dict(codes)
+        known = {} if previous is None else previous._codes
+        leaves = (leaf.key for step in plan.steps.values() for leaf in step.block_steps())
+        self._codes = {key: codes[key] if key in codes else known[key] for key in leaves}
         self._memory = _memory_for(plan, previous)
         self._make = Calls(self._memory, self._codes, dict(features))
         self._make.parameters = plan.parameters
         self._calls: dict[str, Call] = {}
-        known = {state.value for state in previous.plan.states} if previous is not None else set()
+        lasting = {state.value for state in previous.plan.states} if previous is not None else set()
         for state in plan.states:
-            if state.value not in known or self._memory[state.value] is not previous._memory.get(state.value):  # type: ignore[union-attr]
+            if state.value not in lasting or self._memory[state.value] is not previous._memory.get(state.value):  # type: ignore[union-attr]
                 np.copyto(self._memory[state.value], state.initial)
         for key, contents in plan.contents.items():
             np.copyto(self._memory[key], contents)
@@ -85,6 +87,10 @@ class CpuExecutable:
     def set_parameter(self, key: str, value: Any) -> None:
         """Hot: puts the number into every argument list that has it."""
         self._make.put(key, value)
+
+    def setter(self, key: str) -> Callable[[Any], None]:
+        """The same for one number."""
+        return partial(self._make.put, key)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
         """Hot: the same for a feature."""
@@ -116,6 +122,12 @@ class CpuExecutable:
         for name in steps:
             self._make.forget(plan.steps[name], name)
             self._calls[name] = self._make.make(plan.steps[name], name)
+
+    def swap(self, step: BlockStep, code: CompiledPlan) -> None:
+        """Code: another function for one step."""
+        self._codes[step.key] = code
+        self._make.forget(step, step.key)
+        self._calls[step.key] = self._make.make(step, step.key)
 
     # --- running ---
 
@@ -152,6 +164,10 @@ class CpuExecutable:
             {**seconds, **self._make.seconds} if profile else None,
             {**started, **self._make.started} if profile else None,
         )
+
+    def starter(self, steps: Sequence[str]) -> None:
+        """None: a step may fail, which only `run` looks after."""
+        return None
 
     def _sources(self, key: str) -> Iterator[str]:
         for operand in self.plan.steps[key].all_operands():

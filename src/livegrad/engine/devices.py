@@ -14,10 +14,12 @@ import numpy as np
 
 from livegrad.backends.cpu import compile_function, run_function
 from livegrad.backends.reference import apply_node
+from livegrad.diagnostics import LivegradError
 from livegrad.engine.programs import Compile, Program, find_program
 from livegrad.engine.values import Array, Cell, Value, count, leaf_of, release_device_values
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Node
+from livegrad.ir.places import name_place
 from livegrad.ir.types import shape_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.movement import slice_
@@ -81,8 +83,12 @@ def _run_compiled(
     compile: Compile,
     run: Callable[[Program, list[Any]], list[Any]] = lambda program, arguments: program.run(arguments),
 ) -> list[Any]:
-    program, arguments, fresh = find_program(order, known, wanted, compile)
-    results = run(program, arguments)
+    program, graph, fresh = find_program(order, known, wanted, compile)
+    try:
+        results = run(program, graph.arguments)
+    except LivegradError as error:
+        name_place(error, graph.places)
+        raise
     count(
         kernels_run=program.kernels,
         library_calls=program.library_calls,

@@ -117,13 +117,15 @@ class Engine:
     def step(self) -> Frame:
         """One frame: applies all changes, runs what is stale, lets states advance. Errors are in the frame."""
         runtime, applier = self._runtime, self._applier
-        if not runtime.is_settled():
+        if runtime.unsettled is not None or runtime.readings:
             runtime.settle()
         frame = self.frame = Frame(self.frame.number + 1)
         for prepare in self.before_frame:
             prepare()
         entries = self.graph.journal.take()
-        if (len(entries) == 1 and applier.turn_knob(entries[0], frame)) or applier.apply(entries, frame):
+        if runtime.is_quiet and (not entries or (len(entries) == 1 and applier.turn_knob(entries[0], frame))):
+            return frame
+        if applier.apply(entries, frame):
             runtime.mark_memory_from_outside()
             runtime.run(frame)
         else:
@@ -139,6 +141,7 @@ class Engine:
     @profiling.setter
     def profiling(self, level: Literal["off", "block", "step"]) -> None:
         self._runtime.profiling = level
+        self._runtime.is_quiet = False
 
     @property
     def _running(self) -> Executable | None:
@@ -210,7 +213,7 @@ class Engine:
           double.result: tensor<f64, []>, graph, 8 bytes, from double until it is read
           8 bytes in all
         wire
-          plan: 1 steps, 1 buffers
+          plan: 1 step, 1 buffer
             0: double(double.x) -> double.result: tensor<f64, []>
         build
           1 calls of functions
@@ -226,6 +229,7 @@ class Engine:
     def close(self) -> None:
         """Gives back all memory."""
         runtime = self._runtime
+        runtime.is_quiet = False
         try:
             runtime.settle()
             runtime.take_readings(wait=True)

@@ -19,6 +19,7 @@ from livegrad.backends.arguments import is_dense
 from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
 from livegrad.engine import values
 from livegrad.engine.devices import DEFAULT_DEVICE, KEEPING_DEVICES, RUNNERS, assign_devices, run_by_node
+from livegrad.engine.pieces import can_be_handed_on, cut
 from livegrad.engine.values import (
     MOST_GENERATIONS,
     Array,
@@ -35,8 +36,9 @@ from livegrad.engine.values import (
 )
 from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
-from livegrad.ir.node import Node, originating_from
+from livegrad.ir.node import Node
 from livegrad.ir.op import Op
+from livegrad.ir.origins import originating_from, telling_lines_apart
 from livegrad.ir.types import Scalar, Tensor, Tuple, shape_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get
@@ -277,42 +279,25 @@ def _let_go(work: _Work, inputs: list[Node]) -> None:
 
 def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progress: Progress | None) -> None:
     """Runs a graph piece by piece, each on one device; values that no later piece needs are let go on the way."""
-    pieces = _cut(todo, devices)
-    piece_of = {node: number for number, piece in enumerate(pieces) for node in piece}
+    pieces = cut(todo, devices, _MOST_NODES)
     lasting = work.kept.union(work.roots)
-    last_use: dict[Node, int] = {}
-    for node in todo:
-        for operand in node.operands:
-            last_use[operand] = piece_of[node]
+    last_use = {o: number for number, piece in enumerate(pieces) for node in piece.order for o in node.operands}
     done = 0
     for number, piece in enumerate(pieces):
-        device = devices.get(piece[0], DEFAULT_DEVICE)
-        outside = {o: None for node in piece for o in node.operands if piece_of.get(o) != number}
-        outputs = {n for n in piece if n in work.kept or last_use.get(n, -1) > number}
+        device = devices.get(piece.nodes[0], DEFAULT_DEVICE)
+        outside = piece.outside()
+        outputs = {n for n in piece.nodes if n in work.kept or (last_use.get(n, -1) > number and can_be_handed_on(n))}
         moved = [o for o in outside if o.op is not constant_op and devices.get(o, DEFAULT_DEVICE) != device]
         # What lies on a device that keeps its data is counted where it is copied.
         counted = [o for o in moved if devices.get(o, DEFAULT_DEVICE) not in KEEPING_DEVICES]
-        _run_piece(work, [*outside, *piece], outputs, device, away=bool(devices))
+        _run_piece(work, [*outside, *piece.order], outputs, device, away=bool(devices))
         values.count(copies_between_devices=len(counted))
         for node in outside:
             if last_use[node] == number and node not in lasting:
                 work.known.pop(node, None)
-        done += len(piece)
+        done += len(piece.nodes)
         if progress is not None:
             progress(done, len(todo))
-
-
-def _cut(todo: list[Node], devices: dict[Node, str]) -> list[list[Node]]:
-    """The nodes in order, cut where the device changes and where a piece is large enough."""
-    pieces: list[list[Node]] = []
-    last: str | None = None
-    for node in todo:
-        device = devices.get(node, DEFAULT_DEVICE)
-        if device != last or len(pieces[-1]) >= _MOST_NODES:
-            pieces.append([])
-            last = device
-        pieces[-1].append(node)
-    return pieces
 
 
 def _all_on_host(order: list[Node], work: _Work) -> dict[Node, Array]:
@@ -356,7 +341,8 @@ def watching_for_nans(*, infinities: bool) -> Iterator[None]:
     before = _watch.active, _watch.infinities
     _watch.active, _watch.infinities = True, infinities
     try:
-        yield
+        with telling_lines_apart():
+            yield
     finally:
         _watch.active, _watch.infinities = before
 
@@ -379,8 +365,11 @@ def _require_numbers(node: Node, value: Any) -> None:
         place = np.unravel_index(int(np.argmax(wrong)), np.shape(value))
         kind = "NaN" if np.any(np.isnan(value)) else "infinity"
         what = "the data given here has" if node.op is input_op else f"`{node.op.name}` gave"
+        others = ", ".join(map(str, node.origins[1:]))  # of a graph that was built before anybody looked for NaNs
         raise KernelCheckError(
-            f"{what} the first {kind}, at index {tuple(map(int, place))}", where=node.origin or caller_origin()
+            f"{what} the first {kind}, at index {tuple(map(int, place))}",
+            where=node.origin or caller_origin(),
+            help=f"the same value is written at {others}" if others else None,
         )
 
 

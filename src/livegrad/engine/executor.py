@@ -90,6 +90,10 @@ class Executable(Protocol):
     def set_parameter(self, key: str, value: Any) -> None:
         """Hot: a number that steps take by value."""
 
+    def setter(self, key: str) -> Callable[[Any], None]:
+        """What `set_parameter` does for one number, for as long as the plan is the same."""
+        ...
+
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
         """Hot: a feature that steps take by value."""
 
@@ -104,11 +108,21 @@ class Executable(Protocol):
         one that is about a step is a `StepError`.
         """
 
+    def swap(self, step: BlockStep, code: Any) -> None:
+        """Code: a step of the plan has another function, on the same memory. Fails like `update`."""
+
     def make_ready(self, steps: Sequence[str]) -> None:
         """Makes what a run of these steps needs, so that nothing of it can fail later. Fails like `update`."""
 
     def run(self, steps: Sequence[str], profile: Profile = False) -> RunReport:
         """Runs these steps, which are given in the plan's order. `profile` measures them, or those in regions too."""
+        ...
+
+    def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:
+        """Starts these steps as `run` does, without a look at what cannot have changed since they last ran.
+
+        None: only `run` can. The starter may say so later too, by giving None, and then has started nothing.
+        """
         ...
 
     def advance(self) -> None:
@@ -139,6 +153,7 @@ class Executor(Protocol):
         self, plan: LivePlan, codes: Mapping[str, Any], features: Mapping[FeatureLevel, Any], previous: Any
     ) -> Executable:
         """Cold: an executable of the plan. Buffers that `previous` has under the same spec are taken over with their
-        contents; `previous` can run on until this returns, and is closed by the engine afterwards. Fails like
-        `update`, and has then changed nothing."""
+        contents; `previous` can run on until this returns, and is closed by the engine afterwards. `codes` has what
+        `prepare` made for each block step that is not in the plan of `previous` as it is. Fails like `update`, and has
+        then changed nothing."""
         ...

@@ -6,10 +6,12 @@ their work from others (gradients) are expanded into nodes here, so that they fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
 
-from livegrad.engine.graph import Block, Body, Composite, Edge, Graph, Pin, State
+from livegrad.engine.graph import Block, Body, Composite, Edge, Graph, Pin, Source, State
 from livegrad.engine.regions import Region
 from livegrad.engine.sources import Binding, Setting
 
@@ -57,6 +59,8 @@ class NetworkNode:
     bodies: tuple[Network, ...] = ()
     own_body: Body | None = None
     follows: str | None = None
+    given: list[Source | None] | None = None  # what its pins were fed with in the graph, when that alone makes the node
+    given_to: Body | None = None  # and the body that it was fed to, which has the defaults
 
     @property
     def body(self) -> Body:
@@ -67,6 +71,21 @@ class NetworkNode:
     def outputs(self) -> tuple[str, ...]:
         """The names of its results."""
         return tuple(self.block.outputs) if self.own_body is None else self.own_body.outputs
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The nodes that must run before."""
+        return tuple(dict.fromkeys(source for _, source in self.dependencies()))
+
+    @cached_property
+    def read_keys(self) -> tuple[str, ...]:
+        """The buffers among what feeds it that other nodes write."""
+        return tuple([ref.key for ref in self.feeds.values() if isinstance(ref, OutputRef | CarryRef)])
+
+    @cached_property
+    def output_keys(self) -> tuple[str, ...]:
+        """The buffers of its results."""
+        return tuple([f"{self.key}.{name}" for name in self.outputs])
 
     def dependencies(self) -> Iterator[tuple[str, str]]:
         """The nodes that must run before, each with the input that says so. A state's `next` waits for nothing."""
@@ -86,7 +105,7 @@ class NetworkNode:
 class Network:
     """Nodes by key, and (for the body of a region) what its outputs are."""
 
-    nodes: dict[str, NetworkNode] = field(default_factory=dict)
+    nodes: MutableMapping[str, NetworkNode] = field(default_factory=dict)
     outputs: dict[str, OutputRef] = field(default_factory=dict)
     derived: dict[str, Derivation] = field(default_factory=dict)  # by key, until they are expanded
     followers: dict[str, list[str]] = field(default_factory=dict)  # the nodes that were derived from a node
@@ -231,18 +250,36 @@ def _inner_prefix(prefix: str, block: Block, label: str) -> str:
     return f"{prefix}{block.name}/{label}/" if several else f"{prefix}{block.name}/"
 
 
-def flatten_graph(graph: Graph) -> Network:
-    """The network of a whole graph."""
+def flatten_graph(graph: Graph, known: Network | None = None) -> Network:
+    """The network of a whole graph; nodes that are as in one that is known are taken from there."""
     network = Network()
-    _Flattening(graph, "", lambda pin: None).fill(network)
+    _Flattening(graph, "", _nothing).fill(network, {} if known is None else known.nodes)
     expand_derived(network)
     return network
 
 
-def feeds_of(graph: Graph, block: Block) -> dict[str, Ref | None]:
-    """What feeds the inputs of a block of the outermost graph."""
-    flattening = _Flattening(graph, "", lambda pin: None)
-    return {name: flattening.feed(pin) for name, pin in block.inputs.items()}
+def feeds_of(graph: Graph, block: Block) -> tuple[str, dict[str, Ref | None]] | None:
+    """The key of a block's node and what feeds its inputs; None if it is not there, or inside of a region."""
+    home = block.home
+    flattening = None if home is None or home.blocks.get(block.name) is not block else _flattening_of(graph, home)
+    if flattening is None:
+        return None
+    return flattening.prefix + block.name, {name: flattening.feed(pin) for name, pin in block.inputs.items()}
+
+
+def _flattening_of(graph: Graph, inner: Graph) -> _Flattening | None:
+    """How a graph is flattened that is inside of another, in composites only."""
+    if inner is graph:
+        return _Flattening(graph, "", _nothing)
+    around = None if inner.around is None else inner.around[0]
+    if not isinstance(around, Composite) or isinstance(around, Region) or around.home is None:
+        return None
+    outer = _flattening_of(graph, around.home)
+    return None if outer is None else outer._inside(around)
+
+
+def _nothing(pin: Pin) -> None:
+    """What feeds the pins of the outermost graph from outside."""
 
 
 class _Flattening:
@@ -251,19 +288,30 @@ class _Flattening:
     def __init__(self, graph: Graph, prefix: str, outer: Outer) -> None:
         self.graph, self.prefix, self.outer = graph, prefix, outer
 
-    def fill(self, network: Network) -> None:
+    def fill(self, network: Network, known: Mapping[str, NetworkNode] = MappingProxyType({})) -> None:
         for block in self.graph.blocks.values():
             if isinstance(block, Region):
                 network.nodes[self.prefix + block.name] = self._region(block)
             elif isinstance(block, Composite):
-                self._inside(block).fill(network)
+                self._inside(block).fill(network, known)
+            elif isinstance(block, DerivedBlock):
+                feeds = {name: self.feed(pin) for name, pin in block.inputs.items()}
+                key = self.prefix + block.name
+                network.derived[key] = Derivation(block, feeds, Places(self.graph, self.prefix))
             else:
                 key = self.prefix + block.name
-                feeds = {name: self.feed(pin) for name, pin in block.inputs.items()}
-                if isinstance(block, DerivedBlock):
-                    network.derived[key] = Derivation(block, feeds, Places(self.graph, self.prefix))
-                else:
-                    network.nodes[key] = NetworkNode(key, block, feeds)
+                network.nodes[key] = self._node(key, block, known.get(key))
+
+    def _node(self, key: str, block: Block, known: NetworkNode | None) -> NetworkNode:
+        """The node of a block: the one that is known, if the block and what was given to its pins are the same."""
+        given = [self.graph.sources.get(pin) for pin in block.inputs.values()]
+        body = getattr(block, "body", None)  # states and append buffers have none
+        if known is not None and known.block is block and known.given_to is body and known.given == given:
+            return known
+        node = NetworkNode(key, block, {name: self.feed(pin) for name, pin in block.inputs.items()})
+        if self.outer is _nothing or None not in given:  # else it depends on what feeds the block around
+            node.given, node.given_to = given, body
+        return node
 
     def feed(self, pin: Pin) -> Ref | None:
         source = self.graph.sources.get(pin)

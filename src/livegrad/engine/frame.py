@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from livegrad.engine.executor import RunReport
+from livegrad.engine.journal import words_of
 from livegrad.engine.live_plan import LivePlan, RegionStep
 from livegrad.engine.problems import GraphError, Problem
 from livegrad.engine.update import Change, Level
@@ -31,11 +32,11 @@ class EngineError(GraphError):
         super().__init__(f"{len(self.problems)} problem(s) in the graph\n  {shown}")
 
 
-@dataclass
 class Frame:
     """What one frame did: the changes by step, why each step ran, how often each block was called, what failed.
 
-    Where steps run while the host goes on, whoever looks at what became of them waits until it is known.
+    Where steps run while the host goes on, whoever looks at what became of them waits until it is known. Most frames
+    are never looked at: what follows from a report or from a knob is put together when someone asks.
 
     >>> import livegrad as lg
     >>> engine = lg.Engine()
@@ -44,19 +45,26 @@ class Frame:
     (<frame 1: cold, ran double>, <frame 2: none, ran nothing>)
     """
 
-    number: int
     level: Level = Level.NONE
-    changes: dict[str, Change] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    ran: tuple[str, ...] = ()
-    calls: Mapping[str, int] = field(default_factory=dict)
+    changes: dict[str, Change]
+    reasons: dict[str, str]
+    ran: tuple[str, ...]
+    calls: Mapping[str, int]
     problems: tuple[Problem, ...] = ()
-    seconds: Mapping[str, float] | None = None  # by step, when profiling is on
-    started: Mapping[str, float] | None = None
+    seconds: Mapping[str, float] | None  # by step, when profiling is on
+    started: Mapping[str, float] | None
     prepared: int = 0  # how many functions had to be compiled
-    failed: frozenset[str] = frozenset()  # steps that did not finish, and those that wait for them
-    warnings: tuple[str, ...] = ()
-    later: Callable[[], None] | None = field(default=None, repr=False, compare=False)  # fills in what is not known yet
+    failed: frozenset[str]  # steps that did not finish, and those that wait for them
+    warnings: tuple[str, ...]
+    report: RunReport | None = None
+    later: Callable[[], None] | None = None  # fills in what is not known yet
+    because: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})  # reasons of other frames too, and its own
+    turned: tuple[str, Sequence[str], object] | None = None  # the only change: a knob, who reads it, what to say of it
+
+    def __init__(self, number: int, **known: Any) -> None:
+        self.number = number
+        if known:
+            self.__dict__.update(known)
 
     @property
     def ok(self) -> bool:
@@ -69,72 +77,59 @@ class Frame:
         return f"<frame {self.number}: {self.level.name.lower()}, ran {ran or 'nothing'}{problems}>"
 
 
-_OUTCOMES = ("ran", "calls", "seconds", "started", "failed", "warnings")
+class _Derived:
+    """A field of a frame that is made when someone first looks, and then is the frame's own."""
 
-
-class _Outcome:
-    """What a field of a frame is while it is not known: whoever looks waits. Known ones are the frame's own."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, make: Callable[[Frame], Any]) -> None:
+        self._name, self._make = name, make
 
     def __get__(self, frame: Frame | None, owner: type) -> Any:
         if frame is None:
             raise AttributeError(self._name)
+        made = frame.__dict__[self._name] = self._make(frame)
+        return made
+
+
+def _outcome(name: str, empty: Callable[[], Any]) -> Callable[[Frame], Any]:
+    """What became of a run, from its report or from whoever fills it in later: whoever looks waits."""
+
+    def make(frame: Frame) -> Any:
         while frame.later is not None:
             settle, frame.later = frame.later, None
             settle()
-        return frame.__dict__[self._name]
+        return frame.__dict__[name] if name in frame.__dict__ else getattr(frame.report, name, empty())
+
+    return make
 
 
-class _Reasons:
-    """The reasons of a frame, put together when someone looks."""
-
-    def __get__(self, frame: Frame | None, owner: type) -> Any:
-        if frame is None:
-            raise AttributeError("reasons")
-        shared, own = frame.__dict__.pop("because")
-        made = {**shared, **{key: reason or frame.changes[key].cause for key, reason in own.items()}}
-        frame.__dict__["reasons"] = made
-        return made
+def _make_changes(frame: Frame) -> dict[str, Change]:
+    if frame.turned is None:
+        return {}
+    key, readers, detail = frame.turned
+    return {reader: Change(reader, Level.HOT, f"{key}: {words_of(detail)}") for reader in readers}
 
 
-class _Changes:
-    """The changes of a frame in which a knob was turned, and nothing else: most frames' changes are never looked at."""
-
-    def __get__(self, frame: Frame | None, owner: type) -> Any:
-        if frame is None:
-            raise AttributeError("changes")
-        key, readers, turn = frame.__dict__.pop("turned")
-        cause = f"{key}: {turn}"
-        frame.__dict__["changes"] = made = {reader: Change(reader, Level.HOT, cause) for reader in readers}
-        return made
+def _make_reasons(frame: Frame) -> dict[str, str]:
+    """Reasons of its own count more than those that other frames have too; of a knob, the change has the words."""
+    shared, own = frame.because
+    return {**shared, **{key: reason or frame.changes[key].cause for key, reason in own.items()}}
 
 
-for _name in _OUTCOMES:
-    setattr(Frame, _name, _Outcome(_name))
-Frame.reasons = _Reasons()  # type: ignore[assignment]
-Frame.changes = _Changes()  # type: ignore[assignment]
+_OUTCOMES: dict[str, Callable[[], Any]] = {
+    "ran": tuple, "calls": dict, "seconds": lambda: None, "started": lambda: None, "failed": frozenset,
+    "warnings": tuple,
+}  # fmt: skip
+for _name, _empty in _OUTCOMES.items():
+    setattr(Frame, _name, _Derived(_name, _outcome(_name, _empty)))
+Frame.changes = _Derived("changes", _make_changes)  # type: ignore[assignment]
+Frame.reasons = _Derived("reasons", _make_reasons)  # type: ignore[assignment]
 
 
-def note_turn(frame: Frame, key: str, readers: Sequence[str], turn: object) -> None:
-    """Says that all that happened is a hot change of one number."""
-    del frame.__dict__["changes"]
-    frame.__dict__["turned"] = key, readers, turn
-    frame.level = Level.HOT
-
-
-def postpone(frame: Frame, settle: Callable[[], None], names: Sequence[str] = _OUTCOMES) -> None:
+def postpone(frame: Frame, settle: Callable[[], None], names: Iterable[str] = _OUTCOMES) -> None:
     """Makes whoever looks at these fields of a frame wait for `settle`, which fills them in."""
     for name in names:
-        del frame.__dict__[name]
+        frame.__dict__.pop(name, None)
     frame.later = settle
-
-
-def give_reasons(frame: Frame, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Why steps run: reasons that other frames have too, and those of this one, which count more."""
-    del frame.__dict__["reasons"]
-    frame.__dict__["because"] = shared, own
 
 
 def _inside(frame: Frame, prefix: str) -> list[str]:
@@ -145,7 +140,8 @@ def _inside(frame: Frame, prefix: str) -> list[str]:
 
 def describe_frame(frame: Frame, plan: LivePlan | None) -> str:
     """Every step of a plan on a line: its level, what it did, and why."""
-    lines = [f"frame {frame.number}: {frame.level.name.lower()}, {len(frame.ran)} steps ran"]
+    ran = "1 step" if len(frame.ran) == 1 else f"{len(frame.ran)} steps"
+    lines = [f"frame {frame.number}: {frame.level.name.lower()}, {ran} ran"]
     for key in plan.steps if plan is not None else ():
         change = frame.changes.get(key)
         level = (change.level if change is not None else Level.NONE).name.lower()

@@ -16,7 +16,7 @@ import numpy as np
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.captured import CapturedCall
 from livegrad.engine.cuda_kernel import CudaKernel
-from livegrad.engine.journal import Journal, Turn
+from livegrad.engine.journal import Entry, Journal
 from livegrad.engine.sources import (
     Binding,
     ExternalBuffer,
@@ -262,6 +262,10 @@ class Graph:
 
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block; names are unique in a graph."""
+        if not isinstance(block, Block):
+            raise UsageError(
+                "no block", where=caller_origin(), found=type(block).__name__, help="make one: lg.block(function)"
+            )
         known = self.blocks.get(block.name)
         if known is not None:
             raise UsageError(
@@ -316,9 +320,11 @@ class Graph:
         before = self.sources.get(target)
         if value.__class__ is float and before.__class__ is Setting and before.value.__class__ is float:  # type: ignore[union-attr]
             assert isinstance(before, Setting)
-            if not same_value(before.value, value):  # a knob: whatever feeds a pin here has been looked at before
+            known = before.value
+            # A knob: whatever feeds a pin here has been looked at before. Zeros and NaN are looked at twice.
+            if (value != known and value == value) or not same_value(known, value):
                 self.sources[target] = Setting(value, before.given)
-                self.journal.write("value", target, Turn(before.value, value))
+                self._journal.entries.append(Entry("value", target, (known, value)))
             return
         self._require_input(target)
         old = like = before if isinstance(before, Setting) else None
@@ -392,6 +398,14 @@ class Graph:
             )
 
     def _require_input(self, pin: Pin) -> None:
+        if not isinstance(pin, Pin):
+            names = ", ".join(pin.inputs) if isinstance(pin, Block) else ""
+            raise UsageError(
+                "not an input",
+                where=caller_origin(),
+                expected='a pin: block["name"]' + (f" with one of {names}" if names else ""),
+                found=f"the block `{pin.name}`" if isinstance(pin, Block) else type(pin).__name__,
+            )
         self._require(pin.block)
         if pin.direction != "input" or pin.block.inputs.get(pin.name) is not pin:
             raise UsageError(f"`{pin}` is no input", where=caller_origin())
@@ -401,6 +415,13 @@ def only_output(source: Pin | Block) -> Pin:
     """A pin, or a block's only output."""
     if isinstance(source, Pin):
         return source
+    if not isinstance(source, Block):
+        raise UsageError(
+            "neither a pin nor a block",
+            where=caller_origin(),
+            found=type(source).__name__,
+            help='block["name"] is a pin',
+        )
     if len(source.outputs) != 1:
         raise UsageError(
             f"`{source.name}` has {len(source.outputs)} outputs",

@@ -8,18 +8,16 @@ from typing import Any, Literal, NamedTuple
 EntryKind = Literal["value", "feature", "rebind", "code", "structure", "reset"]
 
 
-class Turn(NamedTuple):
-    """A number before and after: what to say of a knob, put into words only when someone asks.
+Detail = str | tuple[float, float]  # words, or a knob before and after
 
-    >>> str(Turn(1.0, 2.5))
-    '1.0 → 2.5'
+
+def words_of(detail: Any) -> str:
+    """What to say of an edit; of a knob it is put into words only when someone asks.
+
+    >>> words_of((1.0, 2.5)), words_of("new body")
+    ('1.0 → 2.5', 'new body')
     """
-
-    before: float
-    after: float
-
-    def __str__(self) -> str:
-        return f"{self.before!r} → {self.after!r}"
+    return f"{detail[0]!r} → {detail[1]!r}" if isinstance(detail, tuple) else str(detail)
 
 
 class Entry(NamedTuple):
@@ -27,7 +25,7 @@ class Entry(NamedTuple):
 
     kind: EntryKind
     subject: Any
-    detail: str | Turn
+    detail: Detail
 
 
 @dataclass
@@ -42,7 +40,7 @@ class Journal:
 
     entries: list[Entry] = field(default_factory=list)
 
-    def write(self, kind: EntryKind, subject: Any, detail: str | Turn) -> None:
+    def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
         """Adds an edit."""
         self.entries.append(Entry(kind, subject, detail))
 

@@ -5,48 +5,54 @@ The engine asks here first. A knob that is not known yet, or not as simple as it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
 
+from livegrad.engine.executor import Executable, RunReport
 from livegrad.engine.graph import Pin
 from livegrad.engine.journal import Entry
-from livegrad.engine.live_plan import LivePlan
-from livegrad.engine.sources import Setting, same_value
+from livegrad.engine.stale_sets import StaleSet
 from livegrad.ir.types import f32, f64, scalar_of
 
 _SURE = 1e38  # floats up to this fit in f32 and f64
 
 
-class Knob(NamedTuple):
-    """A parameter that is a float: its key, and the steps that read it."""
+@dataclass(eq=False, slots=True)
+class Knob:
+    """A parameter that is a float: its key, the steps that read it, and what to do when it is turned."""
 
     key: str
     readers: tuple[str, ...]
-    sources: Mapping[Pin, Any]  # of the graph that the pin is in
+    parameters: MutableMapping[str, Any]  # of the plan
+    put: Callable[[float], None]  # hands it to the executable
+    seeds: dict[str, str]  # its readers are stale; the frame's change has the reason
+    stale: StaleSet | None = None  # what follows from that, when nothing else is stale
+    start: Callable[[], RunReport | None] | None = None  # starts just that
 
 
 class Knobs:
-    """The knobs of one plan. Another plan forgets them: a plan must not outlive its time, for it holds memory."""
+    """The knobs of the plan that runs. Another plan forgets them: what they hold belongs to one plan."""
 
     def __init__(self) -> None:
-        self._plan: LivePlan | None = None
         self._known: dict[Pin, Knob] = {}
 
-    def note(self, pin: Pin, key: str, plan: LivePlan, sources: Mapping[Pin, Any]) -> None:
+    def note(self, pin: Pin, key: str, executable: Executable) -> None:
         """Remembers a parameter that was changed the long way."""
-        if all(scalar_of(type) in (f32, f64) for type in plan.types_of_number(key)):
-            if plan is not self._plan:
-                self._known.clear()
-                self._plan = plan
-            self._known[pin] = Knob(key, plan.readers[key], sources)
+        plan = executable.plan
+        if pin not in self._known and all(scalar_of(type) in (f32, f64) for type in plan.types_of_number(key)):
+            readers = plan.readers[key]
+            seeds = dict.fromkeys(readers, "")
+            self._known[pin] = Knob(key, readers, plan.parameters, executable.setter(key), seeds)
 
-    def turned(self, entry: Entry, plan: LivePlan) -> tuple[Knob, float] | None:
-        """The knob that an edit turns, and its new value; None if it takes more than that."""
-        knob = self._known.get(entry.subject) if entry.kind == "value" else None
-        if knob is None or self._plan is not plan:
+    def forget(self) -> None:
+        """Another plan runs from now on."""
+        self._known.clear()
+
+    def turned(self, entry: Entry) -> tuple[Knob, float] | None:
+        """The knob that the only edit of a frame turns, and its new value; None if it takes more than that."""
+        detail = entry.detail
+        if detail.__class__ is not tuple:
             return None
-        source = knob.sources.get(entry.subject)
-        value: Any = source.value if isinstance(source, Setting) else None
-        if value.__class__ is not float or not -_SURE <= value <= _SURE or same_value(plan.parameters[knob.key], value):
-            return None
-        return knob, value
+        knob, value = self._known.get(entry.subject), detail[1]
+        return (knob, value) if knob is not None and -_SURE <= value <= _SURE else None  # type: ignore[return-value,operator]

@@ -7,7 +7,7 @@ the same step and the same buffers in every plan, which is what plans are compar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -221,21 +221,26 @@ class StateSpec:
 class LivePlan:
     """Steps in an order that can be run, the buffers they use, and what is in those from the start.
 
+    The mappings are the engine's: it puts numbers, contents and steps with other code into the plan that runs.
     `slots` and `places` say which buffers share memory: a place is the number of a slot, a slot a number of bytes.
     Buffers without a place have memory of their own.
     """
 
-    steps: Mapping[str, Step]
-    buffers: Mapping[str, BufferSpec]
+    steps: MutableMapping[str, Step]
+    buffers: MutableMapping[str, BufferSpec]
     states: tuple[StateSpec, ...] = ()
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    contents: Mapping[str, Numbers] = field(default_factory=dict)  # of arrays that were set, and of constants
-    bindings: Mapping[str, ExternalBuffer] = field(default_factory=dict)
+    parameters: MutableMapping[str, Any] = field(default_factory=dict)
+    contents: MutableMapping[str, Numbers] = field(default_factory=dict)  # of arrays that were set, and of constants
+    bindings: MutableMapping[str, ExternalBuffer] = field(default_factory=dict)
     places: Mapping[str, int] = field(default_factory=dict)
     slots: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<live plan: {len(self.steps)} steps, {len(self.buffers)} buffers; print it>"
+        return f"<live {self._summary()}; print it>"
+
+    def _summary(self) -> str:
+        counts = ((len(self.steps), "step"), (len(self.buffers), "buffer"))
+        return "plan: " + ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts)
 
     @cached_property
     def position(self) -> dict[str, int]:
@@ -250,10 +255,15 @@ class LivePlan:
     @cached_property
     def readers(self) -> dict[str | FeatureLevel, tuple[str, ...]]:
         """The steps that read each parameter, feature or buffer, by its key: a step's needs, turned round."""
-        found: dict[str | FeatureLevel, dict[str, None]] = {}
+        found: dict[str | FeatureLevel, list[str]] = {}
         for key, step in self.steps.items():
-            for operand in step.all_operands():
-                found.setdefault(operand_key(operand), {})[key] = None
+            for operand in step.operands if isinstance(step, BlockStep) else step.all_operands():
+                root = operand.feature if isinstance(operand, FeatureOperand) else operand.key
+                known = found.get(root)
+                if known is None:
+                    found[root] = [key]
+                elif known[-1] is not key:
+                    known.append(key)
         return {root: tuple(keys) for root, keys in found.items()}
 
     @cached_property
@@ -264,10 +274,14 @@ class LivePlan:
     @cached_property
     def consumers(self) -> dict[str, tuple[str, ...]]:
         """The steps that read what a step writes."""
-        return {
-            key: tuple(dict.fromkeys(reader for buffer in step.results for reader in self.readers.get(buffer, ())))
-            for key, step in self.steps.items()
-        }
+        readers, found = self.readers, {}
+        for key, step in self.steps.items():
+            if len(step.results) == 1:
+                found[key] = readers.get(step.results[0], ())
+            else:
+                every = (reader for buffer in step.results for reader in readers.get(buffer, ()))
+                found[key] = tuple(dict.fromkeys(every))
+        return found
 
     @cached_property
     def _types_of_numbers(self) -> dict[str, tuple[Type, ...]]:
@@ -283,7 +297,7 @@ class LivePlan:
         return found
 
     def __str__(self) -> str:
-        lines = [f"plan: {len(self.steps)} steps, {len(self.buffers)} buffers"]
+        lines = [self._summary()]
         lines += [f"  {self.describe(key)}" for key in self.steps]
         lines += [f"  state {state.key}: {state.value} := {state.next}" for state in self.states]
         return "\n".join(lines)
@@ -297,6 +311,8 @@ class LivePlan:
         line = f"{step.level}: {kind}{key}({reads}) -> {writes}"
         return f"{step.level}: memset {step.results[2]} := 0\n  {line}" if isinstance(step, AppendStep) else line
 
+
+DERIVED = ("position", "producer", "readers", "captured", "consumers")  # of a plan, from its connections alone
 
 _KINDS: dict[type, str] = {BlockStep: "", CapturedStep: "captured ", AppendStep: "append "}
 
@@ -315,10 +331,23 @@ def buffers_around(step: Step) -> Iterator[str]:
 
 def captured_keys(step: Step) -> frozenset[object]:
     """The parameters and buffers that library calls in a step were captured with."""
+    if isinstance(step, BlockStep):
+        return frozenset()
     calls = [leaf for leaf in step.leaf_steps() if isinstance(leaf, CapturedStep)]
     if not calls:
         return frozenset()
     return frozenset(key for call in calls for key in (*map(operand_key, call.operands), *call.results))
+
+
+def reads_the_same(one: Step, other: Step) -> bool:
+    """Whether two steps have the same kinds of operands under the same names, in the same order."""
+    mine, theirs = list(one.all_operands()), list(other.all_operands())
+    if len(mine) != len(theirs):
+        return False
+    for own, their in zip(mine, theirs, strict=True):
+        if own.__class__ is not their.__class__ or operand_key(own) != operand_key(their):
+            return False
+    return True
 
 
 def operand_key(operand: Operand) -> str | FeatureLevel:

@@ -16,11 +16,14 @@ import numpy as np
 
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.fork import renew_lock_after_fork
+from livegrad.diagnostics import LivegradError, Mark, Place
 from livegrad.engine.values import Array
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node, attribute_key
+from livegrad.ir.places import Places, exchange_places, mark_places, name_place
 from livegrad.ir.types import Scalar, Tensor, bf16
+from livegrad.ir.walk import attribute_functions, exchanged_functions
 from livegrad.ops.conversion import cast
 
 _MOST_PROGRAMS = 512
@@ -72,8 +75,8 @@ def find_program(
     known: Mapping[Node, Array],
     wanted: Sequence[Node],
     compile: Compile = compile_function,
-) -> tuple[Program, list[Any], bool]:
-    """The program that computes `wanted`, its arguments, and whether it had to be made (by a backend's `compile`).
+) -> tuple[Program, Graph, bool]:
+    """The program that computes `wanted`, the graph it is of, and whether it was made now (by a backend's `compile`).
 
     Whole numbers are part of the code, where they are worth much: divisors, shifts, bounds. A graph that comes again
     with other whole numbers is counting something: the program that is made then takes them as arguments.
@@ -81,7 +84,7 @@ def find_program(
     graph = _describe(order, known, wanted, _may_change)
     found = _look_up((compile, graph.key))
     if found is not None:
-        return found, graph.arguments, False
+        return found, graph, False
     general = _describe(order, known, wanted, _is_number)
     if general.key != graph.key:
         with _lock:
@@ -92,13 +95,17 @@ def find_program(
         if counts:
             graph, found = general, _look_up((compile, general.key))
             if found is not None:
-                return found, graph.arguments, False
-    made = Program(make_function("tensors", graph.inputs, wanted), compile)
+                return found, graph, False
+    try:
+        made = Program(exchange_places(make_function("tensors", graph.inputs, wanted), graph.marks), compile)
+    except LivegradError as error:
+        name_place(error, graph.places)
+        raise
     with _lock:
         _programs[compile, graph.key] = made
         while len(_programs) > _MOST_PROGRAMS:
             _programs.popitem(last=False)
-    return made, graph.arguments, True
+    return made, graph, True
 
 
 def _look_up(key: tuple[Any, ...]) -> Program | None:
@@ -110,21 +117,27 @@ def _look_up(key: tuple[Any, ...]) -> Program | None:
 
 
 @dataclass(frozen=True)
-class _Graph:
+class Graph:
     """A graph's structure as a key, and what it is a function of: data, and numbers that may well change."""
 
     key: tuple[Any, ...]
     inputs: list[Node]
     arguments: list[Any]
+    marks: dict[Place | None, Mark]  # for the lines that its nodes may blame: the program has the marks
+
+    @property
+    def places(self) -> Places:
+        return tuple(self.marks)
 
 
 def _describe(
     order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node], is_argument: Callable[[Node], bool]
-) -> _Graph:
+) -> Graph:
     numbers: dict[Node, int] = {}
     parts: list[Any] = []
     inputs: list[Node] = []
     arguments: list[Any] = []
+    marks: dict[Place | None, Mark] = {}
     for node in order:
         numbers[node] = len(numbers)
         if node in known:
@@ -136,16 +149,35 @@ def _describe(
             arguments.append(node.attribute("value"))
             parts.append(node.type)
         else:
-            attributes = attribute_key(node.attributes) if node.attributes else ()
-            # An error inside running code names the line: the same check at another line is another program.
-            places = node.origins if node.op.checked and not _never_fails(node) else ()
-            parts.append((node.op, attributes, places, *[numbers[operand] for operand in node.operands]))
-    return _Graph((tuple(parts), tuple(numbers[node] for node in wanted)), inputs, arguments)
+            attributes, lines = _attributes_and_lines(node)
+            for line in lines:
+                marks.setdefault(line, Mark(len(marks)))
+            named = tuple([marks[line].number for line in lines])
+            parts.append((node.op, attributes, named, *[numbers[operand] for operand in node.operands]))
+    return Graph((tuple(parts), tuple(numbers[node] for node in wanted)), inputs, arguments, marks)
 
 
-def _never_fails(node: Node) -> bool:
-    """A cast can fail only from a float to an integer."""
-    return node.op is cast and node.attribute("type").kind in ("float", "complex")
+def _attributes_and_lines(node: Node) -> tuple[Any, Places]:
+    """A node's attributes without the lines that it, and functions among them, may blame; and those lines.
+
+    A division that cannot fail may do so when its divisor becomes an argument.
+    """
+    own: Places = (node.origin,) if node.op.checked and (node.op is not cast or node.may_fail) else ()
+    attributes = node.attributes
+    if not attributes:
+        return (), own
+    for _, value in attributes:
+        # Asked for every node of every graph that runs; most tuples are shapes and axes.
+        if value.__class__ is Function or (value.__class__ is tuple and value and value[0].__class__ is not int):
+            break
+    else:
+        return attribute_key(attributes), own
+    marked = {function: mark_places(function) for function in attribute_functions(node)}
+    if not any(lines for _, lines in marked.values()):
+        return attribute_key(attributes), own
+    inner = [line for _, lines in marked.values() for line in lines]
+    shared = exchanged_functions(attributes, {function: plain for function, (plain, _) in marked.items()})
+    return attribute_key(shared), (*own, *inner)
 
 
 def _may_change(node: Node) -> bool:

@@ -5,7 +5,7 @@ In: a network and its order. Out: for each node the function to run, for each bu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -35,11 +35,19 @@ _SURE = 1e38  # floats up to this fit every type that is asked for most
 class Shapes:
     """What each node was specialised to, and the type of each buffer by its key."""
 
-    bodies: dict[str, Specialized] = field(default_factory=dict)
-    types: dict[str, Tensor] = field(default_factory=dict)
+    bodies: MutableMapping[str, Specialized] = field(default_factory=dict)
+    types: MutableMapping[str, Tensor] = field(default_factory=dict)
     inner_orders: dict[int, list[tuple[str, int]]] = field(default_factory=dict)  # of region bodies, by id
-    inputs: dict[str, Inputs] = field(default_factory=dict)  # what each node was specialised for
-    before: Shapes | None = None  # what was found in another compilation, while this one goes on
+    inputs: MutableMapping[str, Inputs] = field(default_factory=dict)  # what each node was specialised for
+    before: Before | None = None  # what was found in another compilation, while this one goes on
+
+
+@dataclass(frozen=True, eq=False)
+class Before:
+    """Another compilation: its nodes, and what it found for them."""
+
+    nodes: Mapping[str, NetworkNode]
+    shapes: Shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +61,7 @@ class Inputs:
 
 
 def propagate_shapes(
-    network: Network, order: Iterable[tuple[str, int]], broken: set[str], known: Shapes | None = None
+    network: Network, order: Iterable[tuple[str, int]], broken: set[str], known: Before | None = None
 ) -> tuple[Shapes, list[Problem]]:
     """Specialises each body for what reaches it. Whatever hangs on a broken node is left out, not reported again.
 
@@ -76,10 +84,10 @@ def _propagate(
 ) -> None:
     for key, _ in order:
         node = network.nodes[key]
-        if isinstance(node.block, State):
+        if isinstance(node.block, State) or (shapes.before is not None and _is_known(node, shapes, shapes.before)):
             continue
         before = len(problems)
-        if any(source in broken for _, source in node.dependencies()) or key in broken:
+        if key in broken or not broken.isdisjoint(node.sources):
             broken.add(key)
             continue
         if isinstance(node.block, Region):
@@ -91,6 +99,21 @@ def _propagate(
                 problems.append(problem(node, _pin_of(error, node), error))
         if len(problems) > before:
             broken.add(key)
+
+
+def _is_known(node: NetworkNode, shapes: Shapes, before: Before) -> bool:
+    """Takes what is known of a node that is the same, if what it reads has the types that it had."""
+    known = before.shapes.inputs.get(node.key)
+    if known is None or before.nodes.get(node.key) is not node:
+        return False
+    types, types_before = shapes.types, before.shapes.types
+    for key in node.read_keys:
+        if key not in types or types[key] is not types_before.get(key):
+            return False
+    shapes.inputs[node.key], shapes.bodies[node.key] = known, before.shapes.bodies[node.key]
+    for key, type in zip(node.output_keys, known.results, strict=True):
+        types[key] = type
+    return True
 
 
 def _pin_of(error: LivegradError, node: NetworkNode) -> str | None:
@@ -120,14 +143,17 @@ def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
     given = tuple([given_of(ref, shapes) for ref in node.feeds.values() if ref is not None])
     body = node.body
     sources = tuple([ref.source for ref in node.feeds.values() if isinstance(ref, RootRef)])
-    known = None if shapes.before is None else shapes.before.inputs.get(node.key)
+    known = None if shapes.before is None else shapes.before.shapes.inputs.get(node.key)
     if known is not None and known.body is body and known.given == given and known.sources == sources:
         assert shapes.before is not None
-        shapes.inputs[node.key], shapes.bodies[node.key] = known, shapes.before.bodies[node.key]
+        shapes.inputs[node.key], shapes.bodies[node.key] = known, shapes.before.shapes.bodies[node.key]
         return _note_types(node, known.results, shapes)
     made = body.specialize(given)
     _require_numbers_to_fit(node, made.function)
-    results = [_as_tensor(bind_type(type, dict(made.sizes))) for type in made.function.result_types]
+    types = made.function.result_types
+    if made.sizes:
+        types = [bind_type(type, dict(made.sizes)) for type in types]
+    results = [_as_tensor(type) for type in types]
     if len(results) != len(node.outputs):
         raise GraphError(
             f"`{block.name}` has {len(node.outputs)} outputs and its function returns {len(results)} values",
@@ -181,7 +207,8 @@ def parameter_value(value: Any, type: Type, place: str) -> Any:
 
 def require_number(value: Any, type: Type, place: str) -> None:
     """Refuses a number that a function cannot take as this type."""
-    if value.__class__ is float and -_SURE <= value <= _SURE and scalar_of(type) in (f32, f64):
+    is_number = isinstance(type, Scalar | Tensor)
+    if is_number and value.__class__ is float and -_SURE <= value <= _SURE and scalar_of(type) in (f32, f64):
         return
     parameter_value(value, type, place)
 
@@ -190,7 +217,7 @@ def _require_numbers_to_fit(node: NetworkNode, function: Function | CapturedCall
     for (name, ref), type in zip(node.feeds.items(), function.parameter_types, strict=False):
         if isinstance(ref, RootRef) and isinstance(ref.source, Setting) and ref.source.is_number:
             try:
-                parameter_value(ref.source.value, type, ref.key)
+                require_number(ref.source.value, type, ref.key)
             except LivegradError as error:
                 raise PinError(name, str(error.expected or type), str(error.found or ref.source.value)) from error
 

@@ -1,20 +1,23 @@
 """The next plan after edits of single blocks: only what the edits name is specialised and wired again.
 
-`Engine` calls `replan` for changes of code and of bindings. The result equals that of `compile_graph`, which the tests
-compare it with. A change of types is followed down to where it ends; where that is a region, all is compiled anew.
+`Engine` calls `replan` for changes of code and of bindings, and `commit` once what it gave runs. The result equals
+that of `compile_graph`, which the tests compare it with, and nothing but what the edits reach is looked at. A change of
+types is followed down to where it ends; where that is a region, all is compiled anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.compile import Compilation, compile_graph
 from livegrad.engine.flatten import DerivedBlock, Network, NetworkNode, RootRef, feeds_of
 from livegrad.engine.graph import Block, Composite, Graph, State
-from livegrad.engine.live_plan import LivePlan, operand_key
+from livegrad.engine.live_plan import DERIVED, BufferOperand, LivePlan, Step, reads_the_same
+from livegrad.engine.overlay import Overlay
 from livegrad.engine.problems import Problem
 from livegrad.engine.propagate import Shapes, specialize_node
 from livegrad.engine.wire import Wiring, wire_node
@@ -24,16 +27,21 @@ def replan(
     graph: Graph, known: Compilation, running: LivePlan, named: Sequence[Block]
 ) -> tuple[Compilation, Iterable[str] | None]:
     """What compiling the edited graph gives, and the steps that may differ (None: any)."""
-    network = Network(dict(known.network.nodes), followers=known.network.followers)
+    network = Network(Overlay(known.network.nodes), followers=known.network.followers)
+    names: set[str] = set()
     for block in named:
-        if graph.blocks.get(block.name) is not block or isinstance(block, Composite | State | DerivedBlock):
+        found = None if isinstance(block, Composite | State | DerivedBlock) else feeds_of(graph, block)
+        if found is None:
             return compile_graph(graph, known=known), None
-        network.nodes[block.name] = NetworkNode(block.name, block, feeds_of(graph, block))
-    names = {block.name for block in named}
+        key, feeds = found
+        network.nodes[key] = NetworkNode(key, block, feeds)
+        names.add(key)
     followers = known.network.followers
     if followers.keys() & names:
         names |= _update_followers(network, followers, names)
-    made = Compilation(network, known.order, _copy(known.shapes))
+    before = known.shapes
+    shapes = Shapes(Overlay(before.bodies), Overlay(before.types), before.inner_orders, Overlay(before.inputs))
+    made = Compilation(network, known.order, shapes)
     touched = _specialize(made, running, names)
     if touched is None:
         return compile_graph(graph, known=known), None
@@ -59,8 +67,30 @@ def _update_followers(network: Network, followers: Mapping[str, Sequence[str]], 
     return found
 
 
-def _copy(shapes: Shapes) -> Shapes:
-    return Shapes(dict(shapes.bodies), dict(shapes.types), shapes.inner_orders, dict(shapes.inputs))
+def commit(made: Compilation, known: Compilation | None) -> Compilation:
+    """Makes the changes of a compilation that is in place now part of the one before, and gives what counts from then.
+
+    What is derived from the connections of the plan stays, or is derived again.
+    """
+    if not isinstance(made.network.nodes, Overlay):
+        return made  # all was compiled anew
+    assert known is not None
+    assert known.plan is not None
+    assert made.plan is not None
+    plan, fresh = known.plan, made.plan
+    changed: tuple[MutableMapping[str, Any], ...] = (
+        made.network.nodes, made.shapes.bodies, made.shapes.types, made.shapes.inputs,
+        fresh.steps, fresh.buffers, fresh.parameters, fresh.contents, fresh.bindings,
+    )  # fmt: skip
+    for one in changed:
+        assert isinstance(one, Overlay)
+        one.commit()
+    for name in DERIVED:
+        if name in fresh.__dict__:
+            plan.__dict__[name] = fresh.__dict__[name]
+        else:
+            plan.__dict__.pop(name, None)
+    return known
 
 
 def _specialize(made: Compilation, running: LivePlan, names: set[str]) -> list[str] | None:
@@ -93,38 +123,35 @@ def _specialize(made: Compilation, running: LivePlan, names: set[str]) -> list[s
 
 def _wire(made: Compilation, running: LivePlan, touched: Sequence[str], names: Iterable[str]) -> LivePlan:
     """The running plan with other steps for what was touched."""
-    wiring = Wiring(made.shapes)
+    wiring = Wiring(made.shapes, known=running.buffers)
     nodes = made.network.nodes
     # What feeds the other nodes was looked up when they were compiled: the numbers of today are in the running plan.
     fresh = {ref.key for name in names for ref in nodes[name].feeds.values() if isinstance(ref, RootRef)}
-    steps = {key: wire_node(made.network.nodes[key], running.steps[key].level, wiring) for key in touched}
+    steps: dict[str, Step] = {key: wire_node(nodes[key], running.steps[key].level, wiring) for key in touched}
     gone = {
-        key
+        operand.key
         for name in touched
-        for key in map(operand_key, running.steps[name].all_operands())
-        if isinstance(key, str) and key.startswith(f"{name}!")
+        for operand in running.steps[name].all_operands()
+        if isinstance(operand, BufferOperand) and operand.key.startswith(f"{name}!")
     }
-    wiring.parameters |= {key: running.parameters[key] for key in wiring.parameters.keys() - fresh}
-    wiring.contents |= {
-        key: running.contents[key]
-        for key in wiring.contents.keys() - fresh
-        if key in running.contents and key not in gone
-    }
-    contents = {key: value for key, value in running.contents.items() if key not in gone} if gone else running.contents
-    buffers = {key: value for key, value in running.buffers.items() if key not in gone} if gone else running.buffers
-    plan = replace(
-        running,
-        steps={**running.steps, **steps},
-        buffers={**buffers, **wiring.buffers},
-        parameters={**running.parameters, **wiring.parameters},
-        contents={**contents, **wiring.contents},
-        bindings={**running.bindings, **wiring.bindings},
+    for key in wiring.parameters:
+        if key not in fresh:
+            wiring.parameters[key] = running.parameters[key]
+    for key in wiring.contents:
+        if key not in fresh and key not in gone and key in running.contents:
+            wiring.contents[key] = running.contents[key]
+    plan = LivePlan(
+        Overlay(running.steps, steps),
+        Overlay(running.buffers, wiring.buffers, gone),
+        running.states,
+        Overlay(running.parameters, wiring.parameters),
+        Overlay(running.contents, wiring.contents, gone),
+        Overlay(running.bindings, wiring.bindings),
+        running.places,
+        running.slots,
     )
-    same = all(
-        list(map(operand_key, steps[key].all_operands())) == list(map(operand_key, running.steps[key].all_operands()))
-        for key in touched
-    )
-    if same:  # what is derived from the connections alone need not be derived again
-        for name in ("position", "producer", "readers", "consumers", "captured"):
+    if all(reads_the_same(steps[key], running.steps[key]) for key in touched):
+        # What is derived from the connections alone need not be derived again.
+        for name in DERIVED:
             plan.__dict__[name] = getattr(running, name)
     return plan

@@ -13,8 +13,9 @@ from livegrad.diagnostics import LivegradError
 from livegrad.engine.compile import Compilation
 from livegrad.engine.executor import Executable, Reading, RunReport
 from livegrad.engine.flatten import limits_of
-from livegrad.engine.frame import Frame, give_reasons, postpone
+from livegrad.engine.frame import Frame, postpone
 from livegrad.engine.graph import Block
+from livegrad.engine.knobs import Knob
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.problems import Problem
 from livegrad.engine.sources import Numbers
@@ -37,19 +38,16 @@ class Runtime:
         self.told = 0  # counts what may have changed the state of blocks
         self._overwritten: dict[int, str] = {}  # slot → the buffer whose contents it has
         self._sets = StaleSets()
-        self._unsettled: Callable[[], None] | None = None  # the last frame, while its steps may still fail
-        self._readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # what blocks will be told of
-
-    def is_settled(self) -> bool:
-        """Whether nothing is left of the last frame."""
-        return self._unsettled is None and not self._readings
+        self.unsettled: Callable[[], None] | None = None  # the last frame, while its steps may still fail
+        self.readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # what blocks will be told of
+        self.is_quiet = False  # nothing is stale by itself, wrong or measured: a knob's turn is all of a frame
 
     def settle(self) -> None:
         """Waits for a frame whose steps may still fail, and draws the consequences."""
-        if self._unsettled is not None:
-            settle, self._unsettled = self._unsettled, None
+        if self.unsettled is not None:
+            settle, self.unsettled = self.unsettled, None
             settle()
-        if self._readings:
+        if self.readings:
             self.take_readings(wait=False)
 
     def mark_memory_from_outside(self) -> None:
@@ -65,6 +63,10 @@ class Runtime:
                 for reader in plan.readers.get(key, ()):
                     self.stale.setdefault(reader, reason)
 
+    def expect(self, plan: LivePlan, seeds: Mapping[str, str]) -> tuple[str, ...]:
+        """The steps that a plan will run first, if nothing but these is stale."""
+        return self._sets.expect(plan, seeds)
+
     def forget_contents(self, plan: LivePlan) -> None:
         """Memory is shared anew: no step has a value that could be relied on."""
         self.stale |= dict.fromkeys(plan.steps, "the graph was built anew")
@@ -75,14 +77,33 @@ class Runtime:
         running = self.executable
         assert running is not None
         stale = self._sets.get(running.plan, self.stale, self._overwritten, self.block_of)
-        give_reasons(frame, stale.reasons, self.stale)
+        frame.because = stale.reasons, self.stale
         report = running.run(stale.steps, self.profiling != "off" and self.profiling)
         if report.later is None:
             self._conclude(frame, report, stale)
             return
         later = report.later
-        self._unsettled = lambda: self._conclude(frame, later(), stale)
+        self.unsettled = lambda: self._conclude(frame, later(), stale)
         postpone(frame, self.settle)
+
+    def run_knob(self, frame: Frame, knob: Knob) -> None:
+        """Runs what is stale because of one knob, in a plan that is quiet otherwise."""
+        stale, start = knob.stale, knob.start
+        if start is not None and stale is not None and stale.told == self.told:
+            try:
+                report = start()
+            except BaseException:
+                self.is_quiet, self.stale = False, dict(knob.seeds)  # not run yet, and not forgotten
+                raise
+            if report is not None:
+                stale.tally.times += 1
+                frame.because, frame.report = (stale.reasons, knob.seeds), report
+                return
+        assert self.executable is not None
+        self.stale = dict(knob.seeds)
+        self.run(frame)
+        knob.stale = self._sets.get(self.executable.plan, knob.seeds, self._overwritten, self.block_of)
+        knob.start = None if knob.stale.limited else self.executable.starter(knob.stale.steps)
 
     def block_of(self, key: str) -> Block:
         """The block behind a step."""
@@ -109,6 +130,8 @@ class Runtime:
         self._tell_blocks(report, stale, frame)
         if plan.states and not report.failures:
             self._advance()
+        uneventful = not (self.stale or self.failed or self.problems or self.profiling != "off")
+        self.is_quiet = uneventful and not (plan.bindings or plan.states or plan.places)
 
     def _keep_stale(self, reasons: Mapping[str, str], report: RunReport) -> None:
         """Steps that did not run stay stale, and have no value to be read."""
@@ -179,7 +202,7 @@ class Runtime:
             debugs = {key: self.block_of(key).debug for key in report.ran}
             if self.profiling == "step" and self.compilation is not None:
                 debugs |= {node.key: node.block.debug for node in self.compilation.network.all_nodes()}
-            self._readings.append((Times(report.seconds), tell_times(frame, debugs)))
+            self.readings.append((Times(report.seconds), tell_times(frame, debugs)))
         limited = set(stale.limited).intersection(report.ran)
         nodes = self.compilation.network.nodes if self.compilation is not None else {}
         # What did not run inside of a region has an old value in its counter.
@@ -188,16 +211,16 @@ class Runtime:
             names.append("warnings")
             reading = Readings([self.executable.read_later(one.buffer) for one in limits])
             told = [(one.node.key, one.node.block.debug, one.most) for one in limits]
-            self._readings.append((reading, tell_limits(frame, told)))
+            self.readings.append((reading, tell_limits(frame, told)))
         self.take_readings(wait=False)
-        if self._readings:
+        if self.readings:
             postpone(frame, lambda: self.take_readings(wait=True), names)
 
     def take_readings(self, wait: bool) -> None:
         """Tells blocks what has arrived since."""
-        waiting, self._readings = self._readings, []
+        waiting, self.readings = self.readings, []
         for reading, tell in waiting:
             if wait or reading.ready():
                 tell(reading.result())
             else:
-                self._readings.append((reading, tell))
+                self.readings.append((reading, tell))

@@ -14,7 +14,7 @@ def sort_nodes(network: Network) -> tuple[list[tuple[str, int]], list[Problem]]:
     waiting: dict[str, int] = {}
     followers: dict[str, list[str]] = {}
     for key, node in network.nodes.items():
-        sources = {source for _, source in node.dependencies() if source in network.nodes}
+        sources = [source for source in node.sources if source in network.nodes]
         waiting[key] = len(sources)
         for source in sources:
             followers.setdefault(source, []).append(key)

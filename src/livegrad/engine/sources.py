@@ -78,7 +78,7 @@ class ExternalBuffer:
         self.version = 0 if self.version is None else self.version + 1
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Setting:
     """An input that was given a value: a number (a live parameter) or an array, of which this is a copy."""
 
@@ -146,5 +146,5 @@ def same_value(old: Any, new: Any) -> bool:
 def describe_setting(setting: Setting) -> str:
     """A value as people are told of it."""
     if setting.is_number:
-        return repr(setting.value)
+        return str(setting.value) if isinstance(setting.value, np.generic) else repr(setting.value)
     return f"array of {setting.given.type}"

@@ -22,6 +22,7 @@ from livegrad.engine.live_plan import (
     buffers_around,
     captured_keys,
     operand_key,
+    reads_the_same,
 )
 from livegrad.engine.sources import same_value
 
@@ -73,7 +74,7 @@ def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
         return Change(key, Level.COLD, "added" if old is None else "removed")
     found: list[tuple[Level, str]] = []
     if old is not new:
-        if _structure(old) != _structure(new):
+        if not _same_structure(old, new):
             return Change(key, Level.COLD, "its connections changed")
         for before, after in zip(old.leaf_steps(), new.leaf_steps(), strict=True):
             found += _code_changes(before, after, "" if before.key == key else f" of {before.key}")
@@ -94,15 +95,22 @@ def _code_changes(before: LeafStep, after: LeafStep, inner: str) -> Iterable[tup
         yield Level.RECAPTURE, f"another call{inner}"
 
 
-def _structure(step: Step) -> object:
-    """What makes a change of this step a change of the graph: which work there is, and what it is connected to."""
-    if not isinstance(step, RegionStep):
-        operands = tuple((type(operand), operand_key(operand)) for operand in step.all_operands())
-        return type(step), step.key, operands, step.results
-    bodies = tuple(tuple(_structure(inner) for inner in body) for body in step.bodies)
-    control = type(step.control), operand_key(step.control)
+def _same_structure(old: Step, new: Step) -> bool:
+    """Whether a change of this step is none of the graph: the same work is there, connected to the same."""
+    if old.__class__ is not new.__class__ or old.key != new.key or old.results != new.results:
+        return False
+    if not (isinstance(old, RegionStep) and isinstance(new, RegionStep)):
+        return reads_the_same(old, new)
+    return _skeleton(old) == _skeleton(new) and all(
+        len(before) == len(after) and all(map(_same_structure, before, after))
+        for before, after in zip(old.bodies, new.bodies, strict=True)
+    )
+
+
+def _skeleton(step: RegionStep) -> object:
+    """A region without what its bodies do."""
     carried = tuple((operand_key(one.initial), one.carry, one.result) for one in step.carried)
-    return step.key, step.kind, control, carried, bodies, step.results
+    return step.kind, type(step.control), operand_key(step.control), carried, len(step.bodies)
 
 
 def _memory_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable[tuple[Level, str]]:

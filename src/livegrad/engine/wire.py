@@ -26,7 +26,6 @@ from livegrad.engine.live_plan import (
     RegionStep,
     StateSpec,
     Step,
-    operand_key,
 )
 from livegrad.engine.propagate import Shapes, given_of, tensor_of
 from livegrad.engine.regions import Region
@@ -91,10 +90,12 @@ class KnownWork:
         inputs, step = shapes.inputs.get(key), self.plan.steps.get(key)
         if inputs is None or inputs is not self.shapes.inputs.get(key) or step is None or step.level != level:
             return False
-        # What inputs were set or bound to was compared when the node was specialised; now for their connections.
-        before, now = ([ref and ref.key for ref in own.feeds.values()] for own in (self.network.nodes[key], node))
-        if before != now:
-            return False
+        known = self.network.nodes[key]
+        if known is not node:
+            # What inputs were set or bound to was compared when the node was specialised; now for their connections.
+            before, now = ([ref and ref.key for ref in own.feeds.values()] for own in (known, node))
+            if before != now:
+                return False
         self.same.add(key)
         return True
 
@@ -103,15 +104,16 @@ def _wire_again(node: NetworkNode, plan: LivePlan, wiring: Wiring) -> Step:
     """A step as it was, with what it leaves in the plan."""
     step = plan.steps[node.key]
     for operand in step.all_operands():
-        key = operand_key(operand)
         if isinstance(operand, ParameterOperand):
             wiring.parameters[operand.key] = plan.parameters[operand.key]
-        elif key in plan.contents:
-            wiring.contents[key] = plan.contents[key]  # type: ignore[index]
-            wiring.buffers[key] = plan.buffers[key]  # type: ignore[index]
-        elif key in plan.bindings:
-            wiring.bindings[key] = plan.bindings[key]  # type: ignore[index]
-            wiring.buffers[key] = plan.buffers[key]  # type: ignore[index]
+        elif isinstance(operand, BufferOperand):
+            key = operand.key
+            if key in plan.contents:
+                wiring.contents[key] = plan.contents[key]
+                wiring.buffers[key] = plan.buffers[key]
+            elif key in plan.bindings:
+                wiring.bindings[key] = plan.bindings[key]
+                wiring.buffers[key] = plan.buffers[key]
     for key in step.results:
         wiring.buffers[key] = plan.buffers[key]
     return step

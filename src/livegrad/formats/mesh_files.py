@@ -10,6 +10,7 @@ import numpy as np
 from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.resources import TriangleMesh
 from livegrad.authoring.assembly.slicing import Slice
+from livegrad.diagnostics import caller_origin
 from livegrad.formats.atomic import write_atomically
 from livegrad.formats.errors import FormatError
 from livegrad.formats.threemf import save_3mf
@@ -26,6 +27,10 @@ def save_stl(mesh: TriangleMesh, path: str | os.PathLike[str]) -> None:
     >>> load_stl(path)
     <mesh box: 8 vertices, 12 triangles>
     """
+    if not isinstance(mesh, TriangleMesh):
+        raise FormatError(
+            "not a mesh", where=caller_origin(), found=type(mesh).__name__, help="`lg.mesh(part)` makes one of a part"
+        )
     corners = mesh.vertices[mesh.triangles]
     normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     length = np.linalg.norm(normals, axis=1, keepdims=True)

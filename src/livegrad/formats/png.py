@@ -143,7 +143,11 @@ def write_png(pixels: Any, depth: int = 8) -> bytes:
     """A PNG file of pixels of shape (rows, columns, 1 to 4 channels), with 8 or 16 bits a value."""
     array = np.asarray(pixels)
     if array.ndim != 3 or not 1 <= array.shape[2] <= 4 or depth not in (8, 16) or not array.size:
-        raise FormatError("no PNG file holds this", expected="(rows, columns, 1 to 4), 8 or 16 bits")
+        raise FormatError(
+            "no PNG file holds this",
+            expected="(rows, columns, 1 to 4), 8 or 16 bits",
+            found=f"{array.shape}, {depth} bits",
+        )
     height, width, channels = array.shape
     colour = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
     stored = np.ascontiguousarray(array.astype(">u2" if depth == 16 else np.uint8)).view(np.uint8).reshape(height, -1)
@@ -159,7 +163,7 @@ def chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def save_png(picture: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a picture, as `render` gives it, as an 8-bit PNG file: shape (rows, columns, 3), values from 0 to 1.
+    """Writes a picture, as `render` gives it, as an 8-bit PNG file: (rows, columns, 3) from 0 to 1, or as bytes.
 
     >>> import os, tempfile
     >>> import numpy as np
@@ -168,5 +172,7 @@ def save_png(picture: Any, path: str | os.PathLike[str]) -> None:
     >>> open(path, "rb").read(4)
     b'\\x89PNG'
     """
-    values = np.asarray(picture, np.float64)
-    write_atomically(path, write_png(np.rint(np.clip(values, 0.0, 1.0) * 255.0).astype(np.uint8)))
+    values = np.asarray(picture)
+    if values.dtype != np.uint8:
+        values = np.rint(np.clip(values.astype(np.float64), 0.0, 1.0) * 255.0).astype(np.uint8)
+    write_atomically(path, write_png(values))

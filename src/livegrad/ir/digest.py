@@ -1,6 +1,6 @@
 """A digest of a function's meaning: what names compiled code in a cache that outlives the process.
 
-Two functions with one digest compute the same and report failed checks at the same places.
+Two functions with one digest compute the same; the lines that their checks name are numbered, and may be others.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from livegrad.diagnostics import Place
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.places import mark_places
 from livegrad.ir.types import Type
 from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions
 
@@ -20,15 +20,14 @@ def function_digest(function: Function) -> bytes | None:
     known = function.__dict__.get("_digest")
     if known is None:
         digests: dict[Function, bytes | None] = {}
-        for inner in reachable_functions([function]):
-            digests[inner] = _digest(inner, digests, function.places)
-        known = function.__dict__["_digest"] = (digests[function],)
+        marked, _ = mark_places(function)
+        for inner in reachable_functions([marked]):
+            digests[inner] = _digest(inner, digests)
+        known = function.__dict__["_digest"] = (digests[marked],)
     return known[0]
 
 
-def _digest(
-    function: Function, inner: dict[Function, bytes | None], places: dict[Node, tuple[Place, ...]]
-) -> bytes | None:
+def _digest(function: Function, inner: dict[Function, bytes | None]) -> bytes | None:
     numbers: dict[Node, int] = {}
     parts: list[str] = [function.name]
     for number, node in enumerate(nodes_of(function)):
@@ -41,10 +40,8 @@ def _digest(
             if encoded is None:
                 return None
             text.append(encoded)
-        if node.op.checked:
-            # A failing check names its place, so the place is part of what the code does.
-            found = places.get(node, node.origins)
-            text.append(str([(place.file, place.line, place.column) for place in found[:1]]))
+        if node.may_fail and node.origin is not None:
+            text.append(str(node.origin))  # its number: what a failing check reports
         parts.append(" ".join(text))
     parts.append(" ".join(map(str, function.parameter_types)))
     parts.append(" ".join(str(numbers[result]) for result in function.results))

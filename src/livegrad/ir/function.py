@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from livegrad.diagnostics import UsageError, VerifyError, caller_origin
+from livegrad.ir.keeping import keeping_places, keeps_places
 from livegrad.ir.leaves import input_node, input_op, parameter, parameter_op
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Type
-from livegrad.ir.walk import attribute_functions, exchange, keep, rewrite, substitute, toposort
+from livegrad.ir.walk import exchange, keep, rewrite, substitute, toposort
 
 
 def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) -> Function:
@@ -22,13 +23,10 @@ def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) ->
                 where=node.origin,
                 help="pass it as an operand and give the function a parameter for it",
             )
-    exchanged = exchange(results, keep, dict(zip(inputs, parameters, strict=True)))
-    function = Function(name, parameters, tuple(exchanged[result] for result in results))
-    for old, new in exchanged.items():
-        if old.origins and new.op is not parameter_op:
-            function.places[new] = function.places.get(new, ()) + old.origins
-        for inner in attribute_functions(old):
-            function.places.update(inner.places)
+    with keeping_places(()) as places:
+        exchanged = exchange(results, keep, dict(zip(inputs, parameters, strict=True)))
+        function = Function(name, parameters, tuple(exchanged[result] for result in results))
+        places.take(function, exchanged)
     return function
 
 
@@ -98,9 +96,10 @@ def inline(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
             expected=", ".join(map(str, function.parameter_types)),
             found=", ".join(str(argument.type) for argument in arguments),
         )
-    return substitute(function.results, dict(zip(function.parameters, arguments, strict=True)))
+    return substitute(function.results, dict(zip(function.parameters, arguments, strict=True)), function.places)
 
 
+@keeps_places
 def map_results(function: Function, rule: Callable[[Node], Node | None]) -> Function:
     """The function with `rule` applied to each of its nodes, bottom-up."""
     return Function(function.name, function.parameters, rewrite(function.results, rule))

@@ -1,7 +1,8 @@
 """Nodes and functions of the value IR: pure, immutable, interned, so that the same expression is the same object.
 
-Ops make nodes through `make_node`; passes read them and make new ones. Origins stand beside a node and never take
-part in its identity.
+Ops make nodes through `make_node`; passes read them and make new ones. Origins stand beside a node and take no part in
+its identity, but for one kind: a node that may fail when it runs has the line to blame, and is one with its like at
+that line alone.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 from livegrad.diagnostics import Place, UsageError, caller_origin, caller_origins
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.drawing import Box, draw_graph
+from livegrad.ir.origins import add_origins, ambient
 from livegrad.ir.types import Tuple, Type
 
 if TYPE_CHECKING:
     from livegrad.ir.op import Op
 
+_pack_double = struct.Struct("<d").pack
 Attribute = Any  # int, float, complex, bool, str, None, Type, Dimension, Function, Key, or a tuple of those
-_MOST_ORIGINS = 8
 
 
 class Key:
@@ -49,12 +51,13 @@ class Node:
     (<mul: f32>, (<sin: f32>, <parameter: f32>))
     """
 
-    __slots__ = ("__weakref__", "attributes", "cell", "op", "operands", "origins", "type")
+    __slots__ = ("__weakref__", "attributes", "cell", "located", "op", "operands", "own_origins", "type")
     op: Op
     operands: tuple[Node, ...]
     attributes: tuple[tuple[str, Attribute], ...]
     type: Type
-    origins: tuple[Place, ...]
+    own_origins: tuple[Place, ...]  # the lines of authors that made it, or that of whoever made it first
+    located: bool  # whether its line is part of its identity
     cell: Any  # what the engine keeps beside the node: its value, once somebody has asked for it
 
     def __init__(self) -> None:
@@ -67,8 +70,20 @@ class Node:
         raise KeyError(f"{self.op.name} has no attribute {name}")
 
     @property
+    def origins(self) -> tuple[Place, ...]:
+        """The lines that it stands for in the function at work; outside of passes, those of authors who made it."""
+        table = ambient.table
+        return self.own_origins if table is None or self.located else table.get(self, self.own_origins)
+
+    @property
     def origin(self) -> Place | None:
-        return self.origins[0] if self.origins else None
+        origins = self.origins
+        return origins[0] if origins else None
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether computing this very node can end the run with an error; such a node is its line's own."""
+        return self.op.checked and self.op.can_fail(self.operands, self.attributes)
 
     def __repr__(self) -> str:
         return f"<{self.op.name}: {self.type}>"
@@ -190,39 +205,52 @@ if hasattr(os, "register_at_fork"):
 _dead: deque[_Entry] = deque()
 
 
-class _Ambient(threading.local):
-    """What new nodes stand for on this thread; None: the calling line."""
-
-    origins: tuple[Place, ...] | None = None
-
-
-_ambient = _Ambient()
-
-
 def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...] = ()) -> Node:
-    """The one node with this op, operands and attributes; attributes come sorted by name."""
-    key = (op, *map(id, operands), attribute_key(attributes)) if attributes else (op, *map(id, operands))
-    origins = _ambient.origins
-    rewriting = origins is not None
+    """The one node with this op, operands and attributes; attributes come sorted by name.
+
+    An error names the line of the code that ran: of a node that may fail there is one for each line that writes it.
+    """
+    if attributes:
+        # Written out for its speed: half of the nodes have attributes, and most attributes are tuples of integers.
+        parts = [(name, attribute_key(value)) for name, value in attributes]
+        key = (op, *map(id, operands), tuple(parts))
+    else:
+        key = (op, *map(id, operands))
+    origins = ambient.origins
+    by_author = origins is None
     if origins is None:
         origins = caller_origins()
+    located = op.checked and op.can_fail(operands, attributes)
+    plain = ambient.plain
+    if not plain and ambient.every_line and ambient.table is None and operands:
+        located = True  # leaves are what they are wherever they stand
+    if located:
+        origins = origins[:1]
+        key = (*key, *origins)
     entry = _table.get(key)
     node = entry() if entry is not None else None
     if node is None:
-        node = _insert(key, _fresh(op, operands, attributes, origins))
-    if origins and node.origins is not origins:
-        # A pass at work on a function puts that function's places before those of others that share the node.
-        add_origins(node, origins, first=rewriting)
+        node = _insert(key, _fresh(op, operands, attributes, origins, located))
+    if node.own_origins is not origins or not plain:
+        add_origins(node, origins, first=by_author)
     if attributes and node.attributes is not attributes:
         _refresh_places(node.attributes, attributes)
     return node
 
 
+def is_interned(node: Node) -> bool:
+    """Whether a node is the one that `make_node` would give, at its line if that is part of its identity."""
+    attributes = tuple([(name, attribute_key(value)) for name, value in node.attributes])
+    key = (node.op, *map(id, node.operands), *((attributes,) if attributes else ()))
+    entry = _table.get((*key, *node.own_origins) if node.located else key)
+    return entry is not None and entry() is node
+
+
 def make_unique_node(op: Op, attributes: tuple[tuple[str, Attribute], ...], type: Type) -> Node:
     """A node without operands that no other can equal, because an attribute is its own: it need not be interned."""
     node = object.__new__(Node)
-    node.op, node.operands, node.attributes, node.type, node.cell = op, (), attributes, type, None
-    node.origins = caller_origins() if _ambient.origins is None else _ambient.origins
+    node.op, node.operands, node.attributes, node.type, node.cell, node.located = op, (), attributes, type, None, False
+    node.own_origins = caller_origins() if ambient.origins is None else ambient.origins
     return node
 
 
@@ -235,9 +263,10 @@ def _refresh_places(known: tuple[Attribute, ...], fresh: tuple[Attribute, ...]) 
             old.places.update(new.places)
 
 
-def _fresh(op: Op, operands: tuple[Node, ...], attributes: Any, origins: tuple[Place, ...]) -> Node:
+def _fresh(op: Op, operands: tuple[Node, ...], attributes: Any, origins: tuple[Place, ...], located: bool) -> Node:
     node = object.__new__(Node)
-    node.op, node.operands, node.attributes, node.origins, node.cell = op, operands, attributes, origins, None
+    node.op, node.operands, node.attributes, node.cell, node.located = op, operands, attributes, None, located
+    node.own_origins = origins
     node.type = op.derive_type(operands, attributes, origins)
     return node
 
@@ -259,35 +288,6 @@ def _insert(key: tuple[Any, ...], fresh: Node) -> Node:
         return fresh
 
 
-def add_origins(node: Node, origins: tuple[Place, ...], *, first: bool = False) -> None:
-    """Records more places that a node stands for, after those it has or before them; eight are kept."""
-    known = node.origins
-    if known is origins or (known[: len(origins)] == origins if first else len(known) >= _MOST_ORIGINS):
-        return
-    front, back = (origins, known) if first else (known, origins)
-    node.origins = (front + tuple(place for place in back if place not in front))[:_MOST_ORIGINS]
-
-
-class originating_from:
-    """Nodes made inside stand for these places instead of for the calling line; `move_to` changes the places."""
-
-    __slots__ = ("_before", "_origins")
-
-    def __init__(self, origins: tuple[Place, ...]) -> None:
-        self._origins = origins
-
-    def __enter__(self) -> originating_from:
-        self._before = _ambient.origins
-        _ambient.origins = self._origins
-        return self
-
-    def move_to(self, origins: tuple[Place, ...]) -> None:
-        _ambient.origins = origins
-
-    def __exit__(self, *exception: object) -> None:
-        _ambient.origins = self._before
-
-
 def live_node_count() -> int:
     """How many nodes are alive: for tests of memory."""
     return sum(entry() is not None for entry in list(_table.values()))
@@ -298,17 +298,21 @@ def attribute_key(value: Attribute) -> Any:
     kind = value.__class__
     if kind is int or kind is str:
         return kind, value
-    if isinstance(value, tuple):
-        for item in value:
+    if kind is tuple:
+        for item in value:  # type: ignore[union-attr]
             if item.__class__ is not int:
-                return tuple(map(attribute_key, value))
+                return tuple([attribute_key(item) for item in value])  # type: ignore[union-attr]
         return "integers", value
-    if isinstance(value, float):
-        return "float", struct.pack("<d", value)
+    if kind is float:
+        return "float", _pack_double(value)
     if isinstance(value, complex):
         return "complex", struct.pack("<dd", value.real, value.imag)
-    if value is None or isinstance(value, bool | int | str | Type | Dimension | Function | Key):
-        return value.__class__, value
+    if value is None or isinstance(value, _KINDS_OF_ATTRIBUTES):
+        return kind, value
+    if isinstance(value, tuple):
+        return tuple(map(attribute_key, value))
+    if isinstance(value, float):
+        return "float", _pack_double(value)
     raise UsageError(f"{value!r} cannot be an attribute", expected="a number, string, type, function or tuple of those")
 
 
@@ -316,7 +320,8 @@ def attribute_key(value: Attribute) -> Any:
 class Function:
     """A closed function: parameters by position, results, and a name that is no part of its identity.
 
-    Make one with `livegrad.ir.function.make_function`, which checks that it is closed.
+    Functions that can fail are equal if they name the same lines when they do; `ir.places.equal_but_for_lines` asks for
+    less. Make one with `livegrad.ir.function.make_function`, which checks that it is closed.
 
     >>> import livegrad as lg
     >>> f = lg.trace(lambda x, y: x * y, lg.f32, lg.f32)
@@ -335,6 +340,16 @@ class Function:
         A node may be shared with other functions, and so tell of other places: this table tells them apart.
         """
         return {}
+
+    def origins_of(self, node: Node) -> tuple[Place, ...]:
+        """The lines that a node of this function stands for.
+
+        >>> import livegrad as lg
+        >>> f = lg.trace(lambda x: lg.ops.sin(x) * x, lg.f32)
+        >>> len(f.origins_of(f.results[0]))
+        1
+        """
+        return node.own_origins if node.located else self.places.get(node, node.own_origins)
 
     @cached_property
     def _key(self) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
@@ -402,3 +417,6 @@ class Module:
             if function.name == name:
                 return function
         raise UsageError(f"no function `{name}`", expected="one of " + ", ".join(f.name for f in self.functions))
+
+
+_KINDS_OF_ATTRIBUTES = (bool, int, str, Type, Dimension, Function, Key)

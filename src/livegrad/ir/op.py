@@ -33,7 +33,8 @@ class Op:
     expand(node) rewrites the op into simpler ones, for whatever rule is missing here.
     code is C-family text with {0}, {1} for operands; llvm is a rule for `backends.cpu`: text by kind of scalar.
     cost is roughly how many additions the op is worth: fusion and recomputation weigh by it.
-    checked ops may fail at run time and are kept even when nobody reads their value.
+    checked ops may fail at run time and are kept even when nobody reads their value; can_fail(operands, attributes)
+    says whether one over such operands really can.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Op:
     cost: float = 1.0
     elementwise: bool = False
     checked: bool = False
+    can_fail: Callable[[tuple[Node, ...], tuple[tuple[str, Attribute], ...]], bool] = lambda operands, attributes: True
     differentiable: bool = True  # False: the derivative is zero wherever it exists (comparisons, rounding)
 
     table: ClassVar[dict[str, Op]] = {}

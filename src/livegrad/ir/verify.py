@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from livegrad.diagnostics import LivegradError, VerifyError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.leaves import input_op, parameter_op
-from livegrad.ir.node import Attribute, Function, Key, Module, Node, make_node, originating_from
+from livegrad.ir.node import Attribute, Function, Key, Module, Node, is_interned
 from livegrad.ir.op import Op
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
@@ -71,23 +71,22 @@ def _check_structure(function: Function) -> _Facts:
     own = set(function.parameters)
     ops: set[Op] = set()
     uses: dict[Function, None] = {}
-    with originating_from(()):  # looking nodes up must not add places to them
-        for node in _ordered(function):
-            if node.operands or node.attributes:
-                _check_operands(function, node)
-                _check_attributes(function, node, uses)
-            _check_type(function, node)
-            _check_interned(function, node)
-            if node.op is parameter_op and node not in own:
-                raise _broken(
-                    function,
-                    node,
-                    "is not one of the function's parameters",
-                    expected=f"an index below {len(function.parameters)} with that parameter's type",
-                    found=f"index {node.attribute('index')} of type {node.type}",
-                    help="pass the value as an operand and give the function a parameter for it",
-                )
-            ops.add(node.op)
+    for node in _ordered(function):
+        if node.operands or node.attributes:
+            _check_operands(function, node)
+            _check_attributes(function, node, uses)
+        _check_type(function, node)
+        _check_interned(function, node)
+        if node.op is parameter_op and node not in own:
+            raise _broken(
+                function,
+                node,
+                "is not one of the function's parameters",
+                expected=f"an index below {len(function.parameters)} with that parameter's type",
+                found=f"index {node.attribute('index')} of type {node.type}",
+                help="pass the value as an operand and give the function a parameter for it",
+            )
+        ops.add(node.op)
     return _Facts(frozenset(ops), tuple(uses))
 
 
@@ -164,7 +163,7 @@ def _check_type(function: Function, node: Node) -> None:
 
 
 def _check_interned(function: Function, node: Node) -> None:
-    if make_node(node.op, node.operands, node.attributes) is not node:
+    if not is_interned(node):
         raise _broken(function, node, "is not interned", help="make nodes by calling ops, and do not copy them")
 
 
@@ -199,4 +198,5 @@ def _broken(
     help: str | None = None,
 ) -> VerifyError:
     what = f"function `{function.name}`: `{node.op.name}` {rule}"
-    return VerifyError(what, where=node.origin, expected=expected, found=found, help=help)
+    where = next(iter(node.origins or function.origins_of(node)), None)
+    return VerifyError(what, where=where, expected=expected, found=found, help=help)

@@ -27,6 +27,7 @@ from livegrad.ir.types import (
     i64,
     is_differentiable,
 )
+from livegrad.ops.failing import member_can_fail
 from livegrad.ops.rules import or_zero, zero
 
 Aggregate = Vector | Matrix | Array | Struct | Tuple
@@ -197,6 +198,7 @@ get_at = Op(
     transpose=_at_transpose,
     linear_in=(0,),
     checked=True,
+    can_fail=member_can_fail,
     cost=4.0,
 )
 
@@ -228,6 +230,7 @@ set_at = Op(
     transpose=_set_at_transpose,
     linear_in=(0, 2),
     checked=True,
+    can_fail=member_can_fail,
     cost=4.0,
 )
 

@@ -17,11 +17,10 @@ from livegrad.ops.conversion import imag, real
 from livegrad.ops.rules import ANY, BITS, INEXACT, INTEGERS, REALS, predicate, same, zero_tangent
 
 
-def _flat(name: str, *, type_of: Any, evaluate: Any, code: str, **more: Any) -> Op:
+def _flat(name: str, *, type_of: Any, evaluate: Any, **more: Any) -> Op:
     """An op on each element by itself that no derivative goes through."""
     return Op(
-        name, type_of=type_of, evaluate=evaluate, jvp=zero_tangent, code=code, elementwise=True, differentiable=False,
-        **more,
+        name, type_of=type_of, evaluate=evaluate, jvp=zero_tangent, elementwise=True, differentiable=False, **more,
     )  # fmt: skip
 
 
@@ -59,14 +58,13 @@ is_nan = _flat(
     "is_nan",
     type_of=predicate(1, INEXACT),
     evaluate=np.isnan,
-    code="isnan({0})",
+    code="({0} != {0})",
     llvm={"float": "fcmp uno {T} {0}, {0}"},
 )
 is_infinite = _flat(
     "is_infinite",
     type_of=predicate(1, INEXACT),
     evaluate=np.isinf,
-    code="isinf({0})",
     expand=lambda y: _of_parts(
         y.operands[0], lambda part: equal(abs(part), float("inf")), lambda re, im: bit_or(re, im)
     ),
@@ -75,7 +73,6 @@ is_finite = _flat(
     "is_finite",
     type_of=predicate(1, INEXACT),
     evaluate=np.isfinite,
-    code="isfinite({0})",
     expand=lambda y: _of_parts(y.operands[0], lambda part: abs(part) < float("inf"), lambda re, im: bit_and(re, im)),
 )
 

@@ -19,6 +19,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bool_, i32, i64
 from livegrad.ir.walk import substitute
+from livegrad.ops.failing import loop_can_fail
 
 
 def _require_parameters(function: Function, types: tuple[Type, ...], role: str) -> None:
@@ -132,7 +133,9 @@ def _evaluate_while_loop(*values: Any, condition: Any, body: Any, carried: int, 
 
 
 # Running past `limit` is an error, never a truncated result.
-while_loop = Op("while_loop", type_of=_while_loop_type, evaluate=_evaluate_while_loop, checked=True)
+while_loop = Op(
+    "while_loop", type_of=_while_loop_type, evaluate=_evaluate_while_loop, checked=True, can_fail=loop_can_fail
+)
 
 # --- map: a scalar function at every point of a domain ---------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Type, c64, c128, scalar_of, with_scalar
+from livegrad.ops.failing import cast_can_fail
 from livegrad.ops.rules import FLOATS, INEXACT, INTEGERS, or_zero, same, zero
 
 
@@ -63,10 +64,10 @@ cast = Op(
     jvp=_cast_jvp,
     transpose=_cast_transpose,
     linear_in=(0,),
-    code="(({type}){0})",
     llvm=dict.fromkeys(("bool", "signed", "unsigned", "float"), "cast"),
     elementwise=True,
     checked=True,
+    can_fail=cast_can_fail,
 )
 
 

@@ -15,6 +15,7 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Type, bool_, scalar_of, with_scalar
 from livegrad.ops.comparison import equal, greater, less, not_equal
 from livegrad.ops.conversion import cast, conj, make_complex, real
+from livegrad.ops.failing import division_can_fail
 from livegrad.ops.rules import (
     FLOATS,
     INEXACT,
@@ -51,7 +52,7 @@ add = Op(
     transpose=lambda y, ct, a, b: (ct if a else None, ct if b else None),
     linear_in=(0, 1),
     code="({0} + {1})",
-    llvm=_by_kind("fadd {F} {T} {0}, {1}", "add {T} {0}, {1}"),
+    llvm=_by_kind("fadd {T} {0}, {1}", "add {T} {0}, {1}"),
     elementwise=True,
 )
 neg = Op(
@@ -73,7 +74,7 @@ sub = Op(
     transpose=lambda y, ct, a, b: (ct if a else None, -ct if b else None),
     linear_in=(0, 1),
     code="({0} - {1})",
-    llvm=_by_kind("fsub {F} {T} {0}, {1}", "sub {T} {0}, {1}"),
+    llvm=_by_kind("fsub {T} {0}, {1}", "sub {T} {0}, {1}"),
     elementwise=True,
 )
 mul = Op(
@@ -84,7 +85,7 @@ mul = Op(
     transpose=lambda y, ct, a, b: (y.operands[1] * ct if a else None, y.operands[0] * ct if b else None),
     linear_in=(0, 1),
     code="({0} * {1})",
-    llvm=_by_kind("fmul {F} {T} {0}, {1}", "mul {T} {0}, {1}"),
+    llvm=_by_kind("fmul {T} {0}, {1}", "mul {T} {0}, {1}"),
     elementwise=True,
 )
 div = Op(
@@ -97,7 +98,7 @@ div = Op(
     transpose=lambda y, ct, a, b: (ct / y.operands[1], None),
     linear_in=(0,),
     code="({0} / {1})",
-    llvm=_by_kind("fdiv {F} {T} {0}, {1}"),
+    llvm=_by_kind("fdiv {T} {0}, {1}"),
     elementwise=True,
     cost=6.0,
 )
@@ -157,6 +158,7 @@ floor_div = Op(
     code="lg_floor_div({0}, {1})",
     elementwise=True,
     checked=True,
+    can_fail=division_can_fail,
     differentiable=False,
     cost=8.0,
     expand=lambda y: _float_floor_div(*y.operands),
@@ -170,6 +172,7 @@ mod = Op(
     code="lg_mod({0}, {1})",
     elementwise=True,
     checked=True,
+    can_fail=division_can_fail,
     cost=8.0,
     expand=lambda y: _float_mod(*y.operands),
 )
@@ -286,7 +289,6 @@ clamp = Op(
     type_of=same(3, REALS),
     evaluate=lambda x, low, high: np.minimum(np.maximum(x, low), high),
     expand=lambda y: minimum(maximum(y.operands[0], y.operands[1]), y.operands[2]),
-    code="clamp({0}, {1}, {2})",
     elementwise=True,
 )
 

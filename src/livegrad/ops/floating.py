@@ -21,6 +21,7 @@ from livegrad.ops.aggregate import get
 from livegrad.ops.comparison import bit_and, equal, greater, greater_equal, is_infinite, shift_right
 from livegrad.ops.control import check, make_for_loop
 from livegrad.ops.elementwise import abs, copysign, maximum, select
+from livegrad.ops.failing import power_can_fail
 from livegrad.ops.indexing import lookup
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import FLOATS, INTEGERS, filled, predicate, same, scale_by, zero, zero_tangent
@@ -33,7 +34,6 @@ signbit = Op(
     evaluate=np.signbit,
     jvp=zero_tangent,
     expand=lambda y: copysign(filled(1.0, y.operands[0].type), y.operands[0]) < 0.0,
-    code="signbit({0})",
     elementwise=True,
     differentiable=False,
 )
@@ -83,7 +83,6 @@ logaddexp = Op(
     evaluate=np.logaddexp,
     jvp=scale_by(lambda y, a, b: _share(y, a, b), lambda y, a, b: _share(y, b, a)),
     expand=_expand_logaddexp,
-    code="lg_logaddexp({0}, {1})",
     elementwise=True,
     cost=30.0,
 )
@@ -129,9 +128,9 @@ integer_pow = Op(
     evaluate=_evaluate_integer_pow,
     jvp=zero_tangent,
     expand=_expand_integer_pow,
-    code="lg_integer_pow({0}, {1})",
     elementwise=True,
     checked=True,
+    can_fail=power_can_fail,
     differentiable=False,
     cost=60.0,
 )

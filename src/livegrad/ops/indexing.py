@@ -10,6 +10,7 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Tensor, Type, i32, i64, shape_of
+from livegrad.ops.failing import lookup_can_fail
 from livegrad.ops.movement import broadcast, require_tensor
 from livegrad.ops.rules import or_zero, zero
 
@@ -62,6 +63,7 @@ lookup = Op(
     transpose=_lookup_transpose,
     linear_in=(0,),
     checked=True,
+    can_fail=lookup_can_fail,
     cost=4.0,
 )
 

@@ -56,7 +56,6 @@ def _unary(
     llvm: str | None = None,
     kinds: tuple[str, ...] = FLOATS,
     cost: float = 12.0,
-    code: str | None = None,
     expand: Any = None,
 ) -> Op:
     return Op(
@@ -64,7 +63,7 @@ def _unary(
         type_of=same(1, kinds),
         evaluate=function,
         jvp=scale_by(partial),
-        code=code or f"{name}({{0}})",
+        code=f"{name}({{0}})" if expand is None else None,
         llvm=None if expand is not None else {"float": llvm or f"math:{name}"},
         expand=expand,
         cost=cost,

@@ -109,7 +109,6 @@ normalize = Op(
     type_of=_float_vector,
     evaluate=lambda x: x / np.sqrt(sum_in_order(x * x)),
     expand=lambda y: y.operands[0] / splat(length(y.operands[0]), type=y.type),
-    code="normalize({0})",
     cost=30.0,
 )
 
@@ -143,7 +142,6 @@ matrix_vector = Op(
         *[_sum([a * b for a, b in zip(row, members_of(y.operands[1]), strict=True)]) for row in _rows(y.operands[0])],
         type=y.type,
     ),
-    code="lg_matrix_vector({0}, {1})",
     cost=20.0,
 )
 
@@ -168,7 +166,6 @@ matrix_multiply = Op(
     type_of=_matrix_multiply_type,
     evaluate=lambda a, b: sum_in_order([a[:, k, None] * b[None, k, :] for k in range(a.shape[1])]),
     expand=_expand_matrix_multiply,
-    code="lg_matrix_multiply({0}, {1})",
     cost=80.0,
 )
 
@@ -184,7 +181,6 @@ matrix_transpose = Op(
     type_of=_transposed,
     evaluate=np.transpose,
     expand=lambda y: make(*[m for column in zip(*_rows(y.operands[0]), strict=True) for m in column], type=y.type),
-    code="lg_matrix_transpose({0})",
     cost=0.0,
 )
 
@@ -217,7 +213,6 @@ determinant = Op(
     type_of=lambda type: _square(type).element,
     evaluate=lambda m: np.linalg.det(m.astype(np.complex128 if m.dtype.kind == "c" else np.float64)),
     expand=lambda y: _determinant(_rows(y.operands[0])),
-    code="lg_determinant({0})",
     cost=40.0,
 )
 
@@ -245,7 +240,6 @@ inverse = Op(
     type_of=_square,
     evaluate=_evaluate_inverse,
     expand=_expand_inverse,
-    code="lg_inverse({0})",
     cost=150.0,
 )
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from livegrad.ir.dimension import Dimension
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import parameter
-from livegrad.ir.node import Function, Node, make_node, originating_from
+from livegrad.ir.node import Function, Node, make_node
+from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Array, Struct, Tensor, Trace, Tuple, Type, inner_types
 from livegrad.ir.walk import nodes_of
 
@@ -18,6 +20,7 @@ def has_symbols(type: Type) -> bool:
     )
 
 
+@keeps_places
 def bind_sizes(function: Function, sizes: Mapping[str, int]) -> Function:
     """The function for these sizes; itself when it has no symbolic ones."""
     # A closed function can only have the symbolic sizes of its parameters.

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from livegrad import ops
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import constant_op, parameter_op
-from livegrad.ir.node import Function, Node, originating_from
+from livegrad.ir.node import Function, Node
+from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import parameters_of
@@ -23,6 +25,7 @@ __all__ = ["Interval", "bound_intervals"]
 CallRule = Callable[[Function, Sequence[Interval]], tuple[Interval, ...]]
 
 
+@keeps_places
 def bound_intervals(
     function: Function, ranged: Sequence[bool], rules: Mapping[Function, CallRule] | None = None
 ) -> Function:

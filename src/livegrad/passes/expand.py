@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from livegrad.diagnostics import CompileError
-from livegrad.ir.node import Function, Node, originating_from
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Node
+from livegrad.ir.origins import originating_from
 from livegrad.ir.walk import rebuild
 
 
+@keeps_places
 def expand_ops(function: Function, should_expand: Callable[[Node], bool]) -> Function:
     """The function with every node expanded that `should_expand` names, expansions included."""
     done: dict[Node, Node] = {}

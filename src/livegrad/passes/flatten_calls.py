@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import parameter_op
-from livegrad.ir.node import Function, Module, Node, add_origins, originating_from
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.origins import add_origins, originating_from
 from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call
@@ -17,6 +19,7 @@ from livegrad.passes.differentiate.tangents import pack_results
 from livegrad.passes.functions import exchange_attributes, renamed, uses_any
 
 
+@keeps_places
 def flatten_calls(module: Module) -> Module:
     """The module with every call inlined, in the bodies of loops, branches and maps too."""
     order = reachable_functions(module.functions)

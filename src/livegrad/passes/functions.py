@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from livegrad.ir.function import map_results
-from livegrad.ir.node import Attribute, Function, Module, Node, make_node
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, substitute
+from livegrad.ir.walk import attribute_functions, exchanged_functions, nodes_of, reachable_functions, substitute
 from livegrad.ops.control import parameters_of
 
 
+@keeps_places
 def rewrite_functions(module: Module, transform: Callable[[Function], Function]) -> Module:
     """The module with `transform` applied to each function it reaches, innermost first.
 
@@ -39,18 +41,8 @@ def exchange_functions(function: Function, exchange: Mapping[Function, Function]
 
 def exchange_attributes(node: Node, exchange: Mapping[Function, Function]) -> Node:
     """The node with the functions among its own attributes exchanged."""
-    changed = tuple((name, _exchanged(value, exchange)) for name, value in node.attributes)
-    same = all(new is old for (_, new), (_, old) in zip(changed, node.attributes, strict=True))
-    return node if same else make_node(node.op, node.operands, changed)
-
-
-def _exchanged(value: Attribute, exchange: Mapping[Function, Function]) -> Attribute:
-    if isinstance(value, Function):
-        return exchange.get(value, value)
-    if value.__class__ is not tuple:
-        return value
-    changed = tuple([_exchanged(item, exchange) for item in value])
-    return value if all(new is old for new, old in zip(changed, value, strict=True)) else changed
+    changed = exchanged_functions(node.attributes, exchange)
+    return node if changed is node.attributes else make_node(node.op, node.operands, changed)
 
 
 def renamed(function: Function, name: str) -> Function:

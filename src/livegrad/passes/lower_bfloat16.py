@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import map_results
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Array, Struct, Trace, Tuple, Type, bf16, components, f32, inner_types, scalar_of
@@ -32,6 +33,7 @@ _MOVES = frozenset(
 )
 
 
+@keeps_places
 def lower_bfloat16(module: Module) -> Module:
     """The module with all arithmetic on bf16 done in f32."""
     if not any(_mentions(function) for function in reachable_functions(module.functions)):

@@ -13,18 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from livegrad.ir.node import Function, Module, Node, originating_from
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.origins import originating_from
 from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, map_
 from livegrad.passes.functions import exchange_attributes, rearranged, renamed, uses_any
-from livegrad.passes.regions import REGIONS, Region, may_fail, parameter_order, region_member, region_of
+from livegrad.passes.regions import REGIONS, Region, parameter_order, region_member, region_of
 
 # Sets of results, parameters and arguments are bits of an integer; this one has them all.
 ALL = -1
 Bits = int
 
 
+@keeps_places
 def optimize_outputs(module: Module) -> Module:
     """The module without results, carried values, parameters and captures that nothing needs."""
     order = reachable_functions(module.functions)
@@ -116,7 +119,7 @@ class _Liveness:
 
     def fails(self, region: Region, kept: Bits) -> bool:
         versions = (self.version_for(region, place, kept) for place in range(len(region.functions)))
-        return may_fail(region.node) or any(self.facts[function].fails & results for function, results in versions)
+        return region.node.may_fail or any(self.facts[function].fails & results for function, results in versions)
 
 
 def _is_test(region: Region, place: int) -> bool:
@@ -169,7 +172,7 @@ def _find_facts(function: Function, liveness: _Liveness) -> _Facts:
         region = region_of(node if source is None else source)
         if region is None:
             used: Iterable[Node] = node.operands
-            failing = may_fail(node)
+            failing = node.may_fail
         else:
             kept = liveness.kept_results(region, ALL if source is None else 1 << node.attribute("index"))
             used = liveness.used_operands(region, kept)

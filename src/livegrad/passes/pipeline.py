@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from livegrad.diagnostics import VerifyError
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Module
 from livegrad.ir.op import Op
 from livegrad.ir.text import print_module
 from livegrad.ir.verify import verify_module
-from livegrad.ir.walk import restore_places
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.passes.differentiate.lower import DERIVATIVE_RULES, differentiate
@@ -62,12 +62,11 @@ class PipelineTrace:
         return "\n".join(f"# after {stage.name}\n{stage.text}" for stage in self.stages)
 
 
+@keeps_places
 def run_pipeline(
     module: Module, passes: Sequence[Pass] = PIPELINE, trace: Callable[[str, Module], None] | None = None
 ) -> Module:
     """The module after all passes. `trace` is called with "input", then with each pass's name and what it made."""
-    for function in module.functions:
-        restore_places(function)
     verify_module(module, allow_inputs=True)
     if trace is not None:
         trace("input", module)

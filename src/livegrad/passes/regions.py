@@ -11,13 +11,10 @@ from dataclasses import dataclass
 
 from livegrad.ir.node import Attribute, Function, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Scalar, components, scalar_of
 from livegrad.ir.walk import nodes_of
-from livegrad.ops.aggregate import get, get_at, make_tuple, set_at
+from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
-from livegrad.ops.conversion import cast
 from livegrad.ops.custom import recompute_call
-from livegrad.ops.elementwise import floor_div, mod
 from livegrad.passes.functions import rearranged
 
 # Operands that no function takes: a predicate, a selector, a number of trips.
@@ -146,29 +143,3 @@ def used_parameters(function: Function) -> frozenset[int]:
         found = frozenset(index for index, node in enumerate(function.parameters) if node in reached)
         _used[function] = found
     return found
-
-
-def may_fail(node: Node) -> bool:
-    """Whether the op itself can end the run with an error: a checked op, unless its operands tell that it cannot."""
-    if not node.op.checked:
-        return False
-    if node.op is cast:
-        source, target = scalar_of(node.operands[0].type), scalar_of(node.type)
-        return source is not None and target is not None and source.kind == "float" and target.kind in _INTEGERS
-    if node.op in (floor_div, mod):
-        scalar = scalar_of(node.type)
-        return scalar is not None and scalar.kind in _INTEGERS and not _known_scalar(node.operands[1])
-    if node.op in (get_at, set_at):
-        index = _known_scalar(node.operands[1], or_zero=True)
-        return index is None or not 0 <= index < len(components(node.operands[0].type))
-    return node.op is not while_loop or node.attribute("limit") is not None
-
-
-_INTEGERS = ("signed", "unsigned")
-
-
-def _known_scalar(node: Node, or_zero: bool = False) -> int | None:
-    if node.op.name != "constant" or not isinstance(node.type, Scalar):
-        return None
-    value: int = node.attribute("value")
-    return value if value or or_zero else None

@@ -13,7 +13,8 @@ from itertools import product
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import inline, make_function
 from livegrad.ir.leaves import constant, constant_op, input_node
-from livegrad.ir.node import Function, Key, Node, make_node, originating_from
+from livegrad.ir.node import Function, Key, Node, make_node
+from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Array, Scalar, Struct, Tensor, Tuple, Type, components, i64, shape_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import make, member
@@ -182,7 +183,9 @@ class Expressions:
             elif node in self.stored:
                 known[node] = self._stored_value(node)
             elif node.op is lookup:
-                known[node] = self._scalar_lookup(node.operands[0], [known[operand] for operand in node.operands[1:]])
+                with originating_from(node.origins):
+                    indices = [known[operand] for operand in node.operands[1:]]
+                    known[node] = self._scalar_lookup(node.operands[0], indices)
             else:
                 with originating_from(node.origins):
                     operands = tuple(known[operand] for operand in node.operands)

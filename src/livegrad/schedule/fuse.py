@@ -109,8 +109,8 @@ def group_roots(roots: Roots, aligned: Aligned) -> list[Group]:
     group_of: dict[Node, Group] = {}
     groups: list[Group] = []
     for root, kind in roots.items():
-        needs = {group_of[node] for node in roots_below(root, roots)}
         own = toposort(root.operands, stop=roots.__contains__)
+        needs = {group_of[node] for node in own if node in roots}
         leaves = {n for n in own if n in roots or (n.op is parameter_op and isinstance(n.type, Tensor))}
         joins = Joining(root, needs, leaves, len(own), aligned)
         group = joins.group_among(groups) if kind == "fused" else None

@@ -89,7 +89,7 @@ class Kernel:
     rows: tuple[Scalar, ...]
     stages: tuple[Stage, ...]
     along: bool = False  # lanes run along the last inner dimension, not across the last domain dimension
-    split: bool = False  # the last domain dimension numbers chunks of the first inner one
+    split: bool = False  # the first domain dimension numbers chunks of the first inner one
 
     @property
     def uses_index(self) -> bool:

@@ -11,13 +11,18 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Scalar, f16, f32
 from livegrad.ir.walk import substitute, toposort
+from livegrad.ops.reduction import arg_reduce
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Kernel, Level, Port, Source, Stage, Target, Whole
 from livegrad.schedule.plan import Buffer, KernelStep, View
 from livegrad.schedule.views import Affine
 from livegrad.schedule.work import KernelBuilder, Work, is_row_level, point_index, row_index
 
-CHUNK = 1 << 14  # elements that one thread folds before partial results are combined; fixed, so results are too
+# Elements that one thread folds before partial results are combined, along and across rows (half a megabyte of single
+# numbers: lines of memory that one group of lanes brings into the cache are there for the next); fixed, so results are.
+CHUNK, CHUNK_ACROSS = 1 << 14, 1 << 17
+# A fold across so many rows at least, to a result of so many at most, is split too. Fewer than that share no lines.
+LEAST_CHUNK, WIDEST_CHUNK, LEAST_ACROSS = 64, 1 << 15, 8
 SCRATCH_BYTES = 1 << 18
 SCRATCH_COST = 8.0
 NewBuffer = Callable[..., Buffer]  # (name, element, shape, lifetime)
@@ -49,6 +54,7 @@ class StepBuilder:
     views: list[View] = field(default_factory=list)
     scratch: list[tuple[Port, View]] = field(default_factory=list)
     partial: dict[Node, tuple[list[Buffer], str]] = field(default_factory=dict)
+    chunk: int = 0  # how much of the first inner dimension one item folds, when the fold is split
 
     @property
     def group(self) -> Group:
@@ -59,13 +65,8 @@ class StepBuilder:
         return len(self.group.domain) + len(self.group.inner)
 
     @property
-    def chunk(self) -> int:
-        """How much of the first inner dimension one item folds, when the fold is split over threads."""
-        return max(1, CHUNK // max(1, prod(self.group.inner[1:]))) if self.group.split else 0
-
-    @property
     def chunks(self) -> int:
-        return -(-self.group.inner[0] // self.chunk) if self.group.split else 0
+        return -(-self.group.inner[0] // self.chunk) if self.chunk else 0
 
     def output(self, port: Port, view: View) -> Target:
         self.ports.append(port)
@@ -121,7 +122,7 @@ class StepBuilder:
                 strides = buffer.strides[: len(self.group.domain)]
                 if self.chunks:
                     rows[slot] = f32 if rows[slot] is f16 and work.reduce in ("sum", "prod") else rows[slot]
-                    buffer, offset = self.new_buffer("partial", rows[slot], (*self.group.domain, self.chunks)), 0
+                    buffer, offset = self.new_buffer("partial", rows[slot], (self.chunks, *self.group.domain)), 0
                     strides = buffer.strides
                     partial.append(buffer)
                 target = self.output(
@@ -139,14 +140,27 @@ class StepBuilder:
         group = self.group
         if not group.axes:
             return False
-        if group.split or not group.domain:
+        if not group.domain or (group.split and group.domain[-1] < LEAST_ACROSS):
             return True
         inner, domain = self.rank - 1, len(group.domain) - 1
-        every = [strides for _, _, strides in self.builder.expressions.reads]
+        reads = [strides for _, _, strides in self.builder.expressions.reads]
+        every = [strides for strides in reads if any(strides[len(group.domain) :])]  # what moves once a row is cheap
         every += [view.strides for view, port in zip(self.views, self.ports, strict=True) if port.level == "point"]
         along = sum(strides[inner] == 1 for strides in every)
         across = sum(strides[domain] == 1 for strides in every)
         return group.inner[-1] >= group.domain[-1] if along == across else along > across
+
+    def cut_up(self, columns: bool) -> None:
+        """Splits the only sweep of a kernel into chunks, where threads would have too little to do or memory is far."""
+        group = self.group
+        if not group.axes or any(root.op is arg_reduce for root in group.roots):
+            return  # partial results of chunks would have to keep values beside their indices
+        rows, layer = prod(group.domain), max(1, prod(group.inner[1:]))
+        if self.runs_along():
+            self.chunk = max(1, CHUNK // layer) if group.split else 0
+        elif group.split or (columns and rows <= WIDEST_CHUNK):
+            chunk = max(1, LEAST_CHUNK // layer, CHUNK_ACROSS // max(1, rows * layer))
+            self.chunk = chunk if group.inner[0] > 2 * chunk else 0
 
     def keep_in_scratch(self) -> None:
         """What several sweeps would compute alike, and is dear, is kept in the thread's own memory by the first."""
@@ -211,7 +225,7 @@ class StepBuilder:
 
     def step_of(self, stages: list[Stage], reads: list[tuple[Port, View]], along: bool) -> KernelStep:
         group, expressions = self.group, self.builder.expressions
-        domain = (*group.domain, self.chunks) if self.chunks else group.domain
+        domain = (self.chunks, *group.domain) if self.chunks else group.domain
         kernel = Kernel(
             name=kernel_name(group),
             domain_rank=len(domain),
@@ -244,22 +258,18 @@ class StepBuilder:
         """Room for the chunk dimension, along which only partial results move."""
         if not self.chunks or len(view.strides) == self.rank + 1:
             return view
-        at = len(self.group.domain)
-        return View(view.buffer, view.offset, (*view.strides[:at], 0, *view.strides[at:]))
+        return View(view.buffer, view.offset, (0, *view.strides))
 
     def _behind_chunks(self, stage: Stage) -> Stage:
-        """Inner dimensions come one later when a chunk dimension is put before them."""
+        """Dimensions come one later when a chunk dimension is put before them."""
         if not self.chunks:
             return stage
-        first = len(self.group.domain)
-        sources = tuple(
-            Source("index", s.number + 1) if s.kind == "index" and s.number >= first else s for s in stage.sources
-        )
+        sources = tuple(Source("index", s.number + 1) if s.kind == "index" else s for s in stage.sources)
         return Stage(stage.level, stage.body, sources, stage.targets, stage.scan)
 
 
 def build_steps(
-    group: Group, stored: Mapping[Node, Buffer], new_buffer: NewBuffer, wanted: Container[Node]
+    group: Group, stored: Mapping[Node, Buffer], new_buffer: NewBuffer, wanted: Container[Node], cut_columns: bool
 ) -> list[KernelStep]:
     """The steps that compute a fused group: one kernel, and more when a fold is split over threads."""
     builder = KernelBuilder(group, stored)
@@ -269,13 +279,15 @@ def build_steps(
         members = [root for root in group.roots if phases[root] == phase]
         swept = [builder.work_of(root) for root in members if not is_row_level(root, group)]
         if swept:
+            if len(swept) == len(group.roots):
+                step.cut_up(cut_columns)
             step.add_phase(swept, row_level=False)
         for root in members:
             # One after the other: each may read what those before it have left for the row.
             if is_row_level(root, group):
                 step.add_phase([builder.work_of(root)], row_level=True)
     along = step.runs_along()
-    if along and not group.split:
+    if along and not step.chunk:
         step.keep_in_scratch()
     return [step.finish(along), *_combine(step)]
 
@@ -309,8 +321,8 @@ def _combine_one(group: Group, result: Buffer, component: int, buffer: Buffer, k
         outputs=(Port(result.element, "row"),),
         rows=(result.element,),
         stages=(fold, store),
-        along=True,
+        along=not group.domain,
     )
     strides = (*result.strides[: len(group.domain)], 0)
-    reads, outputs = (View(buffer, 0, buffer.strides),), (View(result, component, strides),)
-    return KernelStep(kernel, group.domain, (buffer.shape[-1],), reads, (), (), outputs)
+    reads = (View(buffer, 0, (*buffer.strides[1:], buffer.strides[0])),)
+    return KernelStep(kernel, group.domain, buffer.shape[:1], reads, (), (), (View(result, component, strides),))

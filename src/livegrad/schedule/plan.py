@@ -160,13 +160,18 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [
-            f"plan {self.name}: {len(self.steps)} steps, {self.kernels} kernels, {self.bytes_moved} bytes moved, "
+            f"plan {self.name}: {_counted(len(self.steps), 'step')}, {_counted(self.kernels, 'kernel')}, "
+            f"{self.bytes_moved} bytes moved, "
             f"peak {self.arena_bytes} bytes of {self.naive_bytes} without reuse"
         ]
         for number, step in enumerate(self.steps):
             reads, writes = ", ".join(map(str, reads_of(step))), ", ".join(map(str, writes_of(step)))
             lines.append(f"  {number}: {_describe(step)}({reads}) -> {writes}")
         return "\n".join(lines)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def reads_of(step: Step) -> tuple[Slot, ...]:

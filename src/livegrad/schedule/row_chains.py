@@ -46,7 +46,9 @@ class RowChain:
     @property
     def row_bytes(self) -> int:
         """What one row of everything that the chain writes takes."""
-        return sum(buffer.bytes for buffer in {b for step in self.steps for b in step.results}) // prod(self.rows)
+        return sum(buffer.bytes for buffer in {b for step in self.steps for b in step.results}) // max(
+            1, prod(self.rows)
+        )
 
 
 def with_row_chains(plan: Plan, chains: Sequence[RowChain]) -> Plan:

@@ -17,6 +17,7 @@ from livegrad.schedule.maps import prepare_maps
 from livegrad.schedule.order import in_memory_order
 from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step
 from livegrad.schedule.roots import Roots, find_roots, is_storable, long_chain_cuts, seen_operand
+from livegrad.schedule.shared_sweeps import share_sweeps
 from livegrad.schedule.signature import flatten_signature
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.thread_totals import thread_totals
@@ -27,9 +28,14 @@ from livegrad.schedule.work import Trials
 _ROUNDS = 4
 
 
-def schedule(function: Function) -> Plan:
-    """The plan of a function: its parameters and results, taken apart into scalars and tensors, are its buffers."""
-    plan = _Scheduler(turn_products(prepare_maps(thread_totals(flatten_signature(function))))).plan()
+def schedule(function: Function, cut_columns: bool = True) -> Plan:
+    """The plan of a function: its parameters and results, taken apart into scalars and tensors, are its buffers.
+
+    Folds of long columns are cut into chunks, for threads that take a group of columns each; unless a backend has its
+    threads share columns.
+    """
+    prepared = share_sweeps(turn_products(prepare_maps(thread_totals(flatten_signature(function)))))
+    plan = _Scheduler(prepared, cut_columns).plan()
     verify_plan(plan)
     return plan
 
@@ -37,6 +43,7 @@ def schedule(function: Function) -> Plan:
 @dataclass
 class _Scheduler:
     function: Function
+    cut_columns: bool
     buffers: list[Buffer] = field(default_factory=list)
     stored: dict[Node, Buffer] = field(default_factory=dict)
     objects: dict[Node, ObjectSlot] = field(default_factory=dict)
@@ -134,7 +141,7 @@ class _Scheduler:
     def _add_group(self, group: Group) -> None:
         match group.kind:
             case "fused":
-                self.steps += build_steps(group, self.stored, self.new_buffer, self.wanted)
+                self.steps += build_steps(group, self.stored, self.new_buffer, self.wanted, self.cut_columns)
             case "scan":
                 self.steps += [build_scan(root, self.stored, self.new_buffer) for root in group.roots]
             case "place":

@@ -41,7 +41,7 @@ def number(text: str) -> float:
 def positive(text: str) -> float:
     value = number(text)
     if value <= 0:
-        raise argparse.ArgumentTypeError(f"`{text}` is not above zero")
+        raise argparse.ArgumentTypeError(f"`{text.strip()}` is not above zero")
     return value
 
 
@@ -52,7 +52,8 @@ def numbers(count: int) -> Callable[[str], tuple[float, ...]]:
         except ValueError:
             values = ()
         if len(values) != count:
-            raise argparse.ArgumentTypeError(f"`{text.strip()}` is not {count} numbers with commas between them")
+            wanted = "a number" if count == 1 else f"{count} numbers with commas between them"
+            raise argparse.ArgumentTypeError(f"`{text.strip()}` is not {wanted}")
         return values
 
     return parse

@@ -10,7 +10,9 @@ from livegrad.tools import argument_values as value
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="a 3MF file, or a .vm tape")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="a 3MF file, a .vm tape, or a part of a program: file.py:name"
+    )
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +59,9 @@ def mesh(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="STL|3MF", help="default: FILE's name with .stl")
     parser.add_argument("--no-sharp", dest="sharp", action="store_false", help="leave sharp edges as they are cut")
+    parser.add_argument(
+        "--tolerance", type=value.number, metavar="LENGTH", help="how flat is flat enough for large triangles; 0: never"
+    )
     _add_feature_size(parser)
     _add_choice(parser)
     _add_json(parser)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 from livegrad.diagnostics import LivegradError, Origin
 from livegrad.tools import arguments as add
@@ -65,7 +67,11 @@ COMMANDS = {
         "a picture of a part, as a PNG file",
         f"{_HERE}.part_commands:render_part",
         add.render,
-        ("livegrad render part.3mf -o part.png --size 1024x768", "livegrad render part.3mf --direction -1,1,-1"),
+        (
+            "livegrad render part.3mf -o part.png --size 1024x768",
+            "livegrad render part.3mf --direction -1,1,-1",
+            "livegrad render bracket.py:part                a part, shape or assembly of a program",
+        ),
     ),
     "slice": Command(
         "the contours of a part at a height, as an SVG file",
@@ -132,7 +138,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["info", "missing.3mf"])
     1
     """
-    chosen = _parser().parse_args(with_negative_numbers(sys.argv[1:] if arguments is None else list(arguments)))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if not words:
+        _parser().print_help(sys.stderr)
+        return 2
+    chosen = _parser().parse_args(with_negative_numbers(words))
     module, _, name = chosen.run.partition(":")
     try:
         report: Report = getattr(import_module(module), name)(chosen)
@@ -155,15 +165,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _show(report: Report, chosen: argparse.Namespace) -> None:
     if getattr(chosen, "json", False):
-        print(json.dumps(report.facts, indent=2, allow_nan=True))
+        print(json.dumps(_finite(report.facts), indent=2, allow_nan=False))
     elif report.lines:
         print("\n".join(report.lines))
     sys.stdout.flush()
 
 
+def _finite(value: Any) -> Any:
+    """JSON has no infinities and no NaN: null takes their place, as in JavaScript."""
+    match value:
+        case dict():
+            return {key: _finite(held) for key, held in value.items()}
+        case list() | tuple():
+            return [_finite(held) for held in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value
+
+
 def _message(error: LivegradError, chosen: argparse.Namespace) -> str:
     """The error; without its place in a Python program where the user has none, for that would be a place in ours."""
-    if not isinstance(error.where, Origin) or is_object(getattr(chosen, "what", "")):
+    if not isinstance(error.where, Origin) or is_object(str(getattr(chosen, "what", getattr(chosen, "file", "")))):
         return str(error)
     return str(type(error)(error.what, expected=error.expected, found=error.found, help=error.help))
 

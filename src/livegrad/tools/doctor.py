@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -33,6 +34,8 @@ _NOTED_FEATURES = ("avx512f", "avx2", "fma", "f16c", "neon", "sve")
 _PACKAGES = ("numpy", "llvmlite", "cuda-bindings", "nvidia-cuda-nvrtc", "pyopencl")
 # Machines that tests run on, and those that kernels are only compiled for in tests.
 _RUN, _COMPILED = {("linux", "x86_64")}, {("darwin", "arm64"), ("linux", "aarch64"), ("win32", "amd64")}
+
+_BLOCK = 4096  # what a file takes at least: the limit of the cache is on space taken
 
 
 def doctor(arguments: argparse.Namespace) -> Report:
@@ -109,7 +112,9 @@ def _cache() -> dict[str, Any]:
     files, size = 0, 0
     for folder, _, names in os.walk(settings.directory):
         for name in names:
-            files, size = files + 1, size + (Path(folder) / name).stat().st_size
+            with contextlib.suppress(FileNotFoundError):  # another process may be tidying up
+                taken = (Path(folder) / name).stat().st_size
+                files, size = files + 1, size + -(-taken // _BLOCK) * _BLOCK
     return {"folder": str(settings.directory), "files": files, "bytes": size, "most_bytes": settings.max_bytes}
 
 

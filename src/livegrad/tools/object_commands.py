@@ -23,6 +23,7 @@ from livegrad.formats.atomic import write_atomically
 from livegrad.ir.node import Function, Module
 from livegrad.ir.text import print_function, summarize
 from livegrad.passes.pipeline import PipelineTrace, run_pipeline
+from livegrad.schedule.plan import Plan
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.graph_text import function_dot, graph_dot, graph_text
 from livegrad.tools.objects import function_of, open_object, parse_types
@@ -55,7 +56,11 @@ def show_graph(arguments: argparse.Namespace) -> Report:
 
 
 def _kind_of(output: Path | None) -> str:
-    return {".dot": "dot", ".gv": "dot", ".svg": "svg"}.get("" if output is None else output.suffix.lower(), "text")
+    kinds = {"": "text", ".txt": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg"}
+    ending = "" if output is None else output.suffix.lower()
+    if ending not in kinds:
+        raise UsageError(f"no graph can be written as `{ending}`", help="end in .txt, .dot or .svg, or say --format")
+    return kinds[ending]
 
 
 def _chosen_functions(assembly: Assembly, wanted: str | None) -> list[AnyFunction]:
@@ -148,7 +153,9 @@ def explain(arguments: argparse.Namespace) -> Report:
             needs = {unit.name: list(map(str, unit.need)) for unit in value.linked.units}
             return Report({"needs": needs}, [*str(value).splitlines(), "", *str(value.report()).splitlines()])
         case Tensor():
-            return Report({"computed": value.is_computed}, str(value.graph).splitlines())
+            plan = value.graph.plan()
+            facts = {"computed": value.is_computed, **_plan_facts(plan)}
+            return Report(facts, [*str(value.graph).splitlines(), "", *str(plan).splitlines()])
     return _explain_function(_function_at(arguments), value, arguments)
 
 
@@ -156,15 +163,18 @@ def _explain_function(function: Function, value: Any, arguments: argparse.Namesp
     compiled = compile_function(function)
     plan = compiled.schedule(dict(arguments.size))
     lines = [*summarize(function).splitlines(), "", *str(plan).splitlines()]
-    facts = {
-        "function": function.name,
+    facts = {"function": function.name, **_plan_facts(plan)}
+    if isinstance(value, DifferentiableFunction):
+        kept = value.remembered(*parse_types(arguments.types))
+        facts["remembered_bytes"] = kept.bytes if isinstance(kept.bytes, int) else str(kept.bytes)
+        lines += ["", *str(kept).splitlines()]
+    return Report(facts, lines)
+
+
+def _plan_facts(plan: Plan) -> dict[str, Any]:
+    return {
         "steps": len(plan.steps),
         "kernels": plan.kernels,
         "bytes_moved": plan.bytes_moved,
         "peak_bytes": plan.arena_bytes,
     }
-    if isinstance(value, DifferentiableFunction):
-        kept = value.remembered(*parse_types(arguments.types))
-        facts["remembered_bytes"] = str(kept.bytes)
-        lines += ["", *str(kept).splitlines()]
-    return Report(facts, lines)

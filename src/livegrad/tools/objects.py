@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.part import Part
+from livegrad.authoring.assembly.shapes import Shape
 from livegrad.authoring.context.program import Program
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.tensor.graph import Graph
 from livegrad.authoring.tensor.handle import Tensor
+from livegrad.authoring.tensor.jit import Jitted
 from livegrad.backends.cpu.function import CpuFunction
 from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.engine.engine import Engine
@@ -26,7 +29,7 @@ from livegrad.ir.node import Function
 from livegrad.ir.text import parse_function, parse_type
 from livegrad.ir.types import Type
 
-_SHOWN = (Function, CapturedFunction, Part, Program, Engine, Tensor, Graph, CpuFunction)
+_SHOWN = (Function, CapturedFunction, Part, Shape, Assembly, Program, Engine, Tensor, Graph, Jitted, CpuFunction)
 
 
 def open_object(text: str) -> Any:
@@ -91,16 +94,27 @@ def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
         return value.function
     if isinstance(value, CpuFunction):
         return value.function
+    if isinstance(value, Jitted):
+        return _only_signature(value)
     if callable(getattr(value, "ir", None)):  # captured functions and their derivatives
         return parse_function(value.ir(*types))
     if callable(value) and types:
         return trace(value, *types)
     raise UsageError(
-        f"there is no function of the value IR in {_described(value)}",
+        f"there is no function of the value IR in an object of type `{type(value).__name__}`",
         expected="a traced, captured or compiled function, a derivative, a part",
         help="a Python function on nodes needs the types of its parameters: --types 'f32; vec<f32, 3>'",
     )
 
 
-def _described(value: Any) -> str:
-    return f"a {type(value).__name__}"
+def _only_signature(jitted: Jitted) -> Function:
+    """What a function of `jit` was traced to by the program that was run, if that is one function."""
+    traced = jitted.functions
+    if len(traced) == 1:
+        return traced[0]
+    raise UsageError(
+        "a function of `jit` has a function of the value IR for each signature that it was called with",
+        expected="one signature",
+        found=str(len(traced)),
+        help="let the program call it with arguments of one kind before this looks at it",
+    )

@@ -26,7 +26,7 @@ from livegrad.formats.mesh_files import save_mesh, save_svg
 from livegrad.formats.png import save_png
 from livegrad.formats.vm import load_vm
 from livegrad.ir.walk import nodes_of
-from livegrad.tools.part_files import PartChoice, open_assembly, open_part
+from livegrad.tools.part_files import PartChoice, default_name, open_assembly, open_part
 from livegrad.tools.progress import ProgressLine
 from livegrad.tools.report import Report, require_suffix
 
@@ -110,7 +110,7 @@ def _info_lines(facts: dict[str, Any]) -> list[str]:
 
 def render_part(arguments: argparse.Namespace) -> Report:
     """A picture of a part, as a PNG file."""
-    output: Path = arguments.output or Path(arguments.file.stem + ".png")
+    output: Path = arguments.output or Path(default_name(arguments.file) + ".png")
     require_suffix(output, ".png")
     part = open_part(arguments.file, choice_of(arguments))
     with ProgressLine(shown=arguments.progress) as progress:
@@ -123,7 +123,7 @@ def render_part(arguments: argparse.Namespace) -> Report:
 
 def slice_of_part(arguments: argparse.Namespace) -> Report:
     """The contours of a part at a height, as an SVG file."""
-    output: Path = arguments.output or Path(f"{arguments.file.stem}.svg")
+    output: Path = arguments.output or Path(default_name(arguments.file) + ".svg")
     require_suffix(output, ".svg")
     part = open_part(arguments.file, choice_of(arguments))
     height = arguments.height
@@ -140,13 +140,14 @@ def slice_of_part(arguments: argparse.Namespace) -> Report:
 
 def mesh_part(arguments: argparse.Namespace) -> Report:
     """The surface of a part, as an STL or 3MF file."""
-    output: Path = arguments.output or Path(arguments.file.stem + ".stl")
+    output: Path = arguments.output or Path(default_name(arguments.file) + ".stl")
     require_suffix(output, ".stl", ".3mf")
-    if output.exists() and output.samefile(arguments.file):
+    if output.exists() and arguments.file.exists() and output.samefile(arguments.file):
         raise UsageError(f"`{output}` is the file that is read", help="choose another --output")
     part = open_part(arguments.file, choice_of(arguments))
     with ProgressLine(shown=arguments.progress) as progress:
-        found = mesh(part, feature_size=_feature_size(arguments, part), sharp=arguments.sharp, progress=progress)
+        options = {"tolerance": arguments.tolerance, "sharp": arguments.sharp}
+        found = mesh(part, feature_size=_feature_size(arguments, part), progress=progress, **options)
     if not len(found.triangles):
         raise UsageError("the part has no surface within its bounds", help="try smaller cells: --feature-size")
     save_mesh(found, output)

@@ -1,4 +1,4 @@
-"""Files of parts as the command line opens them: a path and options come in, an assembly and one part go out."""
+"""Parts as the command line opens them: a file, or an object of a program, comes in with options; a part goes out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.graph import GraphFunction
 from livegrad.authoring.assembly.level_sets import parts
 from livegrad.authoring.assembly.part import Part, part_of_function
+from livegrad.authoring.assembly.part_assembly import assembly_of_part
 from livegrad.authoring.assembly.ports import PortType
 from livegrad.authoring.assembly.resources import TriangleMesh
+from livegrad.authoring.assembly.shapes import Shape
 from livegrad.diagnostics import UsageError
 from livegrad.formats.threemf import load_3mf
 from livegrad.formats.vm import load_vm
 from livegrad.ir.types import Scalar, f32
+from livegrad.tools.argument_values import is_object
+from livegrad.tools.objects import open_object
 
 Box = tuple[tuple[float, float, float], tuple[float, float, float]]
 
@@ -34,7 +38,11 @@ class PartChoice:
 
 
 def open_assembly(path: Path) -> Assembly:
-    """The assembly in a 3MF file, with whatever problems it has."""
+    """The assembly in a 3MF file, with whatever problems it has; or an object of a program, as one."""
+    if is_object(str(path)):
+        found = open_object(str(path))
+        return found if isinstance(found, Assembly) else assembly_of_part(_object_part(str(path), found, PartChoice()))
+    _require_file(path)
     if path.suffix.lower() == ".vm":
         raise UsageError(
             f"`{path.name}` is a tape, which has no functions of nodes",
@@ -44,7 +52,10 @@ def open_assembly(path: Path) -> Assembly:
 
 
 def open_part(path: Path, choice: PartChoice) -> Part:
-    """The chosen part of a 3MF file, or the shape of a `.vm` tape."""
+    """The chosen part of a 3MF file or of an object of a program, or the shape of a `.vm` tape."""
+    if is_object(str(path)):
+        return _object_part(str(path), open_object(str(path)), choice)
+    _require_file(path)
     if path.suffix.lower() == ".vm":
         if choice.function is not None or choice.part is not None or choice.changes:
             raise UsageError(
@@ -52,11 +63,29 @@ def open_part(path: Path, choice: PartChoice) -> Part:
             )
         default: Box = ((-1.0, -1.0, -1.0), (1.0, 1.0, 1.0))
         return load_vm(path, choice.bounds or default, element=choice.element)
-    assembly = open_assembly(path)
+    return _part_of(path.name, open_assembly(path), choice)
+
+
+def default_name(path: Path) -> str:
+    """What files made of it are called: a file's name without its ending, an object's own name.
+
+    >>> default_name(Path("parts/plate.3mf")), default_name(Path("scene.py:make_plate()"))
+    ('plate', 'make_plate')
+    """
+    text = str(path)
+    return text.rpartition(":")[2].removesuffix("()") if is_object(text) else path.stem
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"`{path}` is a folder, not a file", help="name a 3MF file or a .vm tape in it")
+
+
+def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
     if problems := assembly.problems():
         raise UsageError(
-            f"`{path.name}` has functions that cannot run: {problems[0]}",
-            help=f"`livegrad info {path}` lists all problems",
+            f"`{name}` has functions that cannot run: {problems[0]}",
+            help="`livegrad info` lists all problems",
         )
     for function, node, value in choice.changes:
         assembly = assembly.set_value(function_name(assembly, function), node, value)
@@ -64,7 +93,31 @@ def open_part(path: Path, choice: PartChoice) -> Part:
         return _function_part(assembly, choice)
     if choice.bounds is not None:
         raise UsageError("--bounds is for --function and for .vm files", help="a level set has a domain of its own")
-    return _chosen(path, assembly, parts(assembly, exact=choice.exact, element=choice.element), choice.part)
+    return _chosen(name, assembly, parts(assembly, exact=choice.exact, element=choice.element), choice.part)
+
+
+# --- objects of programs ----------------------------------------------------------------------------------------------
+
+
+def _object_part(text: str, found: Any, choice: PartChoice) -> Part:
+    """The part that an object is, or that a shape is within --bounds."""
+    if isinstance(found, Assembly):
+        return _part_of(text, found, choice)
+    if choice.part or choice.function or choice.changes or choice.exact or choice.element != f32:
+        raise UsageError(
+            f"`{text}` is one part of a program",
+            help="leave --part, --function, --set, --exact and --precision out: they are for 3MF files and assemblies",
+        )
+    if isinstance(found, Part):
+        return found
+    if not isinstance(found, Shape):
+        raise UsageError(f"`{text}` is no part", expected="a Part, a Shape or an Assembly", found=type(found).__name__)
+    if choice.bounds is None:
+        raise UsageError("a shape has no bounds of its own", help="say where to look: --bounds X0,Y0,Z0,X1,Y1,Z1")
+    return found.part(choice.bounds, default_name(Path(text)))
+
+
+# --- one of several ---------------------------------------------------------------------------------------------------
 
 
 def function_name(assembly: Assembly, text: str) -> int | str:
@@ -89,17 +142,18 @@ def _function_part(assembly: Assembly, choice: PartChoice) -> Part:
     )
 
 
-def _chosen(path: Path, assembly: Assembly, found: list[Part], wanted: str | None) -> Part:
+def _chosen(name: str, assembly: Assembly, found: list[Part], wanted: str | None) -> Part:
     if not found:
-        raise UsageError(f"`{path.name}` builds no level set", found=_instead(assembly), help=_advice(assembly))
+        raise UsageError(f"`{name}` builds no level set", found=_instead(assembly), help=_advice(assembly))
     listed = ", ".join(f"{number} ({part.name})" for number, part in enumerate(found, 1))
     if wanted is None:
         if len(found) == 1:
             return found[0]
-        raise UsageError(f"`{path.name}` has {len(found)} parts", help=f"choose one with --part: {listed}")
+        raise UsageError(f"`{name}` has {len(found)} parts", help=f"choose one with --part: {listed}")
     matches = [part for number, part in enumerate(found, 1) if wanted in (part.name, str(number))]
     if len(matches) != 1:
-        raise UsageError(f"{len(matches)} parts are called `{wanted}`", expected=f"one of {listed}")
+        count = f"{len(matches)} parts are" if matches else "no part is"
+        raise UsageError(f"{count} called `{wanted}`", expected=f"one of {listed}")
     return matches[0]
 
 

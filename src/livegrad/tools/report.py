@@ -24,6 +24,8 @@ def require_folder(output: Path) -> None:
         raise UsageError(
             f"there is no folder `{output.parent}` to write to", help="make it, or choose another --output"
         )
+    if output.is_dir():
+        raise UsageError(f"`{output}` is a folder, not a file", help="choose another --output")
 
 
 def require_suffix(output: Path, *allowed: str) -> None:

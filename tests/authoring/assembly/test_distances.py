@@ -129,6 +129,23 @@ def test_beams_are_round_cones() -> None:
     np.testing.assert_allclose(np.linalg.norm(part.gradient(POINTS), axis=1), 1.0, atol=1e-9)
 
 
+@pytest.mark.parametrize("number", [1, 2, 5, 300])
+def test_the_nearest_of_many_beams_is_found_inside_and_outside(number: int) -> None:
+    generator = np.random.default_rng(number)
+    ends, radii = generator.uniform(-1, 1, (number, 2, 3)), generator.uniform(0, 0.25, (number, 2))
+    lattice = BeamLattice(ends.reshape(-1, 3), np.arange(2 * number).reshape(-1, 2), radii)
+    part = part_of_function(distance_to(lattice, "BeamLattice"), "d", BOUNDS, element=lg.f64)
+    points = generator.uniform(-1.2, 1.2, (60, 3))
+    share = np.linspace(0, 1, 1001)[:, None, None]
+    nearest = np.full(60, np.inf)
+    for (a, b), (first, second) in zip(ends, radii, strict=True):
+        centres, size = a + share * (b - a), first + share[:, :, 0] * (second - first)
+        nearest = np.minimum(nearest, (np.linalg.norm(points - centres, axis=2) - size).min(0))
+    assert number < 300 or (nearest < 0).sum() > 10
+    np.testing.assert_allclose(part(points), nearest, atol=2e-5)
+    np.testing.assert_allclose(np.linalg.norm(part.gradient(points), axis=1), 1.0, atol=1e-9)
+
+
 def sampled(image: Any, points: Any, outputs: Any, **settings: Any) -> Any:
     made = Assembly().add_resource(image, id=1).add_image_function("image", 1, id=2, **settings)
     converted = convert(made, 2, outputs=outputs, element=lg.f64)

@@ -87,3 +87,35 @@ def test_a_whole_tensor_is_read_by_index():
     x = livegrad.asarray(np.arange(4, dtype=np.float32))
     assert float(np.asarray(total(x))) == 14.0
     np.testing.assert_allclose(np.asarray(livegrad.grad(lambda t: total(t))(x)), 2.0 * np.arange(4))
+
+
+@lg.differentiable
+def cube(x: float) -> float:
+    return x * x * x
+
+
+@lg.differentiable
+def slope_times(x: float) -> float:
+    (slope,) = lg.bwd_diff(cube)(x, 1.0)
+    return slope * lg.fwd_diff(cube)(lg.pair(x, 1.0)).primal  # 3 x⁵
+
+
+def test_a_function_that_asks_for_a_derivative_is_differentiated_as_tensor_code():
+    x = lg.asarray([0.5, 2.0], dtype=lg.float64)
+    total = lambda x: lg.sum(slope_times(x))  # noqa: E731
+    first, second = 15.0 * x.numpy() ** 4, 60.0 * x.numpy() ** 3
+    np.testing.assert_allclose(lg.grad(total)(x).numpy(), first)
+    np.testing.assert_allclose(lg.vmap(lg.grad(slope_times))(x).numpy(), first)
+    np.testing.assert_allclose(lg.jvp(total, (x,), (x,))[1].numpy(), np.sum(first * x.numpy()))
+    np.testing.assert_allclose(lg.grad(lambda x: lg.sum(lg.grad(total)(x)))(x).numpy(), second)
+
+
+def test_a_block_that_asks_for_a_derivative_has_a_gradient():
+    engine = lg.Engine()
+    inner = engine.add(lg.block(slope_times, name="inner"))
+    loss = engine.add(lg.block(lambda y: lg.sum(y), name="loss"))
+    engine.set(inner["x"], np.array([0.5, 2.0]))
+    engine.connect(inner, loss["y"])
+    gradient = engine.add(lg.grad(of=loss, by=[inner["x"]]))
+    engine.step()
+    np.testing.assert_allclose(engine.read(gradient), 15.0 * np.array([0.5, 2.0]) ** 4)

@@ -443,3 +443,26 @@ def test_a_refused_update_changes_nothing():
     refuses(lambda: assigned(x, 7, 1))
     assert x.tolist() == [1, 2, 3]
     assert x.dtype is lg.int64
+
+
+# --- things of the wrong kind ----------------------------------------------------------------------------------------
+
+WRONG_KINDS: dict[str, Callable[[], Any]] = {
+    "nothing to join": lambda: lg.concat(5),  # type: ignore[arg-type]
+    "a shift by half": lambda: lg.roll(matrix(), 1.5),  # type: ignore[arg-type]
+    "argnums by name": lambda: lg.grad(lg.sum, argnums="x")(matrix()),  # type: ignore[arg-type]
+    "arguments that are no sequence": lambda: lg.jvp(lg.sin, matrix(), matrix()),  # type: ignore[call-overload]
+    "no block": lambda: lg.Engine().add(5),  # type: ignore[type-var]
+    "no pin": lambda: lg.Engine().read("a"),  # type: ignore[arg-type]
+    "no block to edit": lambda: lg.edit(lg.Engine(), 5, lambda x: x),  # type: ignore[arg-type]
+    "no function of the IR": lambda: lg.compile(lambda x: x),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("case", WRONG_KINDS)
+def test_a_thing_of_the_wrong_kind_is_refused_where_it_is_given(case):
+    refuses(WRONG_KINDS[case], lg.UsageError)
+
+
+def test_argnums_may_be_a_number_of_numpy():
+    assert lg.grad(lambda x, y: lg.sum(x * y), argnums=np.int64(1))(matrix(), matrix()).shape == (2, 3)  # type: ignore[call-overload]

@@ -202,3 +202,19 @@ def test_fill_refuses_a_computed_tensor_also_when_its_history_has_gone():
     assert len(w.graph) < 12
     with pytest.raises(lg.UsageError, match="this tensor is computed"):
         w.fill(3.0)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_the_plan_of_a_graph_is_what_its_execution_runs(held: bool) -> None:
+    x = lg.asarray(np.random.default_rng(3).normal(size=(5, 7)).astype(np.float32))
+    between = lg.exp(x) + 1.0
+    y = lg.softmax(between * 2.0) @ lg.matrix_transpose(between)
+    if not held:
+        del between
+    plan = y.graph.plan()
+    lg.reset_stats()
+    y.execute()
+    assert plan.kernels == lg.stats().kernels_run
+    assert len(plan.steps) - plan.kernels == lg.stats().library_calls
+    assert len(plan.results) == (2 if held else 1)
+    assert y.graph.plan().kernels == 0  # it is known now

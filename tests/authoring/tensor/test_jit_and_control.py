@@ -39,6 +39,52 @@ def test_numbers_take_the_type_of_the_tensor_beside_them():
     assert float(f(double, 0.1, 2)[0]) == pytest.approx(1.0 - 0.1 * (1.0 - 0.81), abs=1e-15)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, number: x * (number / 3),
+        lambda x, number: x * -(2 / (number + abs(number))),
+        lambda x, number: lg.clip(x, number, None),
+        lambda x, number: lg.einsum("i,->i", x, number),
+        lambda x, number: lg.checkpoint(lambda a, b: a * b)(x, number),
+        lambda x, number: lg.vmap(lambda a, b: a * b, in_axes=(0, None))(x, number),
+        lambda x, number: lg.asarray(number),
+        lambda x, number: lg.full(2, number),
+        lambda x, number: lg.sin(number),
+        lambda x, number: (x > 0) & (number > 0),
+        lambda x, number: x * lg.ones((), dtype=lg.float64),
+        lambda x, number: number,
+    ],
+)
+@pytest.mark.parametrize("number", [7, 0.1])
+@pytest.mark.parametrize("element", [lg.float32, lg.float64])
+def test_numbers_of_a_traced_call_compute_and_settle_as_in_a_plain_one(function, number, element):
+    x = lg.asarray([1.0, -2.0], dtype=element)
+    plain, traced = lg.asarray(function(x, number)), lg.jit(function)(x, number)
+    assert traced.dtype == plain.dtype
+    np.testing.assert_allclose(traced.numpy(), plain.numpy(), rtol=1e-15 if element is lg.float64 else 1e-6)
+
+
+def test_a_number_of_a_traced_call_is_never_wrapped_round():
+    add = lg.jit(lambda x, number: x + number)
+    assert add(lg.asarray([1], dtype=lg.uint8), 200).tolist() == [201]
+    for number in (300, -1):
+        with pytest.raises(lg.KernelCheckError, match="out of the range of uint8"):
+            add(lg.asarray([1], dtype=lg.uint8), number)
+    with pytest.raises(lg.NumberRangeError, match="no int64"):
+        add(lg.asarray([1], dtype=lg.uint64), 1 << 63)
+
+
+def test_assignment_takes_a_number_of_a_traced_call():
+    @lg.jit
+    def f(x, number):
+        x = x + 0
+        x[0] = number
+        return x
+
+    assert f(lg.asarray([1, 2], dtype=lg.int32), 5).tolist() == [5, 2]
+
+
 def test_tensors_from_around_are_read_at_each_call():
     scale = lg.asarray([2.0])
     f = lg.jit(lambda x: x * scale)

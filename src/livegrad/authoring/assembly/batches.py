@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LENGTHS = (1 << 9, 1 << 12, 1 << 15, 1 << 18)
+_LENGTHS = (1 << 9, 1 << 11, 1 << 13, 1 << 15, 1 << 17)
 
 
 def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: Sequence[Any]) -> Any:
@@ -21,6 +21,8 @@ def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: 
     >>> in_batches(lambda x, k: x * k, [np.arange(3.0)], [2.0])
     array([0., 2., 4.])
     """
+    # Numbers as NumPy's own, not as arrays without dimensions: those are looked at anew in every call.
+    shared = [value[()] if isinstance(value, np.ndarray) and not value.ndim else value for value in shared]
     count = len(arrays[0])
     results = []
     at = 0

@@ -1,4 +1,4 @@
-"""Distances to beam lattices in the value IR: the nearest of all round cones, found by a loop over the beams.
+"""Distances to beam lattices in the value IR: the nearest of all round cones, found in a tree of boxes around them.
 
 `to_ir` makes the tables of a lattice and the nodes that read them.
 """
@@ -11,53 +11,67 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
+from livegrad.authoring.assembly.box_tree import (
+    Point,
+    along_curve,
+    distance_to_box,
+    find_nearest,
+    leaves_for,
+    tree_boxes,
+    tree_skips,
+)
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.resources import BeamLattice, require_reach
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Tensor, i32, i64
+from livegrad.ir.types import Scalar, Tensor, i32
 from livegrad.ops.aggregate import members_of
 from livegrad.ops.rules import filled
 
 
 @dataclass(frozen=True)
 class BeamTables:
-    """Beams as a tensor: eight numbers each, both ends and both radii."""
+    """Beams as tensors: boxes of a tree over them (`box_tree`), and eight numbers each, both ends and both radii."""
 
+    boxes: NDArray[np.floating]
+    skips: NDArray[np.int32]
     beams: NDArray[np.floating]
 
     def arrays(self) -> list[tuple[str, NDArray[np.generic]]]:
-        return [("beams", self.beams)]
+        return [(name, getattr(self, name)) for name in ("boxes", "skips", "beams")]
 
     @staticmethod
     def of(lattice: BeamLattice, element: Scalar) -> BeamTables:
         if not len(lattice.beams):
             raise AssemblyError("a lattice without beams has no distance")
         require_reach(lattice.vertices, element, "a beam lattice")
-        ends = lattice.vertices[lattice.beams].reshape(-1, 6)
-        return BeamTables(np.concatenate([ends, lattice.radii], axis=1).astype(element.dtype))
+        ends = lattice.vertices[lattice.beams]
+        order = along_curve(ends.mean(1))
+        ends, radii = ends[order], lattice.radii[order]
+        low, high = (ends - radii[:, :, None]).min(1), (ends + radii[:, :, None]).max(1)
+        leaves = leaves_for(len(order))
+        padded = np.minimum(np.arange(leaves), len(order) - 1)
+        rows = np.concatenate([ends.reshape(-1, 6), radii], axis=1)[padded]
+        boxes = tree_boxes(low, high).astype(element.dtype)
+        return BeamTables(boxes, tree_skips(leaves), rows.astype(element.dtype))
 
 
-def beam_distance(position: Node, beams: Node) -> Node:
+def beam_distance(position: Node, boxes: Node, skips: Node, beams: Node) -> Node:
     """The distance to the surface of the nearest beam, negative inside of it."""
     type = beams.type
     assert isinstance(type, Tensor)
     x, y, z = members_of(position)
     still = (ops.detach(x), ops.detach(y), ops.detach(z))
-
-    def nearer(index: Node, best: Node, chosen: Node) -> tuple[Node, ...]:
-        number = ops.cast(index, type=i32)
-        distance = _cone_distance(still, beams, number)
-        closer = distance < best
-        return ops.select(closer, distance, best), ops.select(closer, number, chosen)
-
-    far = filled(float("inf"), x.type)
-    count = constant(int(type.shape[0]), i64)  # type: ignore[arg-type]
-    _, chosen = ops.make_for_loop(count, nearer, far, constant(0, i32))
+    chosen = find_nearest(
+        int(type.shape[0]),  # type: ignore[arg-type]
+        skips,
+        lambda node: distance_to_box(still, boxes, node),
+        lambda beam: _cone_distance(still, beams, beam),
+    )
     return _cone_distance((x, y, z), beams, chosen)
 
 
-def _cone_distance(p: tuple[Node, Node, Node], beams: Node, beam: Node) -> Node:
+def _cone_distance(p: Point, beams: Node, beam: Node) -> Node:
     """A cone between two spheres, seen in the plane of its axis: by which of the three is nearest."""
     values = [ops.detach(ops.lookup(beams, beam, constant(index, i32))) for index in range(8)]
     start, end, first, second = values[:3], values[3:6], values[6], values[7]

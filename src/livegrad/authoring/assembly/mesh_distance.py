@@ -12,15 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
+from livegrad.authoring.assembly.box_tree import (
+    Point,
+    along_curve,
+    find_nearest,
+    leaves_for,
+    square_to_box,
+    tree_boxes,
+    tree_skips,
+)
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.resources import TriangleMesh, require_reach
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Tensor, i32, i64
+from livegrad.ir.types import Scalar, Tensor, i32
 from livegrad.ops.aggregate import members_of
 from livegrad.ops.rules import filled
 
-Point = tuple[Node, Node, Node]
 FACE, CORNERS, EDGES = 0, (1, 2, 3), (4, 5, 6)  # the features of a triangle: face, corners a b c, edges ab bc ca
 
 
@@ -28,8 +36,7 @@ FACE, CORNERS, EDGES = 0, (1, 2, 3), (4, 5, 6)  # the features of a triangle: fa
 class MeshTables:
     """A mesh as tensors: boxes of a complete binary tree, corners of triangles, pseudonormals of their features.
 
-    Tree nodes are numbered from 1, the children of k are 2k and 2k + 1; the last `len(corners)` nodes are triangles.
-    `skips` says which node comes after k when nothing below k matters, 0 at the end.
+    The tree is that of `box_tree`: its last `len(corners)` nodes are triangles.
     """
 
     boxes: NDArray[np.floating]
@@ -48,51 +55,17 @@ class MeshTables:
         kept = np.flatnonzero(area > 0)
         if not len(kept):
             raise AssemblyError("a mesh without area has no distance", found=f"{len(triangles)} triangles")
-        kept = kept[_along_curve(triangles[kept].mean(1))]
-        leaves = 1 << (len(kept) - 1).bit_length()
+        kept = kept[along_curve(triangles[kept].mean(1))]
+        leaves = leaves_for(len(kept))
         padded = np.concatenate([kept, np.full(leaves - len(kept), kept[-1])])
         corners = triangles[padded].reshape(leaves, 9)
         normals = pseudonormals(mesh)[padded].reshape(leaves, 21)
         return MeshTables(
-            _tree_boxes(triangles[kept], leaves).astype(element.dtype),
-            _skips(leaves),
+            tree_boxes(triangles[kept].min(1), triangles[kept].max(1)).astype(element.dtype),
+            tree_skips(leaves),
             corners.astype(element.dtype),
             normals.astype(element.dtype),
         )
-
-
-def _along_curve(centres: NDArray[np.float64]) -> NDArray[np.int64]:
-    """An order in which neighbours in space are mostly neighbours: by the interleaved bits of the coordinates."""
-    low, high = centres.min(0), centres.max(0)
-    cells = ((centres - low) / np.maximum(high - low, 1e-300) * 1023.0).astype(np.int64)
-    code = np.zeros(len(centres), np.int64)
-    for bit in range(10):
-        for axis in range(3):
-            code |= ((cells[:, axis] >> bit) & 1) << (3 * bit + axis)
-    return np.argsort(code, kind="stable")
-
-
-def _tree_boxes(triangles: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
-    """Low and high corner of every tree node; what is padding is an empty box, infinitely far away."""
-    boxes = np.empty((2 * leaves, 6))
-    boxes[:, :3], boxes[:, 3:] = np.inf, -np.inf
-    boxes[leaves : leaves + len(triangles), :3] = triangles.min(1)
-    boxes[leaves : leaves + len(triangles), 3:] = triangles.max(1)
-    while leaves > 1:
-        below = boxes[leaves : 2 * leaves].reshape(leaves // 2, 2, 6)
-        leaves //= 2
-        boxes[leaves : 2 * leaves, :3] = below[:, :, :3].min(1)
-        boxes[leaves : 2 * leaves, 3:] = below[:, :, 3:].max(1)
-    # Rounding to fewer bits must not shrink a box.
-    return boxes + np.where(np.isfinite(boxes), np.abs(boxes), 0.0) * np.repeat([-2e-7, 2e-7], 3)
-
-
-def _skips(leaves: int) -> NDArray[np.int32]:
-    following = np.arange(2 * leaves, dtype=np.int64) + 1
-    while (even := (following % 2 == 0) & (following > 0)).any():
-        following[even] //= 2
-    following[following == 1] = 0
-    return following.astype(np.int32)
 
 
 def pseudonormals(mesh: TriangleMesh) -> NDArray[np.float64]:
@@ -161,55 +134,12 @@ def _nearest(position: Node, boxes: Node, skips: Node, corners: Node) -> tuple[P
 def _search(position: Point, boxes: Node, skips: Node, corners: Node) -> Node:
     type = corners.type
     assert isinstance(type, Tensor)
-    leaves = int(type.shape[0])  # type: ignore[arg-type]
-    one, two = constant(1, i32), constant(2, i32)
-    depth = leaves.bit_length() - 1
-
-    def descend(index: Node, node: Node) -> Node:
-        left = node * two
-        nearer = _box_distance(position, boxes, left + one) < _box_distance(position, boxes, left)
-        return ops.select(nearer, left + one, left)
-
-    # One way down to a near triangle gives a bound that cuts off most of the tree.
-    start = one
-    if depth:
-        (start,) = ops.make_for_loop(constant(depth, i64), descend, one)
-    first = start - constant(leaves, i32)
-    bound = _triangle_distance(position, corners, first)
-
-    def visit(index: Node, node: Node, best: Node, triangle: Node) -> tuple[Node, ...]:
-        further = _box_distance(position, boxes, node) >= best
-        is_leaf = node >= constant(leaves, i32)
-        skip = ops.lookup(skips, node)
-        at_leaf = ops.select(is_leaf, node - constant(leaves, i32), triangle)
-        measured = ops.make_cond(
-            is_leaf & ~further,
-            lambda leaf, known: _triangle_distance(position, corners, leaf),
-            lambda leaf, known: known,
-            at_leaf,
-            best,
-        )
-        nearer = measured < best
-        following = ops.select(further | is_leaf, skip, node * two)
-        return following, ops.select(nearer, measured, best), ops.select(nearer, at_leaf, triangle)
-
-    carried = ops.make_while_loop(
-        lambda node, best, triangle: ops.not_equal(node, constant(0, i32)), visit, one, bound, first
+    return find_nearest(
+        int(type.shape[0]),  # type: ignore[arg-type]
+        skips,
+        lambda node: square_to_box(position, boxes, node),
+        lambda triangle: _triangle_distance(position, corners, triangle),
     )
-    return carried[2]
-
-
-def _box_distance(position: Point, boxes: Node, node: Node) -> Node:
-    """The square of the distance to a tree node's box."""
-    total = None
-    for axis in range(3):
-        low = ops.lookup(boxes, node, constant(axis, i32))
-        high = ops.lookup(boxes, node, constant(axis + 3, i32))
-        nothing = filled(0.0, low.type)
-        outside = ops.max(ops.max(low - position[axis], position[axis] - high), nothing)
-        total = outside * outside if total is None else total + outside * outside
-    assert total is not None
-    return total
 
 
 def _corners_of(corners: Node, triangle: Node) -> tuple[Point, Point, Point]:

@@ -68,8 +68,8 @@ class Lattice:
         return np.array([-(-count // self.block) for count in self.shape], np.int64)
 
     def corner(self, block: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Where blocks begin."""
-        return self.origin + block * self.block * self.cell
+        """Where blocks begin; exactly where lattice points are, for blocks are a power of two wide."""
+        return self.origin + block * (self.block * self.cell)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def find_blocks(bounds: Bounded, lattice: Lattice, most: int = _MOST_BOXES) -> F
         within = high < 0
         if within.any():
             inside.append((boxes[within], side))
-        boxes = boxes[~within & ~(low > 0)]
+        boxes = np.take(boxes, np.flatnonzero(~within & ~(low > 0)), axis=0)
         if side == 1:
             return Found(boxes, inside, examined)
         if len(boxes) << len(counts) > most:
@@ -112,7 +112,8 @@ def find_blocks(bounds: Bounded, lattice: Lattice, most: int = _MOST_BOXES) -> F
         side //= 2
         steps = np.stack(np.meshgrid(*[[0, side]] * len(counts), indexing="ij"), -1).reshape(-1, len(counts))
         boxes = (boxes[:, None] + steps).reshape(-1, len(counts))
-        boxes = boxes[(boxes < counts).all(1)]
+        for axis in np.flatnonzero(counts % (2 * side)):
+            boxes = boxes[boxes[:, axis] < counts[axis]]
 
 
 def fit_bounds(part: Part) -> Part:
@@ -125,6 +126,14 @@ def fit_bounds(part: Part) -> Part:
     >>> bool((fit_bounds(ball).high < 2.0).all())
     True
     """
+    if not isinstance(part, Part):  # what meshes, pictures and slices are made of comes by here first
+        raise AssemblyError(
+            "not a part",
+            where=caller_origin(),
+            expected="a Part",
+            found=type(part).__name__,
+            help="`shape.part(bounds)` makes one of a shape, `lg.parts(assembly)` gives those of a file",
+        )
     for side in (32, 64):
         margin = (part.high - part.low) * 1e-3
         cell = (part.high - part.low + 2 * margin) / side
@@ -148,6 +157,8 @@ def _in_pieces(
         bounds(lattice.corner(first[at : at + _MOST_AT_ONCE]), lattice.corner(last[at : at + _MOST_AT_ONCE]))
         for at in range(0, len(first), _MOST_AT_ONCE)
     ]
+    if len(pieces) == 1:
+        return pieces[0]
     if not pieces:
         return np.empty(0), np.empty(0)
     return np.concatenate([low for low, _ in pieces]), np.concatenate([high for _, high in pieces])

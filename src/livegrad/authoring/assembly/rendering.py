@@ -16,9 +16,9 @@ from livegrad import ops
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.clipping import clipped
 from livegrad.authoring.assembly.errors import AssemblyError
-from livegrad.authoring.assembly.meshing import _roots
 from livegrad.authoring.assembly.part import Part, over_points
 from livegrad.authoring.assembly.pruning import Lattice, Progress, bounded, find_blocks, fit_bounds, silent
+from livegrad.authoring.assembly.surface_points import roots
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
@@ -181,7 +181,7 @@ def _shaded(
         back = lattice.origin + np.stack([column, row, first[column, row]], -1) * lattice.cell
         front = back - np.array([0.0, 0.0, lattice.cell[2]])
         sides = [np.ascontiguousarray(s[:, axis], part.element.dtype) for s in (front, back) for axis in range(3)]
-        share = in_batches(_roots(view), sides, arguments).astype(np.float64)
+        share = in_batches(roots(view), sides, arguments).astype(np.float64)
         places = front + (back - front) * share[:, None]
         points = places @ frame + (part.low + part.high) / 2
         normals = part.normal(points).astype(np.float64)

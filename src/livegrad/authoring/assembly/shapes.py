@@ -24,7 +24,26 @@ from livegrad.ir.types import Vector, f32
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import make_vector, members_of
 
+__all__ = [
+    "Parameter",
+    "Shape",
+    "box",
+    "cylinder",
+    "difference",
+    "gyroid",
+    "half_space",
+    "intersection",
+    "sphere",
+    "torus",
+    "union",
+]
+
 _VECTOR = Vector(f32, 3)
+
+
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
 
 
 class Parameter(Key):
@@ -66,7 +85,7 @@ def _number(value: Any) -> Node:
 
 
 def _vector(values: Sequence[Any]) -> Node:
-    if len(values) != 3:
+    if not isinstance(values, Sequence | np.ndarray) or len(values) != 3:
         raise AssemblyError("not a vector", where=caller_origin(), expected="three numbers", found=repr(values)[:60])
     return make_vector(*map(_number, values))
 
@@ -103,6 +122,8 @@ class Shape:
     def scale(self, factor: Number) -> Shape:
         """The shape enlarged about the origin; distances stay distances."""
         by = _number(factor)
+        if not isinstance(factor, Parameter) and factor <= 0:
+            raise AssemblyError("not a scale", where=caller_origin(), expected="above 0", found=repr(factor))
         return Shape(lambda p: self.field(p / ops.splat(by, type=_VECTOR)) * by)
 
     def rotate(self, axis: Sequence[float], angle: Number) -> Shape:
@@ -159,6 +180,13 @@ class Shape:
         names = tuple(parameter.name for parameter in parameters)
         if len(set(names)) != len(names):
             raise AssemblyError("two parameters have one name", where=caller_origin(), found=", ".join(names))
+        if np.shape(bounds) != (2, 3):
+            raise AssemblyError(
+                "not the corners of a box",
+                where=caller_origin(),
+                expected="((x0, y0, z0), (x1, y1, z1)), the low corner first",
+                found=repr(bounds)[:60],
+            )
         low, high = bounds
         return Part(function, tuple(np.float32(p.value) for p in parameters), low, high, name, names)
 
@@ -278,12 +306,20 @@ def difference(first: Shape, *others: Shape, blend: Number | None = None) -> Sha
     >>> ring.part(((-3, -3, -3), (3, 3, 3)))([[0, 0, 0], [1.5, 0, 0]])
     array([ 1. , -0.5], dtype=float32)
     """
+    _require_shapes(others)
     return intersection(first, *[Shape(lambda p, other=other: -other.field(p)) for other in others], blend=blend)
+
+
+def _require_shapes(shapes: Sequence[Any]) -> None:
+    for shape in shapes:
+        if not isinstance(shape, Shape):
+            raise AssemblyError("not a shape", where=caller_origin(), expected="a Shape", found=type(shape).__name__)
 
 
 def _joined(shapes: Sequence[Shape], choose: Callable[[Node, Node], Node], side: float, blend: Number | None) -> Shape:
     if not shapes:
         raise AssemblyError("nothing to join", where=caller_origin(), expected="at least one shape")
+    _require_shapes(shapes)
     width = None if blend is None else _number(blend)
 
     def field(p: Node) -> Node:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.clipping import clipped
 from livegrad.authoring.assembly.errors import AssemblyError
-from livegrad.authoring.assembly.meshing import _cell_size, _roots
+from livegrad.authoring.assembly.feature_size import cell_size, require_to_be_seen
 from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.pruning import (
     Bounded,
@@ -23,13 +23,16 @@ from livegrad.authoring.assembly.pruning import (
     Lattice,
     Progress,
     bounded,
+    bounds_over_boxes,
     find_blocks,
     fit_bounds,
     silent,
 )
+from livegrad.authoring.assembly.surface_points import roots
 from livegrad.diagnostics import caller_origin
 
 _BLOCK = 16
+_PIXELS = 4  # a side of the blocks that pictures are made of
 _MOST_BLOCKS = 1 << 17  # that a contour may cross: all of them are looked at together
 # Two triangles a cell, by corner (2 * x + y); the corners of each turn to the left.
 _TRIANGLES = ((0, 2, 3), (0, 3, 1))
@@ -103,13 +106,15 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
         raise AssemblyError("not a height", where=caller_origin(), found=repr(height))
     progress("compiling", 0.0)
     part = clipped(fit_bounds(part))
-    cell = _cell_size(part, feature_size)
+    cell = cell_size(part, feature_size)
     counts = np.ceil((part.high[:2] - part.low[:2]) / cell).astype(np.int64) + 2
     lattice = Lattice(part.low[:2] - 0.75 * cell, np.full(2, cell), tuple(int(c) for c in counts), _BLOCK)
     limits = in_plane(bounded(part.function, part.arguments, part.element.dtype), height)
     blocks = find_blocks(limits, lattice, _MOST_BLOCKS).crossed
     progress("following the contour", 0.4)
     starts, ends = _segments(part, lattice, blocks, height)
+    if not len(starts) and part.low[2] <= height <= part.high[2]:
+        require_to_be_seen(part, limits, part.low[:2], part.high[:2], cell)
     keys, joined = np.unique(np.concatenate([starts, ends]), return_inverse=True)
     points = _points(part, lattice, keys, height)
     progress("joining", 0.9)
@@ -171,7 +176,7 @@ def _points(part: Part, lattice: Lattice, keys: NDArray[np.int64], height: float
         *(np.ascontiguousarray((start + step)[:, axis], dtype) for axis in range(2)),
         level,
     ]
-    share = in_batches(_roots(part.function), sides, part.arguments).astype(np.float64)
+    share = in_batches(roots(part.function), sides, part.arguments).astype(np.float64)
     return start + step * np.clip(share, 1e-3, 1.0 - 1e-3)[:, None]
 
 
@@ -206,64 +211,65 @@ def draw_plane(part: Part, height: float = 0.0, *, size: int = 1024, pruned: boo
     extent = part.high[:2] - part.low[:2]
     counts = np.maximum(np.rint(extent / extent.max() * size).astype(int), 1)
     axes = [np.linspace(part.low[axis], part.high[axis], counts[axis]).astype(part.element.dtype) for axis in range(2)]
-    picture = np.zeros((counts[0], counts[1]), bool)
     if not pruned:
         x, y = (np.ascontiguousarray(grid.reshape(-1)) for grid in np.meshgrid(*axes, indexing="ij"))
-        picture[:] = (part.evaluate(x, y, np.full_like(x, height)) < 0).reshape(picture.shape)
-        return picture.T[::-1]
-    cell = np.where(counts > 1, extent / np.maximum(counts - 1, 1), 1.0)
-    block = 4
-    lattice = Lattice(part.low[:2], cell, (int(counts[0]), int(counts[1])), block)
-    limits = bounded(part.function, part.arguments, part.element.dtype)
-    found = find_blocks(_at_pixels(limits, axes, cell, part.low, height), lattice)
-    _fill_inside(picture, found, lattice)
-    _fill(part, picture, axes, found.crossed * block, block, height)
-    return picture.T[::-1]
+        inside = part.evaluate(x, y, np.full_like(x, height)) < 0
+        return inside.reshape(counts[0], counts[1]).T[::-1]
+    # A lattice of pixels: its points are their numbers.
+    lattice = Lattice(np.zeros(2), np.ones(2), (int(counts[0]), int(counts[1])), _PIXELS)
+    found = find_blocks(_at_pixels(part, axes, height), lattice)
+    inside = _inside_blocks(found, lattice)
+    columns, rows = inside.shape
+    wide = inside.repeat(_PIXELS, 1)[:, None]
+    picture = np.broadcast_to(wide, (columns, _PIXELS, rows * _PIXELS)).reshape(columns * _PIXELS, -1)
+    _fill(part, picture.reshape(columns, _PIXELS, rows, _PIXELS), axes, found.crossed, height)
+    return picture[: counts[0], : counts[1]].T[::-1]
 
 
-def _at_pixels(
-    bounds: Bounded, axes: list[NDArray[Any]], cell: NDArray[np.float64], origin: NDArray[np.float64], height: float
-) -> Bounded:
-    """Bounds over the pixels of rectangles: their corners are the coordinates of pixels, as those were rounded."""
+def _at_pixels(part: Part, axes: list[NDArray[Any]], height: float) -> Bounded:
+    """Bounds over rectangles of pixels, given by numbers: between the coordinates of the pixels in their corners."""
+    run = bounds_over_boxes(part.function)
 
     def over(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        first = np.rint((low - origin[:2]) / cell).astype(int)
-        last = np.rint((high - origin[:2]) / cell).astype(int) - 1
-        corners = [
-            np.stack([axis[np.clip(index[:, place], 0, len(axis) - 1)] for place, axis in enumerate(axes)], -1)
-            for index in (first, last)
+        sides = [
+            np.take(axis, (numbers[:, place] - past).astype(np.int64), mode="clip")
+            for place, axis in enumerate(axes)
+            for numbers, past in ((low, 0), (high, 1))
         ]
-        return in_plane(bounds, height)(corners[0], corners[1])
+        level = np.full(len(low), height, part.element.dtype)
+        return in_batches(run, [*sides, level, level], part.arguments)
 
     return over
 
 
-def _fill_inside(picture: NDArray[np.bool_], found: Found, lattice: Lattice) -> None:
-    full = np.zeros(tuple(lattice.blocks), bool)
-    for boxes, side in found.inside:
-        for column in range(side):
-            for row in range(side):
-                held = boxes + np.array([column, row])
-                held = held[(held < lattice.blocks).all(1)]
-                full[held[:, 0], held[:, 1]] = True
-    pixels = full.repeat(lattice.block, 0).repeat(lattice.block, 1)
-    picture[:] = pixels[: picture.shape[0], : picture.shape[1]]
+def _inside_blocks(found: Found, lattice: Lattice) -> NDArray[np.bool_]:
+    """Which blocks are inside for certain: from large boxes to small ones, each level twice as fine."""
+    boxes = {side: first for first, side in found.inside}
+    side = max(boxes, default=1)
+    inside = np.zeros(tuple(-(-lattice.blocks // side)), bool)
+    while True:
+        if side in boxes:
+            column, row = (boxes[side] // side).T
+            inside[column, row] = True
+        if side == 1:
+            return inside
+        side //= 2
+        columns, rows = -(-lattice.blocks // side)
+        inside = inside.repeat(2, 0).repeat(2, 1)[:columns, :rows]
 
 
 def _fill(
-    part: Part,
-    picture: NDArray[np.bool_],
-    axes: list[NDArray[Any]],
-    first: NDArray[np.int64],
-    block: int,
-    height: float,
+    part: Part, tiles: NDArray[np.bool_], axes: list[NDArray[Any]], blocks: NDArray[np.int64], height: float
 ) -> None:
-    side = np.arange(block)
-    for at in range(0, len(first), 1 << 16):
-        columns = (first[at : at + (1 << 16), :1, None] + side[:, None]).repeat(block, 2)
-        rows = (first[at : at + (1 << 16), 1:, None] + side[None, :]).repeat(block, 1)
-        columns, rows = columns.reshape(-1), rows.reshape(-1)
-        known = (columns < picture.shape[0]) & (rows < picture.shape[1])
-        columns, rows = columns[known], rows[known]
-        x, y = axes[0][columns], axes[1][rows]
-        picture[columns, rows] = part.evaluate(x, y, np.full_like(x, height)) < 0
+    """Looks at each pixel of some blocks; there are whole blocks only, whatever is shown of them."""
+    side = np.arange(_PIXELS)
+    for at in range(0, len(blocks), 1 << 16):
+        column, row = blocks[at : at + (1 << 16)].T
+        x, y = (
+            np.take(axis, number[:, None] * _PIXELS + side, mode="clip")
+            for axis, number in zip(axes, (column, row), strict=True)
+        )
+        shape = (len(x), _PIXELS, _PIXELS)
+        x, y = (np.broadcast_to(values, shape).reshape(-1) for values in (x[:, :, None], y[:, None, :]))
+        inside = part.evaluate(x, y, np.full_like(x, height)) < 0
+        tiles[column, :, row, :] = inside.reshape(shape)

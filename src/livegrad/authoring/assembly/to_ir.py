@@ -26,10 +26,11 @@ from livegrad.authoring.assembly.mesh_distance import MeshTables, signed_distanc
 from livegrad.authoring.assembly.node_types import GRADIENT_TYPES, MESH_TYPES, VALUE_TYPES
 from livegrad.authoring.assembly.ports import INPUTS, Literal, PortType, Reference, Source
 from livegrad.authoring.assembly.resources import BeamLattice, ImageStack, TriangleMesh
-from livegrad.diagnostics import caller_origin
+from livegrad.diagnostics import NodeOrigin, caller_origin
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Scalar, Tensor, f32, scalar_of_dtype
 from livegrad.ops.aggregate import member
 
@@ -125,7 +126,8 @@ class _Conversion:
             if type is not PortType.RESOURCE
         }
         if isinstance(function, ImageFunction):
-            results = self._sample(function, inputs["pos"], extra)
+            with originating_from((NodeOrigin(f"image {function.image}", function.name or f"function_{function.id}"),)):
+                results = self._sample(function, inputs["pos"], extra)
         else:
             results = self._graph(function, inputs, extra)
         arguments = [*inputs.values(), *extra.parameters.values(), *extra.tables.values()]
@@ -171,7 +173,9 @@ class _Conversion:
             raise AssemblyError(str(problem), where=caller_origin())
         ports: dict[Reference, Node] = {Reference(INPUTS, name): node for name, node in inputs.items()}
         for node in node_order(function) or []:
-            for output, value in self._outputs(function, node, ports, extra).items():
+            with originating_from((NodeOrigin(node.identifier, function.name or f"function_{function.id}"),)):
+                outputs = self._outputs(function, node, ports, extra)
+            for output, value in outputs.items():
                 ports[Reference(node.identifier, output)] = value
         return [self._value(function.results[name], ports) for name in function.outputs]
 

@@ -92,6 +92,8 @@ def edit(engine: Engine, target: Block, what: Function | Callable[..., Any]) -> 
 
 def replace_body(target: Block, what: Function | Callable[..., Any]) -> Body:
     """A body for the same outputs (and, of a function of the value IR, the same inputs) as a block has."""
+    if not isinstance(target, Block):
+        raise UsageError("no block to edit", where=caller_origin(), found=type(target).__name__)
     if isinstance(target.body, CapturedBody) and not isinstance(what, Function):
         return target.body.with_call(what)
     inputs: Sequence[str] | Mapping[str, Type | None] | None = None
@@ -172,10 +174,20 @@ class TracedBody:
         self.inputs = tuple(specs)
         self.outputs = outputs
         self._made: dict[tuple[tuple[Type, ...], tuple[bool, ...]], Specialized] = {}
+        self._known: dict[tuple[Given, ...], Specialized] = {}  # the same by what was given, sizes and all
         self.traces = 0  # how often the function was called, for tests of what an edit costs
 
     def specialize(self, given: tuple[Given, ...]) -> Specialized:
         """The function that a call with tensors of these types builds."""
+        known = self._known.get(given)
+        if known is None:
+            known = self._specialize(given)
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            self._known[given] = known
+        return known
+
+    def _specialize(self, given: tuple[Given, ...]) -> Specialized:
         tensors = []
         for spec, own in zip(self.inputs, given, strict=True):
             if spec.type is not None:

@@ -26,6 +26,7 @@ from livegrad.ir.function import inline, make_function
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, differential_of, is_differentiable, scalar_of, shape_of
 from livegrad.ops.rules import add_values, zero
+from livegrad.passes.differentiate.lower import with_derivatives_written
 from livegrad.passes.differentiate.reverse import pull_back
 
 By = Sequence[Pin | str] | Mapping[str, Pin | str] | Pin | str
@@ -290,7 +291,7 @@ def _pulled_back(
         sums.append(_sum(nodes) if nodes else zero(differential_of(type)))
     found: Iterable[Node] = ()
     if any(active):
-        found = inline(pull_back(function, active), [*arguments, *sums])
+        found = inline(pull_back(with_derivatives_written(function), active), [*arguments, *sums])
     supply_of = iter(found)
     slopes = {index: next(supply_of) for index, flag in enumerate(active) if flag}
     results = [slopes.get(position, zero(types[position])) for position in positions]

@@ -25,6 +25,7 @@ from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Scalar, Tensor, Type, scalar_of
 from livegrad.ops.aggregate import make_tuple
 from livegrad.ops.context import FeatureLevel
+from livegrad.passes.differentiate.lower import with_derivatives_written
 from livegrad.passes.differentiate.reverse import vjp
 
 
@@ -39,7 +40,7 @@ class Composed:
 
     @cached_property
     def _backward(self) -> Function:
-        return vjp(self.function)
+        return vjp(with_derivatives_written(self.function))
 
     def gradient(self, feature: FeatureLevel, context: Context) -> Any:
         result = self.function.result_type

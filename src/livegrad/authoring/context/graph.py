@@ -85,6 +85,13 @@ class ContextGraph:
             "version": version,
             "persist": persist,
         }
+        if isinstance(plain, Mapping) or isinstance(scoped, Mapping):
+            raise ContextError(
+                "inputs are listed in the order of the function's parameters",
+                where=caller_origin(),
+                found="a dictionary",
+                help='plain=["first", "second"]; functions of `context_node` take their inputs by keyword',
+            )
         with self._lock:
             if name in self.nodes:
                 raise ContextError(

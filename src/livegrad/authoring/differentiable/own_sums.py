@@ -28,7 +28,8 @@ from livegrad.authoring.function.values import node_of, runtime
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function, map_results
 from livegrad.ir.leaves import input_node
-from livegrad.ir.node import Function, Key, Node, make_node, originating_from
+from livegrad.ir.node import Function, Key, Node, make_node
+from livegrad.ir.origins import originating_from
 from livegrad.ir.walk import nodes_of, substitute
 from livegrad.ops.aggregate import get, make_tuple, member
 from livegrad.ops.control import cond, for_loop, map_, parameters_of, switch, while_loop

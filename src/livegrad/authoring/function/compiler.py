@@ -22,7 +22,8 @@ from livegrad.authoring.function.types import NONE, FrontType, differential_type
 from livegrad.authoring.function.values import Value, from_python, node_of, runtime, static, zero_value
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op
-from livegrad.ir.node import Key, Node, originating_from
+from livegrad.ir.node import Key, Node
+from livegrad.ir.origins import originating_from
 from livegrad.ir.walk import toposort
 
 

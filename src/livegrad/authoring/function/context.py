@@ -16,7 +16,8 @@ from livegrad.authoring.function.source import MISSING, Source
 from livegrad.authoring.function.types import FrontType, RecordType, differential_type
 from livegrad.authoring.function.values import Value, flows_of, runtime
 from livegrad.ir.leaves import input_node
-from livegrad.ir.node import Key, Node, originating_from
+from livegrad.ir.node import Key, Node
+from livegrad.ir.origins import originating_from
 
 Environment = dict[str, Value]
 

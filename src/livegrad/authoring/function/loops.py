@@ -16,7 +16,8 @@ from livegrad.authoring.function.iteration import iteration_of
 from livegrad.authoring.function.operators import truth
 from livegrad.authoring.function.regions import Loop, branch, flag, pending_jump, run_loop, set_flag
 from livegrad.authoring.function.values import Value, name_of, node_of
-from livegrad.ir.node import Node, originating_from
+from livegrad.ir.node import Node
+from livegrad.ir.origins import originating_from
 
 
 def continue_unless(context: Context, jump: Node, rest: Callable[[], None], at: ast.AST) -> None:

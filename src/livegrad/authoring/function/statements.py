@@ -30,7 +30,7 @@ from livegrad.authoring.function.values import (
 )
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
-from livegrad.ir.node import originating_from
+from livegrad.ir.origins import originating_from
 
 
 def execute(context: Context, statements: list[ast.stmt]) -> None:

@@ -384,6 +384,12 @@ class _Family:
     def __repr__(self) -> str:
         return self.name
 
+    def __call__(self, *values: Any) -> Any:
+        sized = {"vec": "lg.vec3(...)", "mat": "lg.mat3(...)", "array": "lg.asarray(...) makes a tensor of data"}[
+            self.name
+        ]
+        raise TypeError(f"`{self.name}` is a family of types, such as {self.name}[float, 3]; {sized}")
+
     def __getitem__(self, parameters: tuple[Any, ...]) -> Any:
         element, sizes = parameters[0], [*map(_size, parameters[1:])]
         inner = plain_type(element)

@@ -20,6 +20,7 @@ from livegrad.authoring.tensor.dtypes import (
 )
 from livegrad.authoring.tensor.errors import DtypeError, NumberRangeError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.authoring.tensor.weakness import cast_number, is_weak, settled
 from livegrad.backends.arguments import is_dense, scalar_range
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.bfloat16 import BFLOAT16, LARGEST, narrow, readable
@@ -69,6 +70,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 
 def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
     own = tensor.dtype  # a tensor that was freed is refused here
+    if is_weak(tensor.node):
+        return wrap(settled(tensor.node) if wanted is None else cast_number(tensor.node, wanted))
     if wanted is None or wanted is own:
         return tensor.__copy__() if copy else tensor
     if copy is False:

@@ -6,15 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.authoring.tensor.constants import number_node
 from livegrad.authoring.tensor.dtypes import promoted
 from livegrad.authoring.tensor.errors import DtypeError
-from livegrad.authoring.tensor.handle import Tensor, combine, converted, matched, node_of, shapes_joined, wrap
+from livegrad.authoring.tensor.handle import (
+    Tensor,
+    are_numbers,
+    combine,
+    converted,
+    matched,
+    node_of,
+    number_as,
+    shapes_joined,
+    unsettled_node_of,
+    wrap,
+)
 from livegrad.authoring.tensor.lifting import inexact
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Scalar
+from livegrad.ir.types import Scalar, f64, i64
 from livegrad.ops import conversion, transcendental
 from livegrad.ops import elementwise as ops
 from livegrad.ops.comparison import is_infinite
@@ -63,6 +73,8 @@ def divide(x1: Any, x2: Any, /) -> Tensor:
     Tensor([0.5, 1.5], dtype=float32)
     """
     a, b = matched("divide", x1, x2)
+    if are_numbers(x1, x2) and _scalar(a) is i64:
+        return wrap(ops.div(conversion.cast(a, type=f64), conversion.cast(b, type=f64)))
     return wrap(ops.div(inexact(a, "divide"), inexact(b, "divide")))
 
 
@@ -99,7 +111,7 @@ def negative(x: Any, /) -> Tensor:
     >>> lg.negative(lg.asarray([1, -2]))
     Tensor([-1,  2], dtype=int64)
     """
-    return wrap(ops.neg(node_of(x, "negative")))
+    return wrap(ops.neg(unsettled_node_of(x, "negative")))
 
 
 def positive(x: Any, /) -> Tensor:
@@ -109,7 +121,7 @@ def positive(x: Any, /) -> Tensor:
     >>> lg.positive(lg.asarray([1, -2]))
     Tensor([ 1, -2], dtype=int64)
     """
-    node = node_of(x, "positive")
+    node = unsettled_node_of(x, "positive")
     _require_numbers(node, "positive")
     return wrap(node)
 
@@ -175,7 +187,7 @@ def abs(x: Any, /) -> Tensor:
     >>> lg.abs(lg.asarray([1, -2]))
     Tensor([1, 2], dtype=int64)
     """
-    return wrap(ops.abs(node_of(x, "abs")))
+    return wrap(ops.abs(unsettled_node_of(x, "abs")))
 
 
 def sign(x: Any, /) -> Tensor:
@@ -238,8 +250,9 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
 def _bound(bound: Any, node: Node) -> Node:
     """A bound in the type of the tensor that it bounds."""
     own = _scalar(node)
-    if isinstance(bound, bool | int | float) and not isinstance(bound, np.generic):
-        return number_node(bound, own)
+    number = number_as(bound, own)
+    if number is not None:
+        return number
     found = node_of(bound, "clip")
     if promoted(_scalar(found), own, "clip") is not own:
         raise DtypeError(

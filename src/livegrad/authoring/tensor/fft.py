@@ -43,6 +43,12 @@ __all__ = [
     "rfftn",
 ]
 
+
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
+
+
 # --- complex to complex ----------------------------------------------------------------------------------------------
 
 

@@ -12,14 +12,17 @@ from typing import Any
 
 from livegrad.authoring.tensor.errors import GraphMergeError, GraphOrderError
 from livegrad.authoring.tensor.handle import Tensor, wrap
+from livegrad.backends.cpu import compile_function
 from livegrad.diagnostics import Place, UsageError, caller_origin
 from livegrad.engine.execution import execute
-from livegrad.engine.values import holders_of, known_value, leaf_of
+from livegrad.engine.values import holders_of, is_held, known_value, leaf_of
 from livegrad.ir.dimension import Size
 from livegrad.ir.drawing import Box, draw_graph
+from livegrad.ir.function import make_function
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, scalar_of, shape_of
 from livegrad.ir.walk import toposort
+from livegrad.schedule.plan import Plan
 
 _MOST_PRINTED = 200
 
@@ -227,6 +230,26 @@ class Graph:
         """Computes all tensors of the graph."""
         execute([tensor.node for tensor in self.tensors])
         return self
+
+    def plan(self) -> Plan:
+        """What `execute` would run now, on the CPU: kernels, library calls and buffers. Print it to read it.
+
+        Known values are read, tensors that somebody holds are results, and the rest is fused away. A graph of more than
+        2,000 nodes runs in pieces; this is the plan of the whole.
+
+        >>> import livegrad as lg
+        >>> x = lg.asarray([[1.0, 2.0], [3.0, 4.0]])
+        >>> print(lg.softmax(x * 2.0).graph.plan())
+        plan graph: 1 step, 1 kernel, 32 bytes moved, peak 0 bytes of 0 without reuse
+          0: kernel reduce+div [2 over 2](b0:argument0) -> b1:result0
+        """
+        known, wanted = [], []
+        for listed in self.nodes:
+            if listed.is_computed:
+                known.append(listed.node)
+            elif is_held(listed.node):
+                wanted.append(listed.node)
+        return compile_function(make_function("graph", known, wanted)).schedule()
 
     def free(self) -> None:
         """Frees every tensor of the graph, leaves and intermediate ones included: their later use is an error."""

@@ -21,7 +21,7 @@ from livegrad.authoring.tensor.errors import DtypeError, NoDimensionsError, NotA
 from livegrad.authoring.tensor.interop import Interop
 from livegrad.authoring.tensor.lifecycle import Lifecycle
 from livegrad.authoring.tensor.methods import Methods
-from livegrad.authoring.tensor.weakness import is_weak
+from livegrad.authoring.tensor.weakness import cast_number, is_weak, settled
 from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
 from livegrad.engine.execution import execute
 from livegrad.engine.values import Array, Value, hold, known_value, leaf_node, leaf_of, on_host, read_leaf
@@ -397,7 +397,7 @@ def wrap_array(array: Value, type: TensorType | None = None, *, external: bool =
 def node_of(value: Any, user: str) -> Node:
     """The node of a tensor, number or array-like; arrays become data of the graph."""
     if isinstance(value, Tensor):
-        return value.node
+        return settled(value.node) if weakness.traces else value.node
     if isinstance(value, Node):
         return value
     if isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
@@ -407,6 +407,11 @@ def node_of(value: Any, user: str) -> Node:
     raise UsageError(
         f"`{user}` takes tensors and numbers", where=caller_origin(), found=type(value).__name__, help="use lg.asarray"
     )
+
+
+def unsettled_node_of(value: Any, user: str) -> Node:
+    """`node_of`, for what Python itself does with numbers: a number of a traced call stays one without a type."""
+    return value.node if isinstance(value, Tensor) else node_of(value, user)
 
 
 def is_operand(value: Any) -> bool:
@@ -469,11 +474,11 @@ def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
     """Both as nodes; the weaker operand in the type that it takes beside the other."""
     first_weakness, second_weakness = _weakness(first), _weakness(second)
     if first_weakness == second_weakness:
-        return node_of(first, user), node_of(second, user)
+        return unsettled_node_of(first, user), unsettled_node_of(second, user)
     if second_weakness > first_weakness:
-        a = node_of(first, user)
+        a = unsettled_node_of(first, user)
         return a, _weakened(second, a)
-    b = node_of(second, user)
+    b = unsettled_node_of(second, user)
     return _weakened(first, b), b
 
 
@@ -484,13 +489,30 @@ def _weakness(value: Any) -> int:
     return 2 if isinstance(value, _NUMBERS) and not isinstance(value, np.generic) else 0
 
 
+def are_numbers(*values: Any) -> bool:
+    """Whether all operands are numbers without a type of their own."""
+    return all(map(_weakness, values))
+
+
+def number_as(value: Any, element: Scalar) -> Node | None:
+    """A number without a type of its own in this type; None for other values, and of a call for a wider kind."""
+    if not isinstance(value, Tensor):
+        return number_node(value, element) if _weakness(value) else None
+    if not is_weak(value._node) or weak_type(example_of(value), element) is not element:
+        return None
+    return cast_number(value.node, element)
+
+
+def example_of(value: Tensor) -> Number:
+    """A Python number of the kind of this tensor's elements."""
+    return {"bool": True, "float": 1.0, "complex": 1j}.get(value.dtype.kind, 1)
+
+
 def _weakened(value: Any, beside: Node) -> Node:
     own = beside.type
     assert isinstance(own, TensorType)
     if isinstance(value, Tensor):
-        example: Number = {"float": 1.0, "complex": 1j}.get(value.dtype.kind, 1)
-        element = weak_type(example, own.element)
-        return value.node if value.dtype is element else cast(value.node, type=element)
+        return cast_number(value.node, weak_type(example_of(value), own.element))
     element = weak_type(value, own.element)
     if element is DEFAULT_FLOAT and own.element.kind != "float" and is_weak(beside):
         element = f64  # nothing here has a precision yet: the tensor that they meet will say

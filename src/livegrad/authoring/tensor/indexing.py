@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from livegrad.authoring.tensor.arguments import one_axis
-from livegrad.authoring.tensor.constants import number_node
 from livegrad.authoring.tensor.dtypes import common_type
 from livegrad.authoring.tensor.errors import DtypeError, ShapeError
-from livegrad.authoring.tensor.handle import Tensor, join_shapes, matched, node_of, shapes_joined, wrap
+from livegrad.authoring.tensor.handle import Tensor, join_shapes, matched, node_of, number_as, shapes_joined, wrap
 from livegrad.authoring.tensor.keys import (
     Entry,
     Gap,
@@ -158,8 +157,9 @@ def set_item(x: Tensor, key: Any, value: Any) -> Tensor:
 def _value_for(node: Node, value: Any) -> Node:
     """What is assigned, in the tensor's own type; what that type cannot hold is refused."""
     own = element_type(node)
-    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
-        return number_node(value, own)
+    number = number_as(value, own)
+    if number is not None:
+        return number
     new = node_of(np.asarray(value) if isinstance(value, list | tuple) else value, "assignment")
     given = element_type(new)
     if given is own:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import update_wrapper
 from types import MethodType
-from typing import Any
+from typing import Any, NoReturn
 from weakref import ref
 
 import numpy as np
 
+from livegrad.authoring.tensor.errors import NumberRangeError
 from livegrad.authoring.tensor.handle import Tensor, is_traced, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.tracing import close, name_of, placeholders
 from livegrad.authoring.tensor.trees import Structure, flatten, unflatten
@@ -31,6 +32,7 @@ from livegrad.ir.types import Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.walk import toposort
 
 _MOST_SIGNATURES = 256
+_INTEGERS = 1 << 63
 # Python numbers are arguments like tensors, but weak: inside, they take the type of the tensor beside them.
 _NUMBERS: dict[type, Type] = {
     float: TensorType(f64, ()),
@@ -78,6 +80,8 @@ class Jitted:
     def __init__(
         self, function: Callable[..., Any], static_argnums: int | Iterable[int], static_argnames: str | Iterable[str]
     ) -> None:
+        if not callable(function):
+            raise UsageError("`jit` takes a function", where=caller_origin(), found=type(function).__name__)
         self.function = function
         self._static_places, self._static_names = _static_parameters(function, static_argnums, static_argnames)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
@@ -86,7 +90,20 @@ class Jitted:
         update_wrapper(self, function)
 
     def __repr__(self) -> str:
-        return f"<jit of {getattr(self.function, '__name__', repr(self.function))}, traced {self.traces} times>"
+        times = {0: "not traced yet", 1: "traced once"}.get(self.traces, f"traced {self.traces} times")
+        return f"<jit of {getattr(self.function, '__name__', repr(self.function))}, {times}>"
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """What the function was traced to: a function of the value IR for each signature, the oldest first.
+
+        >>> import livegrad as lg
+        >>> double = lg.jit(lambda x: 2.0 * x)
+        >>> _ = double(lg.ones(3)), double(lg.ones((2, 2)))
+        >>> [function.parameters[0].type for function in double.functions]
+        [tensor<f32, [3]>, tensor<f32, [2, 2]>]
+        """
+        return tuple(entry.function for entry in self._entries.values())
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method: the object that it is called on is the first argument."""
@@ -111,6 +128,8 @@ class Jitted:
                 away = away or stored.__class__ is not np.ndarray
                 arrays.append(stored)
             elif kind in _NUMBERS:
+                if kind is int and not -_INTEGERS <= leaf < _INTEGERS:
+                    _refuse_integer()
                 parts.append(kind)
                 arrays.append(leaf)
             elif _is_static(leaf):
@@ -172,8 +191,7 @@ class Jitted:
         ]
         positional, named = unflatten(structure, given)
         with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
-            returned = self.function(*positional, **named)
-        traced = close(name_of(self.function), inputs, returned)
+            traced = close(name_of(self.function), inputs, self.function(*positional, **named))
         for result in traced.function.result_types:
             if not isinstance(result, TensorType):
                 raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))
@@ -240,6 +258,14 @@ def _static_parameters(
 def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
     """Whether a tensor that is no data stands for an argument of an enclosing trace, or is on the way to a variable."""
     return tensor._extra is not None or is_traced(node) or may_be_differentiated(node)
+
+
+def _refuse_integer() -> NoReturn:
+    raise NumberRangeError(
+        "an argument that no int64 can hold",
+        where=caller_origin(),
+        help="pass a tensor: lg.asarray(number, dtype=lg.uint64)",
+    )
 
 
 def _native(value: Any) -> Any:

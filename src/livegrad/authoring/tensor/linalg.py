@@ -84,6 +84,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
+
+
 class SlogdetResult(NamedTuple):
     """The sign (or phase) of a determinant, and the logarithm of its magnitude."""
 

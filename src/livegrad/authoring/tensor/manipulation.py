@@ -13,7 +13,7 @@ from livegrad.authoring.tensor.arguments import many_axes, one_axis, shape_from
 from livegrad.authoring.tensor.errors import AxisError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, join_shapes, node_of, shapes_joined, wrap
 from livegrad.authoring.tensor.indexing import take
-from livegrad.authoring.tensor.operands import of_one_type
+from livegrad.authoring.tensor.operands import of_one_type, whole_number
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.values import count_shape_from_data
 from livegrad.ir.dimension import Dimension, Size, divide_exactly, size_product
@@ -213,7 +213,8 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
     """
     node = node_of(x, "roll")
     own = shape_of(node.type)
-    shifts = tuple(map(operator.index, shift)) if isinstance(shift, Sequence) else (operator.index(shift),)
+    listed = shift if isinstance(shift, Sequence) else (shift,)
+    shifts = tuple(whole_number(each, "roll", "a shift") for each in listed)
     if axis is None:
         flat = movement.reshape(node, shape=(size_product(own),))
         return wrap(movement.reshape(_rolled(flat, sum(shifts), 0), shape=own))
@@ -295,9 +296,9 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
 
 
 def _tensors(arrays: Any, user: str) -> list[Node]:
-    listed = list(arrays)
+    listed = list(arrays) if isinstance(arrays, Iterable) else []
     if not listed:
-        raise UsageError(f"`{user}` needs tensors to join", where=caller_origin())
+        raise UsageError(f"`{user}` needs tensors to join", where=caller_origin(), expected="a list of them")
     return of_one_type(user, *listed)
 
 

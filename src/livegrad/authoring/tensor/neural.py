@@ -57,6 +57,12 @@ __all__ = [
     "softplus",
 ]
 
+
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
+
+
 # --- activations -----------------------------------------------------------------------------------------------------
 
 

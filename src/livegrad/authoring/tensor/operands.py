@@ -13,13 +13,12 @@ import numpy as np
 from livegrad.authoring.tensor.arguments import Axes, many_axes
 from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
 from livegrad.authoring.tensor.errors import DtypeError
-from livegrad.authoring.tensor.handle import node_of
+from livegrad.authoring.tensor.handle import Tensor, are_numbers, example_of, node_of, number_as
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar
 from livegrad.ops.conversion import cast
-from livegrad.ops.movement import broadcast, require_tensor
+from livegrad.ops.movement import require_tensor
 
 
 def element_of(node: Node) -> Scalar:
@@ -44,19 +43,21 @@ def of_one_type(user: str, *values: Any) -> list[Node]:
     >>> [node.type for node in of_one_type("matmul", lg.ones((2, 3)), lg.ones(3, dtype=lg.float64))]
     [tensor<f64, [2, 3]>, tensor<f64, [3]>]
     """
-    nodes = [None if is_number(value) else node_of(value, user) for value in values]
+    nodes = [None if are_numbers(value) else node_of(value, user) for value in values]
     element: Scalar | None = None
     for node in nodes:
         if node is not None:
             element = element_of(node) if element is None else promoted(element, element_of(node), user)
     for value in values:
-        if is_number(value):
-            element = default_type(value) if element is None else weak_type(value, element)
+        if are_numbers(value):
+            example = example_of(value) if isinstance(value, Tensor) else value
+            element = default_type(example) if element is None else weak_type(example, element)
     assert element is not None
-    return [
-        broadcast(constant(value, element), shape=(), axes=()) if node is None else as_type(node, element)
+    typed = [
+        number_as(value, element) if node is None else as_type(node, element)
         for value, node in zip(values, nodes, strict=True)
     ]
+    return [node for node in typed if node is not None]
 
 
 def require_kinds(node: Node, user: str, *kinds: str) -> Node:

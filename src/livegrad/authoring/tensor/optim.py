@@ -21,7 +21,14 @@ from livegrad.authoring.tensor.transforms import value_and_grad
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
 
+__all__ = ["LBFGS", "SGD", "Adam", "Minimum", "Optimizer", "minimize"]
+
 Tree = Any
+
+
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
 
 
 class Optimizer(Protocol):
@@ -178,6 +185,11 @@ class Minimum:
     parameters: Tree
     losses: list[float]
     converged: bool
+
+    def __repr__(self) -> str:
+        course = f", loss {self.losses[0]:.3g} → {self.losses[-1]:.3g}" if self.losses else ""
+        ended = ", converged" if self.converged else ""
+        return f"<minimum after {len(self.losses)} steps{course}{ended}: {self.parameters!r}>"
 
 
 def minimize(

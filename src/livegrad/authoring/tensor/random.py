@@ -49,6 +49,12 @@ __all__ = [
     "uniform",
 ]
 
+
+def __dir__() -> list[str]:
+    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    return __all__
+
+
 Shape = int | Sequence[int]
 
 # Counters of different purposes never meet, so that a key that is split and also drawn from gives unrelated numbers.

@@ -7,17 +7,19 @@ the arguments: the results are lazy tensors like any others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial, wraps
+from functools import partial, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 from livegrad.authoring.tensor.concrete import standing_for
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
+from livegrad.authoring.tensor.operands import whole_number
 from livegrad.authoring.tensor.tracing import Traced, close, name_of, placeholders, trace_call
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.engine.values import compute_together
 from livegrad.ir.function import inline
+from livegrad.ir.keeping import cached_derivation, keeps_places
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import is_differentiable
@@ -25,6 +27,7 @@ from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import detach
 from livegrad.ops.rules import filled, zero
 from livegrad.passes.differentiate import forward, reverse
+from livegrad.passes.differentiate.lower import with_derivatives_written
 from livegrad.passes.differentiate.tangents import result_nodes
 
 if TYPE_CHECKING:
@@ -139,7 +142,7 @@ def vjp(function: Any, /, *primals: Any) -> Any:
     (Tensor(3., dtype=float32), Tensor(2., dtype=float32))
     """
     if isinstance(function, Function):
-        return reverse.vjp(function)
+        return reverse.vjp(with_derivatives_written(function))
     return of_captured(function, "vjp", partial(_vjp, function))(*primals)
 
 
@@ -168,11 +171,18 @@ def jvp(function: Any, /, primals: Any = None, tangents: Any = None) -> Any:
     (Tensor(9., dtype=float32), Tensor(6., dtype=float32))
     """
     if isinstance(function, Function):
-        return forward.jvp(function)
+        return forward.jvp(with_derivatives_written(function))
     return of_captured(function, "jvp", partial(_jvp, function))(primals, tangents)
 
 
 def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    if not (isinstance(primals, Sequence) and isinstance(tangents, Sequence)):
+        raise UsageError(
+            "`jvp` takes a sequence of arguments and one of tangents",
+            where=caller_origin(),
+            found=f"{type(primals).__name__} and {type(tangents).__name__}",
+            help="write lg.jvp(f, (x,), (dx,))",
+        )
     call = _Call(function, tuple(primals), {}, tuple(range(len(primals))))
     traced = call.close(call.returned)
     leaves, structure = flatten(tuple(tangents))
@@ -230,7 +240,7 @@ class _Call:
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, argnums: Arguments) -> None:
         self.name = name_of(function)
-        self.single = isinstance(argnums, int)
+        self.single = not isinstance(argnums, Iterable)
         places = argument_places(argnums, len(args), self.name)
         leaves, self.structure = flatten(tuple(args[place] for place in places))
         self.nodes = [_differentiable(leaf, self.name) for leaf in leaves]
@@ -263,15 +273,16 @@ class _Call:
 
 
 # Differentiation is repeated for the same graph whenever a transform is called in a loop.
-@lru_cache(maxsize=256)
+@cached_derivation(256)
 def _pull_back(function: Function, active: tuple[bool, ...], with_value: bool) -> Function:
-    return reverse.pull_back(function, active, with_value=with_value)
+    return reverse.pull_back(with_derivatives_written(function), active, with_value=with_value)
 
 
-@lru_cache(maxsize=256)
+@cached_derivation(256)
+@keeps_places
 def _push_forward(function: Function, active: tuple[bool, ...]) -> Function:
     """(arguments, tangents of the active ones) → (results, a tangent for each)."""
-    derived, flags = forward.push_forward(function, active)
+    derived, flags = forward.push_forward(with_derivatives_written(function), active)
     number = len(function.results)
     supply = iter(derived.results[number:])
     tangents = [
@@ -288,7 +299,8 @@ def forget_derivatives() -> None:
 
 def argument_places(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
     """The positions of arguments, counted from the front; one that there is not is refused."""
-    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    listed = argnums if isinstance(argnums, Iterable) and not isinstance(argnums, str) else (argnums,)
+    places = tuple(whole_number(place, name, "argnums") for place in listed)
     for place in places:
         if not -number <= place < number:
             raise UsageError(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache, wraps
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from typing import Any
 
 from livegrad.authoring.tensor.creation import eye
@@ -15,6 +15,7 @@ from livegrad.authoring.tensor.trees import Structure, dict_keys, flatten, tree_
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import Size
 from livegrad.ir.function import inline
+from livegrad.ir.keeping import cached_derivation
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import shape_of
@@ -60,7 +61,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
     return mapped
 
 
-@lru_cache(maxsize=256)
+@cached_derivation(256)
 def _batch(function: Function, axes: tuple[int | None, ...], size: Size) -> Function:
     return batch(function, axes, size=size)
 
@@ -205,7 +206,7 @@ def _by_arguments(
 ) -> tuple[Any, Callable[[Any], Any]]:
     """The arguments at `argnums` as one nest, and the function of that nest."""
     places = argument_places(argnums, len(args), name_of(function))
-    single = isinstance(argnums, int)
+    single = not isinstance(argnums, Iterable)
 
     def of_point(point: Any) -> Any:
         given = dict(zip(places, [point] if single else point, strict=True))

@@ -11,9 +11,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from weakref import WeakSet
 
+from livegrad.authoring.tensor.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT
+from livegrad.backends.arguments import scalar_range
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, bool_, c128, f64, i64, scalar_of
+from livegrad.ops.comparison import bit_and, greater_equal, less_equal
+from livegrad.ops.control import check
+from livegrad.ops.conversion import cast
+from livegrad.ops.indexing import lookup
+
+# What Python computes with, and what its numbers become where they stand alone.
+_SETTLED: dict[Scalar, Scalar] = {bool_: bool_, i64: i64, f64: DEFAULT_FLOAT, c128: DEFAULT_COMPLEX}
 
 # The numbers that functions being traced were called with, and what was computed from them and from constants alone.
 _weak: WeakSet[Node] = WeakSet()
@@ -42,15 +52,41 @@ def is_weak(node: Node | None) -> bool:
     return traces > 0 and node in _weak
 
 
+def settled(node: Node) -> Node:
+    """The node; a number without a type of its own gets the one of a Python number that stands alone."""
+    if not is_weak(node):
+        return node
+    own = scalar_of(node.type)
+    assert own is not None
+    return node if _SETTLED[own] is own else cast(node, type=_SETTLED[own])
+
+
+def cast_number(node: Node, element: Scalar) -> Node:
+    """A number of a traced call in a type that it takes; an integer that the type cannot hold ends the run."""
+    own = scalar_of(node.type)
+    assert own is not None
+    if own is element:
+        return node
+    if own is i64 and element.kind in ("signed", "unsigned"):
+        low, high = scalar_range(element)
+        fits = bit_and(greater_equal(node, low), less_equal(node, min(high, scalar_range(i64)[1])))
+        node = check(node, lookup(fits), message=f"a number out of the range of {element.long_name}")
+    return cast(node, type=element)
+
+
 def note_result(node: Node) -> None:
-    """A node computed from weak numbers and constants alone is weak as well."""
-    pending, seen = list(node.operands), set()
+    """A node computed as Python computes, from weak numbers and constants alone, is weak as well."""
+    pending, seen, found = [node], set(), False
     while pending:
         below = pending.pop()
-        if below in seen or below in _weak or below.op is constant_op:
+        if below in _weak:
+            found = True
+        elif below in seen or below.op is constant_op:
             continue
-        if not below.operands:
+        elif not below.operands or scalar_of(below.type) not in _SETTLED:
             return
-        seen.add(below)
-        pending += below.operands
-    _weak.add(node)
+        else:
+            seen.add(below)
+            pending += below.operands
+    if found:  # constants alone have the type that they were written in
+        _weak.add(node)

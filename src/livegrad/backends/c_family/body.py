@@ -1,320 +1,284 @@
-"""One function as lines of C: a name for each value, branches and loops over calls of the functions that they run."""
+"""A function as lines of C: each node on the values of its operands, branches and loops as those of C.
+
+`write_node` writes through any `Writer`: C functions for readers (`function.py`) and the kernels of plans
+(`backends.cuda`) have the same rules.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from livegrad.backends.c_family.dialect import Dialect
-from livegrad.backends.c_family.expressions import cast, expression, fits, has_expression, takes_whole_vectors
-from livegrad.backends.sites import Site
+from livegrad.backends.c_family.expressions import cast, fits, has_expression
+from livegrad.backends.c_family.values import Text, TraceReference, Value
+from livegrad.backends.c_family.writer import Writer
 from livegrad.diagnostics import CompileError
-from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Tensor, Tuple, Type, components, scalar_of
-from livegrad.ir.walk import nodes_of
+from livegrad.ir.types import Scalar, Tensor, Type, components, i64, scalar_of
+from livegrad.ops.failing import known_integer
 from livegrad.passes.expand import expand_ops
 
-if TYPE_CHECKING:
-    from livegrad.backends.c_family.source import Source
-
-# Short, or written by rules that have named their value already.
-_INLINE = frozenset({"get", "splat", "detach", "check", "cond", "switch", "for_loop", "while_loop"})
-
-
-def may_fail(function: Function) -> bool:
-    """Whether a function has a check of its own to make."""
-    return any(node.op.checked and _may_fail(node) for node in nodes_of(function))
-
-
-def _may_fail(node: Node) -> bool:
-    scalar = scalar_of(node.operands[-1].type)
-    if node.op.name == "cast":
-        target = scalar_of(node.type)
-        return bool(scalar and target and scalar.kind == "float" and target.kind in ("signed", "unsigned"))
-    return node.op.name != "while_loop" or node.attribute("limit") is not None
+Rule = Callable[[Writer, Node, list[Value]], Value]
 
 
 def write_out(function: Function, dialect: Dialect) -> Function:
     """The function with all ops expanded that have no C of their own."""
-    return expand_ops(function, lambda node: _needs_expansion(node, dialect))
+    return expand_ops(function, lambda node: needs_expansion(node, dialect))
 
 
-def _needs_expansion(node: Node, dialect: Dialect) -> bool:
+def needs_expansion(node: Node, dialect: Dialect) -> bool:
+    """Whether an op must be written in simpler ones."""
     op = node.op
-    if op.expand is None or op.name in RULES:
+    if op.expand is None or op.name in RULES or _is_geometry(node, dialect):
         return False
-    if op.name in dialect.geometry:
-        sizes = [len(components(operand.type)) for operand in node.operands]
-        scalar = scalar_of(node.operands[0].type)
-        is_float = scalar is not None and scalar.kind == "float"
-        return not is_float or any(size not in ((3,) if op.name == "cross" else (2, 3, 4)) for size in sizes)
-    return not (op.elementwise and has_expression(node))
+    return not (op.elementwise and has_expression(dialect, node))
 
 
-class Body:
-    """The lines of one function."""
-
-    def __init__(self, source: Source, function: Function, plain: Function) -> None:
-        self.source = source
-        self.types = source.types
-        self.checks = function in source.failing
-        self.plain = plain
-        self.used = {operand for node in nodes_of(self.plain) for operand in node.operands}
-        self.values: dict[Node, str] = {}
-        self.lines: list[str] = []
-        self.count = 0
-
-    def text(self, name: str) -> str:
-        function = self.plain
-        parameters = [f"{self.types.name(p.type)} p{index}" for index, p in enumerate(function.parameters)]
-        if self.checks:
-            parameters.append("int* status")
-        for node in nodes_of(function):
-            self.values[node] = self._write(node)
-        result_type = function.result_type
-        results = [self.values[result] for result in function.results]
-        returned = results[0] if len(results) == 1 else self.types.make(result_type, results)
-        prefix = self.source.dialect.function_prefix
-        head = f"{prefix}{self.types.name(result_type)} {name}({', '.join(parameters) or 'void'})"
-        return "\n".join([head, "{", *self.lines, f"    return {returned};", "}", ""])
-
-    # --- values -------------------------------------------------------------------------------------------------------
-
-    def fresh(self, prefix: str) -> str:
-        name = f"{prefix}{self.count}"
-        self.count += 1
-        return name
-
-    def named(self, type: Type, text: str) -> str:
-        """A new name for an expression."""
-        name = self.fresh("v")
-        self.lines.append(f"    const {self.types.name(type)} {name} = {text};")
-        return name
-
-    def _write(self, node: Node) -> str:
-        if node.op is parameter_op:
-            return f"p{node.attribute('index')}"
-        if node.op is constant_op:
-            return self.types.literal(node.attribute("value"), node.type)  # type: ignore[arg-type]
-        rule = RULES.get(node.op.name)
-        text = rule(self, node) if rule is not None else self._elementwise(node)
-        if node.op.name in _INLINE or (node in self.plain.results and node not in self.used):
-            return text  # short, or returned and nothing else: no line of its own
-        return self.named(node.type, text)
-
-    def component(self, node: Node, index: int) -> str:
-        """One component of a value; that of a number is the number."""
-        if not components(node.type):
-            return self.values[node]
-        if node.op.name == "splat":
-            return self.values[node.operands[0]]
-        if node.op.name == "make":
-            return self.values[node.operands[index]]
-        if node.op.name == "detach":
-            return self.component(node.operands[0], index)
-        return self.types.member(self.values[node], node.type, index)
-
-    def _elementwise(self, node: Node) -> str:
-        if node.op.name in self.source.dialect.geometry:
-            assert node.op.code is not None
-            return node.op.code.format(*[self.values[operand] for operand in node.operands])
-        if not node.op.elementwise or not has_expression(node):
-            raise CompileError(f"`{node.op.name}` has no {self.source.dialect.name}", where=node.origin)
-        if not components(node.type) or takes_whole_vectors(self.types, node):
-            return self._component(node, [self.values[operand] for operand in node.operands])
-        rows = range(len(components(node.type)))
-        parts = [self._component(node, [self.component(operand, row) for operand in node.operands]) for row in rows]
-        return self.types.make(node.type, parts)
-
-    def _component(self, node: Node, operands: list[str]) -> str:
-        if node.op.name == "cast":
-            return self._cast(node, operands[0])
-        if node.op.name in ("floor_div", "mod") and self.checks:
-            divisor = operands[1]
-            self.check(f"{divisor} == 0", "integer division by zero", node)
-            operands = [operands[0], f"({divisor} == 0 ? 1 : {divisor})"]
-        return expression(self.types, node, operands)
-
-    def _cast(self, node: Node, text: str) -> str:
-        source, target = scalar_of(node.operands[0].type), scalar_of(node.type)
-        assert source is not None
-        assert target is not None
-        condition = fits(self.types, text, source, target) if self.checks else None
-        if condition is None:
-            return cast(self.types, text, source, target)
-        self.check(f"!{condition}", f"a value that no {target} can hold", node)
-        return cast(self.types, f"({condition} ? {text} : 0)", source, target)
-
-    # --- checks -------------------------------------------------------------------------------------------------------
-
-    def check(self, bad: str | None, message: str, node: Node) -> None:
-        """Keeps the first site that fails, where the text is checked at all; without a condition, it fails here."""
-        if not self.checks:
-            return
-        self.source.sites.append(Site(message, node.origin))
-        condition = "*status == 0" if bad is None else f"*status == 0 && {bad}"
-        self.lines.append(f"    if ({condition}) *status = {len(self.source.sites)};")
-
-    def check_range(self, operand: Node, size: int, message: str, node: Node) -> str:
-        """An index, kept within its range where that is checked."""
-        index = self.values[operand]
-        if not self.checks or (operand.op is constant_op and 0 <= operand.attribute("value") < size):
-            return index
-        bad = f"(({self.source.dialect.unsigned[64]}){index} >= {size})"
-        self.check(bad, message, node)
-        return f"({bad} ? 0 : {index})"
+def _is_geometry(node: Node, dialect: Dialect) -> bool:
+    """Whether the language has a function for an op on vectors of this size."""
+    if node.op.name not in dialect.geometry:
+        return False
+    sizes = (3,) if node.op.name == "cross" else (2, 3, 4)
+    scalar = scalar_of(node.operands[0].type)
+    fitting = all(len(components(operand.type)) in sizes for operand in node.operands)
+    return scalar is not None and scalar.kind == "float" and fitting
 
 
-# --- structure --------------------------------------------------------------------------------------------------------
+def may_fail(node: Node) -> bool:
+    """Whether an op has something to check here."""
+    return node.op.checked and node.op.can_fail(node.operands, node.attributes)
 
 
-def _operands(body: Body, node: Node) -> list[str]:
-    return [body.values[operand] for operand in node.operands]
+def write_node(writer: Writer, node: Node, operands: list[Value], rules: Mapping[str, Rule]) -> Value:
+    """One node by its rule, or as an elementwise op."""
+    rule = rules.get(node.op.name)
+    if rule is not None:
+        return rule(writer, node, operands)
+    if _is_geometry(node, writer.dialect):
+        assert node.op.code is not None
+        text = node.op.code.format(*_texts(writer, node, operands))
+        return writer.kept(Text(text, node.type, plain=False), node.type)
+    if not node.op.elementwise or isinstance(node.type, Tensor) or not has_expression(writer.dialect, node):
+        raise CompileError(f"`{node.op.name}` has no {writer.dialect.name}", where=node.origin)
+    return writer.kept(_elementwise(writer, node, operands), node.type)
 
 
-def _make(body: Body, node: Node) -> str:
-    return body.types.make(node.type, _operands(body, node))
+def _texts(writer: Writer, node: Node, operands: Sequence[Value]) -> list[str]:
+    return [writer.text(value, operand.type) for value, operand in zip(operands, node.operands, strict=True)]
 
 
-def _get(body: Body, node: Node) -> str:
-    return body.component(node.operands[0], node.attribute("index"))
+# --- elementwise -----------------------------------------------------------------------------------------------------
 
 
-def _set(body: Body, node: Node) -> str:
-    value, changed = node.operands
-    members = [body.component(value, index) for index in range(len(components(node.type)))]
-    members[node.attribute("index")] = body.values[changed]
-    return body.types.make(node.type, members)
-
-
-def _splat(body: Body, node: Node) -> str:
-    return body.types.make(node.type, [body.values[node.operands[0]]] * len(components(node.type)))
-
-
-def _get_at(body: Body, node: Node) -> str:
-    value, index = node.operands
-    size = len(components(value.type))
-    at = body.check_range(index, size, f"index out of range for {size} members", node)
-    chosen = body.component(value, size - 1)
-    for position in range(size - 2, -1, -1):
-        chosen = f"({at} == {position} ? {body.component(value, position)} : {chosen})"
-    return chosen
-
-
-def _set_at(body: Body, node: Node) -> str:
-    value, index, changed = node.operands
-    size = len(components(value.type))
-    at = body.check_range(index, size, f"index out of range for {size} members", node)
-    parts = [f"({at} == {place} ? {body.values[changed]} : {body.component(value, place)})" for place in range(size)]
-    return body.types.make(node.type, parts)
-
-
-def _check(body: Body, node: Node) -> str:
-    value, condition = node.operands
-    body.check(f"!{body.values[condition]}", node.attribute("message"), node)
-    return body.values[value]
-
-
-def _lookup(body: Body, node: Node) -> str:
-    tensor, *indices = node.operands
-    type = tensor.type
-    assert isinstance(type, Tensor)
-    sizes = [size for size in type.shape if isinstance(size, int)]
-    if len(sizes) != len(type.shape) or isinstance(node.type, Tensor):
-        name = body.source.dialect.name
-        raise CompileError(f"{name} reads single elements of tensors of known size", where=node.origin)
-    places = [
-        body.check_range(index, size, f"index out of range for axis {axis}", node)
-        for axis, (index, size) in enumerate(zip(indices, sizes, strict=True))
+def _elementwise(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    parts = components(node.type)
+    if not parts or writer.takes_whole(node):
+        return _component(writer, node, node.type, _texts(writer, node, operands))
+    rows = [
+        writer.members(value, operand.type) if components(operand.type) else (value,) * len(parts)
+        for value, operand in zip(operands, node.operands, strict=True)
     ]
-    place = places[0] if places else "0"
-    for index, size in zip(places[1:], sizes[1:], strict=True):
-        place = f"({place} * {size} + {index})"
-    return body.types.loaded(f"{body.values[tensor]}[{place}]", type.element)
+    texts = [[writer.text(part, parts[0]) for part in column] for column in zip(*rows, strict=True)]
+    return tuple(_component(writer, node, type, column) for type, column in zip(parts, texts, strict=True))
 
 
-def _call(body: Body, node: Node) -> str:
-    return body.source.call(node.attribute("function"), _operands(body, node))
+def _component(writer: Writer, node: Node, type: Type, operands: list[str]) -> Text:
+    scalar = scalar_of(node.operands[-1].type)
+    assert scalar is not None
+    if node.op.name == "cast":
+        text = _cast(writer, node, scalar, operands[0])
+    else:
+        if node.op.name in ("floor_div", "mod") and writer.checks and may_fail(node):
+            bad = writer.condition(f"{operands[1]} == 0")
+            writer.report(bad, "integer division by zero", node.origin)
+            operands = [operands[0], f"({bad} ? 1 : {operands[1]})"]
+        text = writer.expression(node, operands)
+    return Text(text, type, plain=text == operands[0])
 
 
-# --- branches and loops -----------------------------------------------------------------------------------------------
+def _cast(writer: Writer, node: Node, source: Scalar, text: str) -> str:
+    target: Scalar = node.attribute("type")
+    condition = fits(writer.dialect, text, source, target) if writer.checks else None
+    if condition is not None:
+        inside = writer.condition(condition)
+        writer.report(f"!{inside}", f"a value that no {target} can hold", node.origin)
+        text = f"({inside} ? {text} : 0)"
+    return cast(writer.dialect, text, source, target)
 
 
-def _branches(body: Body, node: Node, functions: list[tuple[str, Function]], arguments: list[str]) -> str:
-    result = body.fresh("c")
-    body.lines.append(f"    {body.types.name(node.type)} {result};")
-    body.lines += [f"    {head}{result} = {body.source.call(function, arguments)};" for head, function in functions]
+# --- structure -------------------------------------------------------------------------------------------------------
+
+
+def _constant(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    assert isinstance(node.type, Scalar)
+    return Text(writer.dialect.literal(node.attribute("value"), node.type), node.type)
+
+
+def _make(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    return writer.kept(tuple(operands), node.type)
+
+
+def _get(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    return writer.members(operands[0], node.operands[0].type)[node.attribute("index")]
+
+
+def _set(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    members = list(writer.members(operands[0], node.type))
+    members[node.attribute("index")] = operands[1]
+    return writer.kept(tuple(members), node.type)
+
+
+def _splat(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    return (operands[0],) * len(components(node.type))
+
+
+def _check_range(writer: Writer, node: Node, operand: Node, index: str, size: int, message: str) -> None:
+    """Reports an index outside its range; a constant inside needs no check."""
+    known = known_integer(operand)
+    if writer.checks and (known is None or not 0 <= known < size):
+        writer.report(f"({writer.dialect.unsigned(64)}){index} >= {size}", message, node.origin)
+
+
+def _chosen(writer: Writer, condition: str, first: Value, second: Value, type: Type) -> Value:
+    """One value or the other, number by number where they are taken apart."""
+    if isinstance(first, TraceReference) and isinstance(second, TraceReference):
+        return TraceReference(f"({condition} ? {first.header} : {second.header})", first.element)
+    if isinstance(first, tuple) or isinstance(second, tuple):
+        rows = zip(writer.members(first, type), writer.members(second, type), components(type), strict=True)
+        return tuple(_chosen(writer, condition, *row) for row in rows)
+    text = f"({condition} ? {writer.text(first, type)} : {writer.text(second, type)})"
+    return Text(text, type, plain=False)
+
+
+def _get_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    value, index = node.operands
+    *members, chosen = writer.members(operands[0], value.type)
+    at, size = writer.text(operands[1], index.type), len(members) + 1
+    _check_range(writer, node, index, at, size, f"index out of range for {size} members")
+    for position in range(size - 2, -1, -1):
+        chosen = _chosen(writer, f"{at} == {position}", members[position], chosen, node.type)
+    return writer.kept(chosen, node.type)
+
+
+def _set_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    index, changed = node.operands[1:]
+    members = writer.members(operands[0], node.type)
+    at, size = writer.text(operands[1], index.type), len(members)
+    _check_range(writer, node, index, at, size, f"index out of range for {size} members")
+    places = enumerate(members)
+    parts = [_chosen(writer, f"{at} == {place}", operands[2], member, changed.type) for place, member in places]
+    return writer.kept(tuple(parts), node.type)
+
+
+def _check(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    if writer.checks:
+        writer.report(f"!{writer.text(operands[1], node.operands[1].type)}", node.attribute("message"), node.origin)
+    return operands[0]
+
+
+def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    """A read by computed index: out of range is reported, and reads nothing."""
+    tensor = writer.tensor(operands[0], node.operands[0])
+    if isinstance(node.type, Tensor):
+        raise CompileError(f"{writer.dialect.name} reads single elements of tensors", where=node.origin)
+    inside, terms = [], []
+    places = zip(node.operands[1:], operands[1:], tensor.extents, tensor.strides, strict=True)
+    for axis, (operand, value, extent, stride) in enumerate(places):
+        known = known_integer(operand)
+        index = writer.text(value, operand.type)
+        index = index if operand.type is i64 or known is not None else f"({writer.dialect.index}){index}"
+        is_inside = known is not None and extent.isdigit() and 0 <= known < int(extent)
+        if writer.checks and not is_inside:
+            if (index, extent) not in writer.inside:  # else an index out of range has been reported before
+                condition = writer.condition(f"({writer.dialect.unsigned(64)}){index} < {extent}")
+                writer.report(f"!{condition}", f"index out of range for axis {axis}", node.origin)
+                writer.inside[index, extent] = condition
+            inside.append(writer.inside[index, extent])
+        terms.append(index if stride == "1" else f"{index} * {stride}")
+    text = writer.dialect.loaded(f"{tensor.pointer}[{' + '.join(terms) or 0}]", tensor.element)
+    if inside:
+        text = f"({' && '.join(inside)} ? {text} : {writer.dialect.literal(0, tensor.element)})"
+    return writer.kept(Text(text, node.type, plain=False), node.type)
+
+
+def _call(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    return writer.kept(writer.invoke(node.attribute("function"), operands), node.type)
+
+
+# --- branches and loops ----------------------------------------------------------------------------------------------
+
+
+def _branches(writer: Writer, node: Node, functions: Iterable[tuple[str, Function]], arguments: list[Value]) -> Value:
+    """Functions under the heads of an if and its elses; their results end up in the same variables."""
+    result = writer.declared(node.type)
+    for head, function in functions:
+        with writer.block(head):
+            writer.assign(result, writer.invoke(function, arguments), node.type)
     return result
 
 
-def _cond(body: Body, node: Node) -> str:
-    condition, *arguments = _operands(body, node)
-    heads = [(f"if ({condition}) ", node.attribute("then")), ("else ", node.attribute("otherwise"))]
-    return _branches(body, node, heads, arguments)
+def _cond(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    condition = writer.text(operands[0], node.operands[0].type)
+    heads = [(f"if ({condition})", node.attribute("then")), ("else", node.attribute("otherwise"))]
+    return _branches(writer, node, heads, operands[1:])
 
 
-def _switch(body: Body, node: Node) -> str:
-    _, *arguments = _operands(body, node)
-    branches = node.attribute("branches")
+def _switch(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    index, branches = writer.text(operands[0], node.operands[0].type), node.attribute("branches")
     message = f"switch on a number that has no branch ({len(branches)} branches)"
-    index = body.check_range(node.operands[0], len(branches), message, node)
-    last = len(branches) - 1
-    heads = [
-        (("else " if number else "") + (f"if ({index} == {number}) " if number < last else ""), function)
-        for number, function in enumerate(branches)
-    ]
-    return _branches(body, node, heads, arguments)
+    _check_range(writer, node, node.operands[0], index, len(branches), message)
+    if len(branches) == 1:
+        return writer.kept(writer.invoke(branches[0], operands[1:]), node.type)
+    heads = [f"{'else ' if number else ''}if ({index} == {number})" for number in range(len(branches) - 1)]
+    return _branches(writer, node, zip([*heads, "else"], branches, strict=True), operands[1:])
 
 
-def _for_loop(body: Body, node: Node) -> str:
-    trips, *values = _operands(body, node)
-    counter = body.fresh("n")
-    head = f"for ({body.source.dialect.index} {counter} = 0; {counter} < {trips}; ++{counter})"
-    index = f"({trips} - 1 - {counter})" if node.attribute("reverse") else counter
-    state, step = _state(body, node, index, values)
-    body.lines.append(f"    {head} {step}")
+def _for_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
+    trips, carried = writer.text(operands[0], node.operands[0].type), node.attribute("carried")
+    state = writer.declared(node.type, operands[1 : carried + 1])
+    index, type = writer.name("i"), writer.dialect.index
+    head = f"for ({type} {index} = 0; {index} < {trips}; ++{index})"
+    if node.attribute("reverse"):
+        head = f"for ({type} {index} = {trips} - 1; {index} >= 0; --{index})"
+    with writer.block(head):
+        writer.begin_trip(node, index)
+        _take_a_trip(writer, node, index, state, operands[carried + 1 :])
     return state
 
 
-def _while_loop(body: Body, node: Node) -> str:
-    values = _operands(body, node)
+def _while_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
     carried, limit = node.attribute("carried"), node.attribute("limit")
-    counter = body.fresh("n")
-    state, step = _state(body, node, counter, values)
-    held = [f"{state}.r{index}" for index in range(carried)] + values[carried:]
-    test = body.source.call(node.attribute("condition"), held)
-    head = f"for ({body.source.dialect.index} {counter} = 0; {test}; ++{counter})"
-    if limit is None:
-        body.lines.append(f"    {head} {step}")
-        return state
-    body.lines += [f"    {head}", "    {", f"        if ({counter} >= {limit})", "        {"]
-    body.check(None, f"the loop ran past its limit of {limit}", node)
-    body.lines += ["            break;", "        }", f"        {step}", "    }"]
+    state, captures = writer.declared(node.type, operands[:carried]), operands[carried:]
+    index = writer.name("i")
+    with writer.block(f"for ({writer.dialect.index} {index} = 0;; ++{index})"):
+        condition: Function = node.attribute("condition")
+        holds = writer.invoke(condition, [*writer.members(state, node.type), *captures])
+        writer.line(f"if (!{writer.text(holds, condition.result_type)}) break;")
+        if limit is not None:
+            if writer.checks:
+                writer.report(f"{index} >= {limit}", f"the loop ran past its limit of {limit}", node.origin)
+            writer.line(f"if ({index} >= {limit}) break;")
+        writer.begin_trip(node, index)
+        _take_a_trip(writer, node, index, state, captures)
     return state
 
 
-def _state(body: Body, node: Node, index: str, values: list[str]) -> tuple[str, str]:
-    """The variable that a loop carries its values in, and the statement that takes them one trip further."""
-    carried = node.attribute("carried")
-    function: Function = node.attribute("body")
-    state = body.fresh("s")
-    body.lines.append(f"    {body.types.name(node.type)} {state} = {body.types.make(node.type, values[:carried])};")
-    held = [f"{state}.r{place}" for place in range(carried)] + values[carried:]
-    stepped = body.source.call(function, [index, *held])
-    if carried == 1:
-        stepped = body.types.make(Tuple(function.result_types), [stepped])
-    return state, f"{state} = {stepped};"
+def _take_a_trip(writer: Writer, node: Node, index: str, state: Value, captures: list[Value]) -> None:
+    """Takes the values that a loop carries one trip further."""
+    body: Function = node.attribute("body")
+    stepped = writer.invoke(body, [Text(index, i64), *writer.members(state, node.type), *captures])
+    writer.assign(state, (stepped,) if len(body.results) == 1 else stepped, node.type)
 
 
-RULES: dict[str, Callable[[Body, Node], str]] = {
+RULES: dict[str, Rule] = {
+    "constant": _constant,
     "make": _make,
     "get": _get,
     "set": _set,
     "splat": _splat,
     "get_at": _get_at,
     "set_at": _set_at,
-    "detach": lambda body, node: body.values[node.operands[0]],
+    "detach": lambda writer, node, operands: operands[0],
     "check": _check,
     "lookup": _lookup,
     "call": _call,

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from livegrad.backends.c_family.body import Body, may_fail, write_out
+from livegrad.backends.c_family.body import may_fail, write_out
 from livegrad.backends.c_family.dialect import Dialect
+from livegrad.backends.c_family.function import FunctionWriter
+from livegrad.backends.c_family.helpers import helper_functions
 from livegrad.backends.c_family.names import identifier
 from livegrad.backends.c_family.types import Types
 from livegrad.backends.sites import Site
 from livegrad.ir.node import Function, Module
 from livegrad.ir.types import Scalar, Tensor, Type, components, scalar_of
-from livegrad.ir.walk import functions_in
+from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.passes.differentiate.lower import differentiate
 from livegrad.passes.optimize_outputs import optimize_outputs
 
@@ -78,9 +80,10 @@ class Source:
         self.bodies: list[str] = []
         for inner, plain in self._written_out():
             self.names[inner] = self._free(identifier(inner.name))
-            if checked and (may_fail(plain) or any(used in self.failing for used in functions_in(plain))):
+            checks = any(map(may_fail, nodes_of(plain)))
+            if checked and (checks or any(used in self.failing for used in functions_in(plain))):
                 self.failing.add(inner)
-            self.bodies.append(Body(self, inner, plain).text(self.names[inner]))
+            self.bodies.append(FunctionWriter(self, inner, plain).written(self.names[inner]))
 
     def _written_out(self) -> Iterator[tuple[Function, Function]]:
         """All functions, users last, with their bodies in ops that have C; writing one out may bring new functions."""
@@ -104,9 +107,10 @@ class Source:
         return name
 
     def text(self) -> str:
-        doubles = any("double" in body for body in self.bodies)
-        pragma = [self.dialect.double_pragma] if doubles and self.dialect.double_pragma else []
-        return "\n".join([*pragma, *self.types.declarations, *self.bodies])
+        bodies = "\n".join(self.bodies)
+        pragma = [self.dialect.double_pragma] if "double" in bodies and self.dialect.double_pragma else []
+        helpers = [f"{text}\n" for text in helper_functions(bodies, self.dialect)]
+        return "\n".join([*pragma, *self.types.declarations, *helpers, bodies])
 
     def call(self, function: Function, arguments: list[str]) -> str:
         """A call of one of the functions, with the status word where it takes that."""
@@ -142,9 +146,9 @@ class Source:
     def _loaded(self, name: str, type: Type, at: str) -> str:
         element, count = _scalar(type), len(components(type))
         if not count:
-            return self.types.loaded(f"{name}[{at}]", element)
+            return self.dialect.loaded(f"{name}[{at}]", element)
         places = [f"{name}[{at} * {count} + {index}]" for index in range(count)]
-        return self.types.make(type, [self.types.loaded(place, element) for place in places])
+        return self.types.make(type, [self.dialect.loaded(place, element) for place in places])
 
     def _stored(self, name: str, value: str, type: Type) -> list[str]:
         count = len(components(type))

@@ -19,6 +19,7 @@ from livegrad.schedule.plan import Buffer, HostStep
 from livegrad.schedule.row_chains import RowChain
 
 _MOST_ROWS, _LEAST_ROWS = 96, 16
+_ROWS_OF_TILES = 6  # of the highest tiles of most products
 _BLOCK_BYTES = 3 << 18  # what a block of everything that a chain writes takes: about half of a second-level cache
 
 
@@ -37,10 +38,14 @@ def _is_native(step: object) -> bool:
 def row_block(chain: RowChain) -> RowBlock | None:
     """How many rows are one block. A block never reaches from one matrix into the next."""
     total, rows = prod(chain.rows), chain.rows[-1]
+    if not total:
+        return None
     # Twice as many blocks as processors at least. Results do not depend on it: rows are computed alike in any block.
     most = min(_MOST_ROWS, _BLOCK_BYTES // max(1, chain.row_bytes), total // max(4, 2 * default_threads()))
     if total == rows:
-        block = most & ~3
+        # As many for each processor, about alike, and of whole tiles.
+        count = _whole(-(-total // max(1, most)), default_threads())
+        block = min(most, _whole(-(-total // count), _ROWS_OF_TILES))
     else:
         block = max((size for size in range(4, most + 1, 4) if rows % size == 0), default=0)
     return RowBlock(total, block) if block >= _LEAST_ROWS else None
@@ -86,7 +91,7 @@ class ChainBuilder:
             assert len(patch) == len(PATCH)
             words += map(_number, patch)
         inner = tuple(_without_private(kernel) for kernel, _ in members)
-        made = KernelRecipe(b"", tuple(words), self.block.count, 1, False, (), (), LIBRARY, "run_chain", inner)
+        made = KernelRecipe(b"", tuple(words), self.block.count, 1, False, (), LIBRARY, "run_chain", inner)
         return made, offset
 
     def _step(self, buffer: Buffer) -> int:
@@ -100,7 +105,11 @@ def _without_private(kernel: KernelRecipe) -> KernelRecipe:
 
 
 def _lines(size: int) -> int:
-    return -(-size // 64) * 64
+    return _whole(size, 64)
+
+
+def _whole(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 def _number(value: int) -> Word:

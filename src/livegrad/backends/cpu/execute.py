@@ -17,17 +17,18 @@ from livegrad.backends.cpu.kernels import ALIGNMENT, code_of, make_recipe
 from livegrad.backends.cpu.loop import LoopCall
 from livegrad.backends.cpu.loop_body import Call, Memory
 from livegrad.backends.cpu.memory_pool import aligned_memory, result_maker
-from livegrad.backends.cpu.native.compiler import NativeFunction
 from livegrad.backends.cpu.native.gemm import PRODUCT_KERNELS
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.backends.cpu.native.pool import interrupt_flag_address
 from livegrad.backends.cpu.native.pool_ir import MAX_THREADS
 from livegrad.backends.cpu.recipe import KernelRecipe, Recipe
 from livegrad.backends.cpu.rows import Rows
+from livegrad.backends.cpu.tiers import Code
 from livegrad.backends.reference import apply_node
-from livegrad.diagnostics import KernelCheckError
+from livegrad.diagnostics import KernelCheckError, LivegradError
 from livegrad.ir.entries import Entries
 from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.places import Places, name_place
 from livegrad.ir.types import Tuple
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import cond, for_loop, switch, while_loop
@@ -54,12 +55,14 @@ class CompiledPlan:
     def __init__(
         self,
         recipe: Recipe,
-        natives: Sequence[NativeFunction],
+        natives: Sequence[Code],
         plan: Plan | None,
         run_nested: Callable[..., Any],
         counts: Sequence[int | None] = (),
+        places: Places = (),
     ) -> None:
         self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
+        self._line_of_mark = places
         self._counts = counts  # of each step of the plan: how many kernels it is, None for one that the host runs
         self._natives = list(natives)
         self._lock = threading.Lock()
@@ -72,20 +75,20 @@ class CompiledPlan:
         self._bind()
 
     @classmethod
-    def from_plan(cls, plan: Plan, run_nested: Callable[..., Any]) -> CompiledPlan:
-        """Compiles the kernels of a plan."""
+    def from_plan(cls, plan: Plan, run_nested: Callable[..., Any], places: Places = ()) -> CompiledPlan:
+        """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
         chains = worthwhile(row_chains(plan))
         plan = with_row_chains(plan, chains)
         recipe, counts = make_recipe(plan, chains)
         natives = [_required(kernel) for kernel in recipe.kernels]
-        return cls(recipe, natives, plan, run_nested, counts)
+        return cls(recipe, natives, plan, run_nested, counts, places)
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, run_nested: Callable[..., Any]) -> CompiledPlan | None:
+    def from_recipe(cls, recipe: Recipe, run_nested: Callable[..., Any], places: Places = ()) -> CompiledPlan | None:
         """Loads the kernels of a recipe; None when one of them is no longer in the cache."""
         natives = [code_of(kernel) for kernel in recipe.kernels]
         found = [native for native in natives if native is not None]
-        return cls(recipe, found, None, run_nested) if len(found) == len(natives) else None
+        return cls(recipe, found, None, run_nested, (), places) if len(found) == len(natives) else None
 
     # --- preparation ---
 
@@ -121,7 +124,7 @@ class CompiledPlan:
         results = self.recipe.results
         self._to_give = [(p, self._patches[a.number]) for p, a in enumerate(results) if a.number in self._patches]
 
-    def _kernel_call(self, kernel: KernelRecipe, native: NativeFunction) -> _KernelCall:
+    def _kernel_call(self, kernel: KernelRecipe, native: Code) -> _KernelCall:
         block = ArgumentBlock(len(kernel.words))
         status = np.full((), _CLEAN, np.int64)
         bases = {"number": 0, "arena": self._arena.ctypes.data, "status": status.ctypes.data}
@@ -167,11 +170,15 @@ class CompiledPlan:
                     start = _address_of(arrays[position])
                     for words, index, offset in patches:
                         words[index] = start + offset
-            if self.only_kernels:
-                for call in self._calls:
-                    call.run({})
-                return results
-            return self._run_with_host(arguments, results)
+            try:
+                if self.only_kernels:
+                    for call in self._calls:
+                        call.run({})
+                    return results
+                return self._run_with_host(arguments, results)
+            except LivegradError as error:
+                name_place(error, self._line_of_mark)
+                raise
 
     def _run_with_host(self, arguments: Sequence[Any], results: list[Any]) -> list[Any]:
         """Host steps find their operands by slot: buffers by number, objects by themselves."""
@@ -201,7 +208,7 @@ class CompiledPlan:
         return self._arena[start : start + buffer.bytes].view(buffer.element.dtype).reshape(buffer.shape)
 
 
-def _required(kernel: KernelRecipe) -> NativeFunction:
+def _required(kernel: KernelRecipe) -> Code:
     native = code_of(kernel)
     assert native is not None, "a kernel that was just compiled is in memory"
     return native
@@ -226,7 +233,7 @@ class _KernelCall:
     def __init__(
         self,
         kernel: KernelRecipe,
-        native: NativeFunction,
+        native: Code,
         block: ArgumentBlock,
         status: Any,
         members: Sequence[_KernelCall],

@@ -14,10 +14,14 @@ import numpy as np
 from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument, scalar_range
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.fork import renew_lock_after_fork
+from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
+from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
 from livegrad.ir.digest import function_digest
+from livegrad.ir.keeping import keeping_places
 from livegrad.ir.node import Function, Module
+from livegrad.ir.places import mark_places, name_place
 from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector, bf16
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.pipeline import run_pipeline
@@ -32,6 +36,8 @@ _MOST_PLANS = 32  # of one function: each has memory of its own
 class CpuFunction:
     """A function compiled for the CPU; plans are made for each set of sizes when they are first seen.
 
+    What is compiled has marks for the lines that checks name, so that functions written at other lines share it.
+
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
     >>> float(CpuFunction(trace(lambda x: x * x + 1.0, f32))(3.0))
@@ -40,6 +46,7 @@ class CpuFunction:
 
     def __init__(self, function: Function) -> None:
         self.function = function
+        self._marked, self._places = mark_places(function)
         self._leaves = [leaf for type in function.parameter_types for leaf in leaf_types(type)]
         self._apart = any(leaf_types(type) != [type] for type in function.parameter_types)
         self._single = len(function.results) == 1
@@ -138,24 +145,37 @@ class CpuFunction:
         """The function after all passes."""
         return run_pipeline(Module((self.function,))).functions[0]
 
-    def schedule(self, sizes: dict[str, int] | None = None) -> Plan:
+    def schedule(self, sizes: dict[str, int] | None = None, cut_columns: bool = True) -> Plan:
         """The plan for these sizes, as it would be compiled."""
-        return schedule(bind_sizes(self.lowered, sizes or {}))
+        bound = bind_sizes(self.lowered, sizes or {})
+        with keeping_places((bound,)):
+            return schedule(bound, cut_columns)
 
     def _make(self, sizes: dict[str, int]) -> CompiledPlan:
-        plan = self.schedule(sizes)
-        made = CompiledPlan.from_plan(plan, run_function)
-        digest = function_digest(self.function)
+        try:
+            plan = compile_function(self._marked).schedule(sizes) if self._places else self.schedule(sizes)
+            made = CompiledPlan.from_plan(plan, run_function, self._places)
+        except LivegradError as error:
+            if self._places and not isinstance(error.where, Mark):
+                self.schedule(sizes)  # says the same of this function's own lines
+            name_place(error, self._places)
+            raise
+        cache, digest = default_cache(), self._digest()
         if digest is not None and made.only_kernels:
-            default_cache().store(recipe_key(digest, sizes), encode(made.recipe))
+            recipe = made.recipe
+            improver.later(lambda: cache.store(recipe_key(digest, sizes), encode(recipe)))
         return made
 
     def _load(self, sizes: dict[str, int]) -> CompiledPlan | None:
         """The plan as an earlier process left it."""
-        digest = function_digest(self.function)
+        digest = self._digest()
         data = None if digest is None else default_cache().load(recipe_key(digest, sizes))
         recipe = None if data is None else decode(data)
-        return None if recipe is None else CompiledPlan.from_recipe(recipe, run_function)
+        return None if recipe is None else CompiledPlan.from_recipe(recipe, run_function, self._places)
+
+    def _digest(self) -> bytes | None:
+        """What names this function on disk; None where nothing is kept there, or this function cannot be."""
+        return None if default_cache().settings.directory is None else function_digest(self.function)
 
     def forget_plans(self) -> None:
         """Drops the plans, with their code and memory; the next call makes them anew."""
@@ -195,8 +215,7 @@ def _symbolic(type: Type) -> bool:
     return isinstance(type, Tensor) and not all(isinstance(size, int) for size in type.shape)
 
 
-# Equal functions that were written at different lines are kept apart if they may have to name their line.
-_functions: OrderedDict[tuple[Any, ...], CpuFunction] = OrderedDict()
+_functions: OrderedDict[Function, CpuFunction] = OrderedDict()
 _functions_lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_functions_lock")
 
@@ -208,15 +227,21 @@ def compile_function(function: Function) -> CpuFunction:
     >>> float(lg.compile(lg.trace(lambda x: x * x + 1.0, lg.f32))(3.0))
     10.0
     """
-    key = (function, tuple(places for node, places in function.places.items() if node.op.checked))
     with _functions_lock:
-        found = _functions.get(key)
+        found = _functions.get(function)
         if found is None:
-            found = _functions[key] = CpuFunction(function)
+            if not isinstance(function, Function):
+                raise UsageError(
+                    "only functions of the value IR are compiled",
+                    where=caller_origin(),
+                    found=type(function).__name__,
+                    help="trace it first, lg.trace(f, lg.f32), or use lg.jit",
+                )
+            found = _functions[function] = CpuFunction(function)
             while len(_functions) > _MOST_FUNCTIONS:
                 _functions.popitem(last=False)
         else:
-            _functions.move_to_end(key)
+            _functions.move_to_end(function)
         return found
 
 

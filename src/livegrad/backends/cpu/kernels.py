@@ -6,31 +6,39 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from livegrad.backends.cpu.bind import Bound, RowBlock, bind
+from livegrad.backends.cpu.bind import Bound, bind
 from livegrad.backends.cpu.chains import ChainBuilder, row_block
 from livegrad.backends.cpu.emit.frame import Layout
 from livegrad.backends.cpu.emit.kernel import KernelText, emit_kernel
 from livegrad.backends.cpu.fork import renew_lock_after_fork
-from livegrad.backends.cpu.math_library import MathRequest, math_imports
+from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.native.chain import LIBRARY as CHAIN
 from livegrad.backends.cpu.native.chain import chain_library
-from livegrad.backends.cpu.native.compiler import (
-    NativeFunction,
-    compile_kernel,
-    host_target,
-    load_kernel,
-    object_key,
-)
+from livegrad.backends.cpu.native.compiler import host_target, object_key
 from livegrad.backends.cpu.native.gemm import Launches, Product, arrange, arrange_rows
 from livegrad.backends.cpu.native.gemm import library as product_library
+from livegrad.backends.cpu.native.object_cache import ObjectCache, default_cache
 from livegrad.backends.cpu.products import native_product, product_operands
-from livegrad.backends.cpu.recipe import ArrayRecipe, KernelRecipe, Recipe, Word
-from livegrad.diagnostics import Place
+from livegrad.backends.cpu.recipe import ArrayRecipe, KernelRecipe, Recipe, Word, emitter_stamp
+from livegrad.backends.cpu.short_rows import across_short_rows
+from livegrad.backends.cpu.tiers import (
+    BetterText,
+    Code,
+    CodeChoice,
+    Source,
+    TieredFunction,
+    code_choice,
+    compile_quickly,
+    compile_well,
+    load_code,
+)
+from livegrad.backends.sites import place_sites
+from livegrad.diagnostics import Mark
 from livegrad.ir.node import Function
-from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ir.places import Places, exchange_places, lines_to_blame
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, Step
 from livegrad.schedule.row_chains import RowChain
@@ -45,66 +53,130 @@ class CompiledKernel:
 
     text: KernelText
     key: bytes
-    native: NativeFunction
+    native: Code
 
 
 _kernels: OrderedDict[tuple[Any, ...], CompiledKernel] = OrderedDict()
-_loaded: OrderedDict[bytes, NativeFunction] = OrderedDict()
+_loaded: OrderedDict[bytes, Code] = OrderedDict()
 _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 
-def compiled(kernel: Kernel, layout: Layout) -> CompiledKernel:
-    """The kernel's code, made when it is asked for first."""
-    # Equal kernels from different lines of a program report failed checks at their own.
-    key = (kernel, layout, tuple(place for stage in kernel.stages for place in _check_places(stage.body)))
+def compiled(kernels: Sequence[tuple[Kernel, Layout]]) -> list[CompiledKernel]:
+    """The kernels' code, made when it is asked for first: for all that are new together.
+
+    Kernels that differ in nothing but the lines that their checks name share it; each has its own lines beside it.
+    """
+    marked = [_without_places(kernel) for kernel, _ in kernels]
+    made = _compiled([(plain, layout) for (plain, _), (_, layout) in zip(marked, kernels, strict=True)])
+    return [_placed(code, places) for code, (_, places) in zip(made, marked, strict=True)]
+
+
+def _without_places(kernel: Kernel) -> tuple[Kernel, Places]:
+    """The kernel with a mark for each line that a check of it may blame, and those lines by number."""
+    every = Function(kernel.name, (), tuple(node for stage in kernel.stages for node in stage.body.results))
+    marks = {place: Mark(number) for number, place in enumerate(lines_to_blame(every))}
+    if not marks:
+        return kernel, ()
+    stages = tuple(replace(stage, body=exchange_places(stage.body, marks)) for stage in kernel.stages)
+    return replace(kernel, stages=stages), tuple(marks)
+
+
+def _placed(code: CompiledKernel, places: Places) -> CompiledKernel:
+    return replace(code, text=replace(code.text, sites=place_sites(code.text.sites, places))) if places else code
+
+
+def _compiled(kernels: Sequence[tuple[Kernel, Layout]]) -> list[CompiledKernel]:
+    choice = code_choice()
+    keys = [(kernel, layout, choice) for kernel, layout in kernels]
     with _lock:
-        found = _kernels.get(key)
-        if found is not None:
+        found = {key: _kernels[key] for key in keys if key in _kernels}
+        for key in found:
             _kernels.move_to_end(key)
-            return found
-    text = emit_kernel(kernel, layout)
-    made = CompiledKernel(
-        text, object_key(text.text), compile_kernel(text.text, "kernel", imports=math_imports(text.math))
-    )
+    missing = list(dict.fromkeys(key for key in keys if key not in found))
+    if missing:
+        found |= zip(missing, _made([(kernel, layout) for kernel, layout, _ in missing], choice), strict=True)
+        with _lock:
+            for key in missing:
+                _kernels[key] = found[key]
+                _keep_loaded(found[key].key, found[key].native)
+            while len(_kernels) > _MOST_KERNELS:
+                _kernels.popitem(last=False)
+    return [found[key] for key in keys]
+
+
+def _made(kernels: Sequence[tuple[Kernel, Layout]], choice: CodeChoice) -> list[CompiledKernel]:
+    """Code for kernels that are not in memory: what the disk has, and the rest compiled, quickly where that will do."""
+    sources = [_source(kernel, layout, choice) for kernel, layout in kernels]
+    codes = {source.key: _load(source.key, source.cache) for source in sources}
+    quick: dict[str, list[Source]] = {}  # by attributes, which kernels of one module share
+    for key, source in {source.key: source for source in sources}.items():
+        if codes[key] is None:
+            if source.fits_the_stack and choice != "good":
+                quick.setdefault(source.quick.attributes, []).append(source)
+            else:
+                codes[key] = compile_well(source)
+    for several in quick.values():
+        made = compile_quickly(several)
+        if choice == "both":
+            improver.improve(made)
+        for code in made if choice == "quick" else ():
+            improver.later(code.leave_behind)
+        codes |= zip([source.key for source in several], made, strict=True)
+    return [CompiledKernel(source.quick, source.key, _required(codes[source.key])) for source in sources]
+
+
+def _source(kernel: Kernel, layout: Layout, choice: CodeChoice) -> Source:
+    """The quick text of a kernel, and the key of its code, which that text, the lanes and the emitter decide."""
+    quick = emit_kernel(kernel, layout, quick=True)
+    stays = "quick" if choice == "quick" else "better"  # soon, if not at once
+    key = object_key("\n".join([emitter_stamp(), stays, str(layout.lanes), quick.text]), 0)
+    return Source(key, quick, lambda: _better_text(kernel, layout), default_cache(), layout.lanes * 4)
+
+
+def _better_text(kernel: Kernel, layout: Layout) -> BetterText:
+    written = emit_kernel(kernel, layout)
+    return BetterText(written.text, written.math)
+
+
+def _load(key: bytes, cache: ObjectCache) -> Code | None:
+    """Code by its key: from memory, or else the best that is on disk."""
     with _lock:
-        _kernels[key] = made
-        _keep_loaded(made.key, made.native)
-        while len(_kernels) > _MOST_KERNELS:
-            _kernels.popitem(last=False)
-    return made
+        if key in _loaded:
+            return _loaded[key]
+    found = load_code(key, cache)
+    if isinstance(found, TieredFunction) and code_choice() == "both":
+        improver.improve([found])
+    return found
 
 
-def _check_places(function: Function) -> tuple[Place | None, ...]:
-    every = [node for inner in reachable_functions([function]) for node in nodes_of(inner)]
-    return tuple(node.origin for node in every if node.op.checked)
+def _required(code: Code | None) -> Code:
+    assert code is not None
+    return code
 
 
-def _keep_loaded(key: bytes, native: NativeFunction) -> None:
+def _keep_loaded(key: bytes, native: Code) -> None:
     _loaded[key] = native
     while len(_loaded) > _MOST_KERNELS:
         _loaded.popitem(last=False)
 
 
-def loaded(key: bytes, math: Sequence[MathRequest]) -> NativeFunction | None:
-    """Native code by the key of its object: from memory, or from the disk cache if it is there."""
-    with _lock:
-        if key in _loaded:
-            return _loaded[key]
-    native = load_kernel(key, "kernel", imports=math_imports(math))
+def loaded(key: bytes) -> Code | None:
+    """Native code by its key: from memory, or from the disk cache if it is there."""
+    native = _load(key, default_cache())
     if native is not None:
         with _lock:
             _keep_loaded(key, native)
     return native
 
 
-def code_of(kernel: KernelRecipe) -> NativeFunction | None:
+def code_of(kernel: KernelRecipe) -> Code | None:
     """The native code that a recipe's kernel is a function of; None when it is no longer in the cache."""
     if kernel.library == CHAIN:
         return chain_library() if all(code_of(member) is not None for member in kernel.members) else None
     if kernel.library:
         return product_library(kernel.library, kernel.symbol)
-    return loaded(kernel.object_key, kernel.math)
+    return loaded(kernel.object_key)
 
 
 def kernels_in_memory() -> int:
@@ -133,6 +205,15 @@ class RecipeBuilder:
     chain_scratch: dict[RowChain, int] = field(default_factory=dict)
     workspace: int = 0  # bytes behind the arena, for what one step needs while it runs
     building: ChainBuilder | None = None
+    ready: dict[int, tuple[Bound, CompiledKernel]] = field(default_factory=dict)  # by the identity of the step
+
+    def prepare(self, chains: Sequence[RowChain]) -> None:
+        """Compiles the kernels of all steps together."""
+        blocks = {id(step): row_block(chain) for chain in chains for step in chain.steps}
+        steps = [step for step in self.plan.steps if isinstance(step, KernelStep)]
+        bounds = [bind(step, host_target().vector_bytes, blocks.get(id(step))) for step in steps]
+        codes = compiled([(step.kernel, bound.layout) for step, bound in zip(steps, bounds, strict=True)])
+        self.ready = {id(step): pair for step, pair in zip(steps, zip(bounds, codes, strict=True), strict=True)}
 
     def kernels(self, step: Step) -> tuple[KernelRecipe, ...] | None:
         """The kernels of a step; None for one that the host runs."""
@@ -156,7 +237,7 @@ class RecipeBuilder:
         used = 0
         for step in chain.steps:
             if isinstance(step, KernelStep):
-                kernel = self._kernel(step, block)
+                kernel = self._kernel(step)
                 members.append((kernel, kernel.grain))
                 continue
             product = native_product(step)
@@ -171,14 +252,11 @@ class RecipeBuilder:
         self.workspace = max(self.workspace, used)
         return (*before, whole)
 
-    def _kernel(self, step: KernelStep, rows: RowBlock | None = None) -> KernelRecipe:
-        bound = bind(step, host_target().vector_bytes, rows)
-        code = compiled(step.kernel, bound.layout)
+    def _kernel(self, step: KernelStep) -> KernelRecipe:
+        bound, code = self.ready[id(step)]
         values = self._words(step, bound)
         words = tuple(values[name] for name in code.text.words)
-        return KernelRecipe(
-            code.key, words, bound.total, bound.grain, code.text.interruptible, code.text.sites, code.text.math
-        )
+        return KernelRecipe(code.key, words, bound.total, bound.grain, code.text.interruptible, code.text.sites)
 
     def _product(
         self, step: HostStep, product: Product, launches: Launches, used: int
@@ -198,7 +276,7 @@ class RecipeBuilder:
         made = tuple(
             KernelRecipe(
                 b"", tuple(_number(w) if isinstance(w, int) else places.get(w, _number(0)) for w in launch.words),
-                launch.total, launch.grain, False, (), (), product.element, launch.kernel,
+                launch.total, launch.grain, False, (), product.element, launch.kernel,
             )
             for launch in launches.steps
         )  # fmt: skip
@@ -207,6 +285,7 @@ class RecipeBuilder:
     def _words(self, step: KernelStep, bound: Bound) -> dict[str, Word]:
         """What each word that a kernel may take holds."""
         words = {"status": Word("status", 0, 0), "interrupt": Word("interrupt", 0, 0), "block": _number(bound.block)}
+        words["chunk"] = _number(step.chunk)
         words |= {f"domain{d}": _number(size) for d, size in enumerate(bound.domain)}
         words |= {f"inner{d}": _number(size) for d, size in enumerate(bound.inner)}
         for role, ports, views, strides in (
@@ -259,7 +338,9 @@ def make_recipe(plan: Plan, chains: Sequence[RowChain] = ()) -> tuple[Recipe, li
 
     The steps of a chain count as its first one.
     """
+    plan = across_short_rows(plan, chains)
     builder = RecipeBuilder(plan)
+    builder.prepare(chains)
     place = {id(step): number for number, step in enumerate(plan.steps)}
     starts = {place[id(chain.steps[0])]: chain for chain in chains}
     inside = {place[id(step)] for chain in chains for step in chain.steps[1:]}

@@ -5,7 +5,7 @@ Called when a plan's recipe is made. What is not for native code (complex number
 
 from __future__ import annotations
 
-from livegrad.backends.cpu.native.gemm import Product, product_of
+from livegrad.backends.cpu.native.gemm_product import Product, product_of
 from livegrad.ir.leaves import parameter_op
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute

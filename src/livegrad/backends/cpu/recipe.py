@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from livegrad.backends.cpu.math_library import MathRequest
 from livegrad.backends.cpu.native.compiler import host_target
 from livegrad.backends.sites import Site, decode_sites, encode_sites
 from livegrad.ir.types import SCALARS, Scalar
@@ -25,8 +24,7 @@ WordKind = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """One word of an argument block: a number, or an offset into something that has an address at run time."""
 
     kind: WordKind
@@ -47,7 +45,6 @@ class KernelRecipe:
     grain: int
     interruptible: bool
     sites: tuple[Site, ...]
-    math: tuple[MathRequest, ...]
     library: str = ""  # "chain", or the element of the products that the function is for
     symbol: str = "kernel"
     members: tuple[KernelRecipe, ...] = ()  # of a chain
@@ -93,7 +90,16 @@ def recipe_key(digest: bytes, sizes: Mapping[str, int]) -> bytes:
 @lru_cache(maxsize=1)
 def compiler_stamp() -> str:
     """Changes with every change of livegrad's own source: a recipe of another compiler is never used."""
-    root = Path(__file__).parents[2]
+    return _stamp(Path(__file__).parents[2])
+
+
+@lru_cache(maxsize=1)
+def emitter_stamp() -> str:
+    """Changes with every change of what writes kernels: it decides the better text that belongs to a quick one."""
+    return _stamp(Path(__file__).parent / "emit")
+
+
+def _stamp(root: Path) -> str:
     # Read, not imported: the package's front imports all layers, this one among them.
     seen = [(root / "__init__.py").read_text(encoding="utf-8")]
     for folder, _, files in sorted(os.walk(root)):
@@ -117,7 +123,6 @@ def _encode_kernel(kernel: KernelRecipe) -> dict[str, Any]:
         "words": [[word.kind, word.slot, word.value] for word in kernel.words],
         "work": [kernel.total, kernel.grain, kernel.interruptible],
         "sites": encode_sites(kernel.sites),
-        "math": kernel.math,
         "code": [kernel.library, kernel.symbol],
         "members": [_encode_kernel(member) for member in kernel.members],
     }
@@ -142,10 +147,9 @@ def _decode_kernel(kernel: Mapping[str, Any]) -> KernelRecipe:
     total, grain, interruptible = kernel["work"]
     sites = decode_sites(kernel["sites"])
     words = tuple(Word(*word) for word in kernel["words"])
-    math = tuple((function, element, lanes) for function, element, lanes in kernel["math"])
     key, (library, symbol) = bytes.fromhex(kernel["object"]), kernel["code"]
     members = tuple(map(_decode_kernel, kernel["members"]))
-    return KernelRecipe(key, words, total, grain, interruptible, sites, math, library, symbol, members)
+    return KernelRecipe(key, words, total, grain, interruptible, sites, library, symbol, members)
 
 
 def _decode_arrays(arrays: list[Any]) -> tuple[ArrayRecipe, ...]:

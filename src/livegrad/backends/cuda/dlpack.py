@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import ctypes
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from livegrad.backends.cuda.driver import checked, device, driver
 from livegrad.diagnostics import UsageError, caller_origin
-
-if TYPE_CHECKING:
-    from livegrad.backends.cuda.memory import DeviceArray
 
 DEVICE = (2, 0)  # a GPU of CUDA, the first
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
@@ -65,7 +62,18 @@ def _drop_capsule(capsule: int) -> None:
         _let_go(_pointer(capsule, _NAME))
 
 
-def capsule_of(array: DeviceArray, stream: int | None) -> Any:
+class Lendable(Protocol):
+    """An array that can be lent: `DeviceArray`, or a view of a buffer of the engine."""
+
+    @property
+    def address(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+
+
+def capsule_of(array: Lendable, stream: int | None) -> Any:
     """A capsule of the array's memory, ready for work on the consumer's stream (-1: it waits by itself)."""
     kind = array.dtype.kind
     if kind not in _CODES:

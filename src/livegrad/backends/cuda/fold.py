@@ -7,26 +7,32 @@ memory of the device, where the last block to end takes all of them in order.
 
 from __future__ import annotations
 
-from livegrad.backends.cuda.values import Text, held_type, literal
-from livegrad.backends.cuda.writer import Writer
+from livegrad.backends.c_family.expressions import applied
+from livegrad.backends.c_family.values import Text
+from livegrad.backends.cuda.elementwise import rounded_half
+from livegrad.backends.cuda.values import KERNELS
+from livegrad.backends.cuda.writer import KernelWriter
 from livegrad.ir.types import Scalar, f16
+from livegrad.ops.comparison import bit_and, bit_or
+from livegrad.ops.elementwise import add, maximum, minimum, mul
 from livegrad.ops.reduction import fold_start
 from livegrad.schedule.kernel import Target
 
+_OPS = {"sum": add, "prod": mul, "any": bit_or, "all": bit_and, "max": maximum, "min": minimum}
 COLUMNS = 32  # rows that a block takes together when neighbours in memory are neighbouring rows
 
 
 class Fold:
     """A running fold of a row."""
 
-    def __init__(self, writer: Writer, target: Target, type: Scalar) -> None:
+    def __init__(self, writer: KernelWriter, target: Target, type: Scalar) -> None:
         self.writer, self.type = writer, type
         self.kind = target.reduce or ""
         self.indexed = self.kind.startswith("arg")
-        held = held_type(type)
+        held = KERNELS.scalar(type)
         self.c_type = f"lg_indexed<{held}>" if self.indexed else held
         self.name = writer.name("fold")
-        start = literal(fold_start(self.kind, type), type)
+        start = KERNELS.literal(fold_start(self.kind, type), type)
         self.start = f"{self.c_type}{{{start}, 1LL << 62}}" if self.indexed else start
         writer.line(f"{self.c_type} {self.name} = {self.start};")
 
@@ -41,24 +47,17 @@ class Fold:
 
     def take_partial(self, place: str) -> None:
         """Takes in what a block left in memory."""
-        self.writer.line(f"{self.name} = {self._combined(self.name, place)};")
+        partial = self.writer.name("left")
+        self.writer.line(f"const {self.c_type} {partial} = {place};")
+        self.writer.line(f"{self.name} = {self._combined(self.name, partial)};")
 
     def begin_again(self) -> None:
         self.writer.line(f"{self.name} = {self.start};")
 
     def _combined(self, first: str, second: str) -> str:
-        match self.kind:
-            case "sum" | "prod":
-                symbol = "+" if self.kind == "sum" else "*"
-                if self.type.kind == "float":
-                    return f"{first} {symbol} {second}"
-                wide = "unsigned long long" if self.type.bits == 64 else "unsigned int"
-                return f"({self.c_type})(({wide}){first} {symbol} ({wide}){second})"
-            case "any" | "all":
-                return f"{first} {'||' if self.kind == 'any' else '&&'} {second}"
-            case "max" | "min":
-                return f"lg_{self.kind}imum<{self.c_type}>({first}, {second})"
-        return f"lg_better<{'true' if self.kind == 'argmax' else 'false'}>({first}, {second})"
+        if self.indexed:
+            return f"lg_better<{'true' if self.kind == 'argmax' else 'false'}>({first}, {second})"
+        return applied(KERNELS, _OPS[self.kind], self.type, [first, second])
 
     @property
     def combine(self) -> str:
@@ -69,10 +68,10 @@ class Fold:
     def result(self, wanted: Scalar) -> Text:
         """The fold's value as the rest of the row uses it."""
         text = f"{self.name}.index" if self.indexed else self.name
-        return self.writer.value(f"lg_round_half({text})" if wanted is f16 else text, wanted)
+        return self.writer.value(rounded_half(text) if wanted is f16 else text, wanted)
 
 
-def combine_block(writer: Writer, folds: list[Fold]) -> None:
+def combine_block(writer: KernelWriter, folds: list[Fold]) -> None:
     """All threads of a block hold each fold's value for the whole block afterwards."""
     for fold in folds:
         writer.line(f"{fold.name} = lg_warp_fold({fold.name}, {fold.combine});")
@@ -88,13 +87,13 @@ def combine_block(writer: Writer, folds: list[Fold]) -> None:
         writer.line(f"{fold.name} = lg_fold_in_order({name}, blockDim.x / 32, 1, {fold.combine});")
 
 
-def combine_warp(writer: Writer, folds: list[Fold]) -> None:
+def combine_warp(writer: KernelWriter, folds: list[Fold]) -> None:
     """All lanes of a warp hold each fold's value for the whole warp afterwards."""
     for fold in folds:
         writer.line(f"{fold.name} = lg_from_lane(lg_warp_fold({fold.name}, {fold.combine}), 0);")
 
 
-def combine_columns(writer: Writer, folds: list[Fold]) -> None:
+def combine_columns(writer: KernelWriter, folds: list[Fold]) -> None:
     """The threads of each column of a block hold its value afterwards."""
     for fold in folds:
         writer.line(f"{fold.name} = lg_column_fold({fold.name}, {fold.combine});")

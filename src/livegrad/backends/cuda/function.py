@@ -17,9 +17,10 @@ from livegrad.backends.cuda.driver import device
 from livegrad.backends.cuda.memory import DeviceArray
 from livegrad.backends.cuda.plan import CudaPlan
 from livegrad.backends.cuda.recipe import decode, encode, recipe_key
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function
+from livegrad.ir.places import mark_places, name_place
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
 from livegrad.schedule.signature import assemble_value, leaf_types
 
@@ -36,7 +37,8 @@ class CudaFunction:
 
     def __init__(self, function: Function, ieee: bool = False) -> None:
         self.function, self.ieee = function, ieee
-        self._lowering = CpuFunction(function)  # the passes and the schedule are the same
+        marked, self._places = mark_places(function)  # what is compiled is shared with functions of other lines
+        self._lowering = CpuFunction(marked)  # the passes and the schedule are the same
         # How arguments look that are used as they are, where each is one leaf; and the plans for such, by their shapes.
         self._expected = self._lowering.expected_leaves
         self._by_shapes: dict[tuple[Any, ...], CudaPlan] = {}
@@ -99,8 +101,12 @@ class CudaFunction:
             return self._plans[key]
 
     def _make(self, sizes: dict[str, int]) -> CudaPlan:
-        plan = self._lowering.schedule(sizes)
-        made = CudaPlan.from_plan(plan, run_on_cpu, self.ieee)
+        try:
+            plan = self._lowering.schedule(sizes, cut_columns=False)
+            made = CudaPlan.from_plan(plan, run_on_cpu, self.ieee, self._places)
+        except LivegradError as error:
+            name_place(error, self._places)
+            raise
         digest, data = function_digest(self.function), encode(made.recipe)
         if digest is not None and data is not None:
             default_cache().store(recipe_key(digest, sizes, device().architecture, self.ieee), data)
@@ -113,7 +119,7 @@ class CudaFunction:
             return None
         data = default_cache().load(recipe_key(digest, sizes, device().architecture, self.ieee))
         recipe = None if data is None else decode(data)
-        return None if recipe is None else CudaPlan(recipe, None, run_on_cpu)
+        return None if recipe is None else CudaPlan(recipe, None, run_on_cpu, self._places)
 
     def forget_plans(self) -> None:
         """Drops the plans, with their memory; the next call makes them anew."""
@@ -147,15 +153,14 @@ def _require_fit(element: str, strides: Any, type: Type, place: str) -> None:
         raise UsageError(f"{place} does not fit", where=caller_origin(), expected=f"a dense {type}", found=found)
 
 
-# Equal functions that were written at different lines are kept apart if they may have to name their line.
-_functions: OrderedDict[tuple[Any, ...], CudaFunction] = OrderedDict()
+_functions: OrderedDict[tuple[bool, Function], CudaFunction] = OrderedDict()
 _functions_lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_functions_lock")
 
 
 def compile_function(function: Function, ieee: bool = False) -> CudaFunction:
     """The compiled form of a function, kept for as long as it is among those used last."""
-    key = (ieee, function, tuple(places for node, places in function.places.items() if node.op.checked))
+    key = (ieee, function)
     with _functions_lock:
         if key not in _functions:
             _functions[key] = CudaFunction(function, ieee)

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from livegrad.backends.cuda.driver import checked, device, driver
 from livegrad.backends.cuda.libraries.captured import Captured
@@ -31,17 +30,17 @@ class Launch:
         The words are one parameter of the function, or each of them is a parameter (`separate`).
         """
         self.grid, self.threads = grid, threads
-        self.words = np.zeros(max(words, 1), np.int64)
-        self.bytes = memoryview(self.words).cast("B")  # type: ignore[arg-type]
+        self.words = array("q", bytes(8 * max(words, 1)))
+        self.bytes = memoryview(self.words).cast("B")
         # Kept alive: the driver reads the words through these whenever the parameters are set.
-        first = self.words.__array_interface__["data"][0]
-        self._pointers = np.arange(first, first + (8 * words if separate else 8), 8).astype(np.uint64)
+        first = self.words.buffer_info()[0]
+        self._pointers = array("Q", range(first, first + (8 * words if separate else 8), 8))
         parameters = driver.CUDA_KERNEL_NODE_PARAMS()
         parameters.func = function
         parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = grid, 1, 1
         parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ = threads, 1, 1
         parameters.sharedMemBytes = 0
-        parameters.kernelParams = self._pointers.__array_interface__["data"][0]
+        parameters.kernelParams = self._pointers.buffer_info()[0]
         parameters.extra = 0
         self.parameters = parameters
 

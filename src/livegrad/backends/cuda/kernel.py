@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from livegrad.backends.cuda import prelude
+from livegrad.backends.c_family.helpers import helper_functions
+from livegrad.backends.c_family.values import TensorReference, Text, Value
 from livegrad.backends.cuda.bind import HEAVY_THREADS, MOST_THREADS, Layout
-from livegrad.backends.cuda.body import texts_of, write_function
 from livegrad.backends.cuda.fold import COLUMNS, Fold, combine_block, combine_columns, combine_warp
+from livegrad.backends.cuda.prelude import library
 from livegrad.backends.cuda.speculate import may_speculate, write_speculated
-from livegrad.backends.cuda.values import TensorReference, Text, Value, held_type, literal, loaded, memory_type, stored
-from livegrad.backends.cuda.writer import Writer
+from livegrad.backends.cuda.values import KERNELS, memory_type
+from livegrad.backends.cuda.writer import KernelWriter
 from livegrad.backends.dimensions import StrideKind
 from livegrad.backends.sites import Site
 from livegrad.ir.types import Scalar, i64
@@ -41,7 +42,7 @@ def emit_kernel(kernel: Kernel, layout: Layout, ieee: bool = False) -> KernelTex
 class _Emitter:
     def __init__(self, kernel: Kernel, layout: Layout, ieee: bool) -> None:
         self.kernel, self.layout, self.ieee = kernel, layout, ieee
-        self.writer = Writer()
+        self.writer = KernelWriter()
         self.words: dict[str, str] = {}  # names and C types
         self.rows: list[Text | None] = [None] * len(kernel.rows)
         self.domain = [f"d{d}" for d in range(layout.domain_rank)]
@@ -95,11 +96,8 @@ class _Emitter:
                         writer.line(f"ahead{read}[k] = {place};")
 
     def _decode_row(self) -> None:
-        """The indices of a row. Chunks of a split fold vary slowest: what several rows read of one is read once."""
-        names, extents = list(self.domain), [f"domain{d}" for d in range(len(self.domain))]
-        if self.kernel.split:
-            names, extents = [names[-1], *names[:-1]], [extents[-1], *extents[:-1]]
-        self._decode("row", names, extents)
+        """The indices of a row."""
+        self._decode("row", list(self.domain), [f"domain{d}" for d in range(len(self.domain))])
 
     def _open_rows(self) -> None:
         """The loop over rows: of a thread, a warp, a block, or of a block that has 32 of them, one for each lane."""
@@ -127,18 +125,12 @@ class _Emitter:
 
     def _assembled(self) -> KernelText:
         writer = self.writer
-        parts = [prelude.BASICS, prelude.IEEE_DIVISION if self.ieee else prelude.QUICK_DIVISION]
-        if writer.uses_waves:
-            parts.append(prelude.WAVES)
-        if self.together:
-            parts.append(prelude.FOLDS)
-            parts += [f"struct {name} {{ {member} }};" for member, name in writer.functors.items()]
-        opening: list[str] = []
-        if writer.uses_traces:
-            parts += [f"#define LG_SPARE {-(-writer.largest_slot // 16) * 16}", prelude.TRACES]
-            opening = self._memory_lines()
+        opening = self._memory_lines() if writer.uses_traces else []
         if writer.polls:
             self.word("interrupt", "const volatile int*")
+        functors = [f"struct {name} {{ {member} }};" for member, name in writer.functors.items()]
+        own = "\n".join([*functors, *opening, *writer.lines])
+        parts = [*library(own, self.ieee, writer.largest_slot), *helper_functions(own, KERNELS), *functors]
         fields = "\n".join(f"    alignas(8) {type} {name};" for name, type in self.words.items())
         bounds = f"{MOST_THREADS}"
         if self.layout.heavy:
@@ -214,7 +206,7 @@ class _Emitter:
                     port = kernel.reads[number]
                     place = self.ahead.get(number) or self._element("read", number, port, self.layout.reads[number])
                     place = f"lg_fresh(&{place})" if again else place
-                    arguments.append(writer.value(loaded(place, port.element), port.element))
+                    arguments.append(writer.value(KERNELS.loaded(place, port.element), port.element))
                 case "whole":
                     arguments.append(self._whole(number))
                 case "uniform":
@@ -235,15 +227,15 @@ class _Emitter:
     def _uniform(self, number: int) -> Text:
         type = self.kernel.uniforms[number]
         if self.layout.by_value[number]:
-            return Text(loaded(self.word(f"uniform{number}", memory_type(type)), type), type)
+            return Text(KERNELS.loaded(self.word(f"uniform{number}", memory_type(type)), type), type)
         pointer = self.word(f"uniform{number}", f"const {memory_type(type)}*")
-        return self.writer.value(loaded(f"*{pointer}", type), type)
+        return self.writer.value(KERNELS.loaded(f"*{pointer}", type), type)
 
     def _store(self, target: Target, value: Text) -> None:
         port = self.kernel.outputs[target.number]
         place = self._element("output", target.number, port, self.layout.outputs[target.number])
         once = f"if ({self._first_lane()}) " if self.together and port.level == "row" else ""
-        self.writer.line(f"{once}{place} = {stored(value.text, port.element)};")
+        self.writer.line(f"{once}{place} = {KERNELS.stored(value.text, port.element)};")
 
     # --- stages ---
 
@@ -256,7 +248,7 @@ class _Emitter:
                 again = partial(self._arguments, stage, again=True)
                 results = write_speculated(writer, stage.body, arguments, again)
             else:
-                results = texts_of(write_function(writer, stage.body, arguments))
+                results = writer.scalars(stage.body, arguments)
             for target, value in zip(stage.targets, results, strict=True):
                 if target.kind == "row":
                     self.rows[target.number] = value
@@ -286,9 +278,10 @@ class _Emitter:
 
     def _operand_element(self) -> str:
         """The element of what is folded, counted over rows and inner points: where a failed check lies."""
-        outer = len(self.domain) - (1 if self.kernel.split else 0)  # the last domain dimension numbers chunks
-        names = [*self.domain[:outer], *self.inner]
-        extents = [f"domain{d}" for d in range(outer)] + [f"inner{d}" for d in range(len(self.inner))]
+        chunks = 1 if self.kernel.split else 0  # dimensions that number chunks
+        names = [*self.domain[chunks:], *self.inner]
+        extents = [f"domain{d}" for d in range(chunks, len(self.domain))]
+        extents += [f"inner{d}" for d in range(len(self.inner))]
         linear = "0LL"
         for name, extent in zip(names, extents, strict=True):
             linear = f"({linear} * {self.word(extent)} + {name})"
@@ -332,7 +325,7 @@ class _Emitter:
             return "0", stop
         start, end = self.writer.name("start"), self.writer.name("end")
         chunk = f"(row_index){self.word('chunk')}"
-        self.writer.line(f"const row_index {start} = {self.domain[-1]} * {chunk};")
+        self.writer.line(f"const row_index {start} = {self.domain[0]} * {chunk};")
         self.writer.line(f"const row_index {end} = {start} + {chunk} < {stop} ? {start} + {chunk} : {stop};")
         return start, end
 
@@ -344,7 +337,7 @@ class _Emitter:
         }
 
         def point() -> None:
-            results = texts_of(write_function(self.writer, stage.body, self._arguments(stage)))
+            results = self.writer.scalars(stage.body, self._arguments(stage))
             for index, (target, value) in enumerate(zip(stage.targets, results, strict=True)):
                 if index in folds:
                     folds[index].take(value, self._linear_index())
@@ -398,10 +391,10 @@ class _Emitter:
         assert scan is not None
         type = _scalar(stage, 0)
         state = writer.name("s")
-        writer.line(f"{held_type(type)} {state} = {literal(scan.initial, type)};")
+        writer.line(f"{KERNELS.scalar(type)} {state} = {KERNELS.literal(scan.initial, type)};")
 
         def point() -> None:
-            (result,) = texts_of(write_function(writer, stage.body, [Text(state, type), *self._arguments(stage)]))
+            (result,) = writer.scalars(stage.body, [Text(state, type), *self._arguments(stage)])
             self._store(stage.targets[0], Text(state, type) if scan.exclusive else result)
             writer.line(f"{state} = {result.text};")
 

@@ -48,10 +48,15 @@ class GraphBuilder:
 
     def kernel(self, launch: Launch, before: Iterable[int] = ()) -> int:
         """A launch of a kernel."""
-        first = self._before(before)
-        node = checked(driver.cuGraphAddKernelNode(self.graph, first, len(first), launch.parameters))
+        nodes = self.nodes
+        first = [nodes[number] for number in before]
+        answer = driver.cuGraphAddKernelNode(self.graph, first, len(first), launch.parameters)
+        if answer[0]:
+            checked(answer)
+        node = answer[1]
         self.root.launches.append((launch, node))
-        return self._add(node)
+        nodes.append(node)
+        return len(nodes) - 1
 
     def memset(self, address: int, bytes: int, before: Iterable[int] = (), value: int = 0) -> int:
         """Fills memory with a byte."""
@@ -121,19 +126,15 @@ class ExecutableGraph:
         self._nodes = dict(builder.launches)
         self.children = dict(builder.children)
         self.size = len(self._nodes)
-        self._changed: dict[Launch, None] = {}
+        self.changed: dict[Launch, None] = {}  # launches that have other words, or another function
         for launch in self._nodes:
             launch.graphs.append(self)
-
-    def change(self, launch: Launch) -> None:
-        """Notes that a launch has other words, or another function."""
-        self._changed[launch] = None
 
     def replace(self, old: Launch, new: Launch) -> None:
         """Puts another launch in a node's place: other words, another grid, another function."""
         self._nodes[new] = self._nodes.pop(old)
-        self._changed.pop(old, None)
-        self._changed[new] = None
+        self.changed.pop(old, None)
+        self.changed[new] = None
         new.graphs.append(self)
 
     def change_child(self, name: str, graph: Any) -> None:
@@ -142,14 +143,14 @@ class ExecutableGraph:
 
     def start(self, stream: Any) -> int:
         """Hands over what changed and starts the graph; does not wait for it. Gives how many nodes were changed."""
-        changed = len(self._changed)
+        changed = len(self.changed)
         if changed:
             handle, nodes = self._handle, self._nodes
-            for launch in self._changed:
+            for launch in self.changed:
                 answer = driver.cuGraphExecKernelNodeSetParams(handle, nodes[launch], launch.parameters)
                 if answer[0]:
                     raise ChangeRefused(str(answer[0]))
-            self._changed.clear()
+            self.changed.clear()
         answer = driver.cuGraphLaunch(self._handle, stream)
         if answer[0]:
             checked(answer)
@@ -169,4 +170,4 @@ def notify(launches: Sequence[Launch]) -> None:
     """Tells all graphs that have these launches that they changed."""
     for launch in launches:
         for graph in launch.graphs:
-            graph.change(launch)
+            graph.changed[launch] = None

@@ -19,7 +19,8 @@ from livegrad.backends.cuda.libraries.captured import Captured
 from livegrad.backends.cuda.memory import DeviceArray, DeviceMemory, download, upload
 from livegrad.backends.cuda.modules import loaded_code
 from livegrad.backends.cuda.recipe import GraphRecipe, LaunchRecipe, LibraryRecipe, PlanRecipe, make_recipe
-from livegrad.diagnostics import KernelCheckError
+from livegrad.diagnostics import KernelCheckError, LivegradError
+from livegrad.ir.places import Places, name_place
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 
 _CLEAN = (1 << 64) - 1
@@ -68,8 +69,11 @@ class CudaPlan:
     `plan` may be None when the recipe has no steps of the host.
     """
 
-    def __init__(self, recipe: PlanRecipe, plan: Plan | None, run_nested: Callable[..., Any]) -> None:
+    def __init__(
+        self, recipe: PlanRecipe, plan: Plan | None, run_nested: Callable[..., Any], places: Places = ()
+    ) -> None:
         self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
+        self._line_of_mark = places
         self._lock = threading.RLock()
         device()
         self._steps = [_Step(launch) for launch in recipe.launches]
@@ -94,9 +98,9 @@ class CudaPlan:
         self.segments = self._make_segments()
 
     @classmethod
-    def from_plan(cls, plan: Plan, run_nested: Callable[..., Any], ieee: bool = False) -> CudaPlan:
-        """Compiles the kernels of a plan."""
-        return cls(make_recipe(plan, device().architecture, ieee), plan, run_nested)
+    def from_plan(cls, plan: Plan, run_nested: Callable[..., Any], ieee: bool = False, places: Places = ()) -> CudaPlan:
+        """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
+        return cls(make_recipe(plan, device().architecture, ieee), plan, run_nested, places)
 
     # --- preparation ---
 
@@ -206,6 +210,13 @@ class CudaPlan:
 
     def start(self, arguments: Sequence[Any]) -> dict[Any, Any]:
         """Runs everything and raises what checks found; results stay on the device. Gives the objects of the host."""
+        try:
+            return self._start(arguments)
+        except LivegradError as error:
+            name_place(error, self._line_of_mark)
+            raise
+
+    def _start(self, arguments: Sequence[Any]) -> dict[Any, Any]:
         device()
         values: dict[Any, Any] = {}
         self._foreign.clear()

@@ -1,11 +1,14 @@
-"""CUDA C that kernels share: halves, NaN-careful choices, integer division, folds of threads, memory for traces."""
+"""Functions of CUDA C that kernels of plans call: halves, choices by one instruction, sines, folds of threads, traces.
 
-BASICS = """\
-__device__ inline float lg_nan_float() { return __int_as_float(0x7fc00000); }
-__device__ inline double lg_nan_double() { return __longlong_as_double(0x7ff8000000000000LL); }
-__device__ inline float lg_infinity_float() { return __int_as_float(0x7f800000); }
-__device__ inline double lg_infinity_double() { return __longlong_as_double(0x7ff0000000000000LL); }
+Each stands in front of a kernel that calls it, and of no other: what is not there need not be compiled.
+"""
 
+from __future__ import annotations
+
+import re
+from functools import cache
+
+_NUMBERS = """\
 __device__ inline float lg_from_half(unsigned short bits)
 { float value; asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits)); return value; }
 __device__ inline unsigned short lg_to_half(float value)
@@ -13,6 +16,7 @@ __device__ inline unsigned short lg_to_half(float value)
 __device__ inline unsigned short lg_to_half(double value)
 { unsigned short bits; asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(value)); return bits; }
 template<class T> __device__ inline float lg_round_half(T value) { return lg_from_half(lg_to_half(value)); }
+
 __device__ inline float lg_from_bfloat(unsigned short bits) { return __uint_as_float((unsigned int)bits << 16); }
 __device__ inline unsigned short lg_to_bfloat(float value)
 {
@@ -22,6 +26,7 @@ __device__ inline unsigned short lg_to_bfloat(float value)
 }
 
 template<class T> __device__ inline T lg_fresh(const T* place) { return *(const volatile T*)place; }
+
 __device__ inline void lg_report(unsigned long long* status, long long element, unsigned int site)
 { atomicMin(status, ((unsigned long long)element << 16) | site); }
 
@@ -42,53 +47,6 @@ __device__ inline float lg_min_or_nan(float a, float b)
     return b < a ? b : a;
 #endif
 }
-template<class T> __device__ inline T lg_minimum(T a, T b) { const T c = b < a ? b : a; return b != b ? b : c; }
-template<class T> __device__ inline T lg_maximum(T a, T b) { const T c = b > a ? b : a; return b != b ? b : c; }
-__device__ inline float lg_sign(float x) { return fabsf(x) > 0 ? copysignf(1.0f, x) : x; }
-__device__ inline double lg_sign(double x) { return fabs(x) > 0 ? copysign(1.0, x) : x; }
-
-// CUDA's own of doubles overflows near the largest number.
-__device__ inline double lg_hypot(double a, double b)
-{
-    const double x = fabs(a), y = fabs(b), large = x > y ? x : y, small = x > y ? y : x;
-    if (isinf(x) || isinf(y)) return lg_infinity_double();
-    if (x != x || y != y) return x + y;
-    if (large == 0 || small < large * 0x1p-60) return large;
-    const double ratio = small / large;
-    return large * sqrt(1 + ratio * ratio);
-}
-
-// From the exact remainder, as NumPy does, so that the quotient is never off by one.
-template<class T> __device__ inline T lg_floor_quotient(T a, T b)
-{
-    if (b == 0) return a / b;
-    const T remainder = sizeof(T) == 8 ? (T)fmod((double)a, (double)b) : (T)fmodf((float)a, (float)b);
-    T quotient = (a - remainder) / b;
-    if (remainder != 0 && ((remainder < 0) != (b < 0))) quotient -= 1;
-    if (quotient == 0) return copysign(T(0), a / b);
-    const T down = floor(quotient);
-    return quotient - down > T(0.5) ? down + 1 : down;
-}
-
-// The quotient is rounded down and the remainder takes the divisor's sign; the lowest number by -1 wraps round.
-template<class T> __device__ inline T lg_floor_div(T a, T b)
-{
-    if (T(-1) < T(0) && b == T(-1)) return T(0ULL - (unsigned long long)a);
-    const T quotient = a / b, remainder = a % b;
-    return remainder != 0 && ((remainder < 0) != (b < 0)) ? T(quotient - 1) : quotient;
-}
-template<class T> __device__ inline T lg_floor_mod(T a, T b)
-{
-    if (T(-1) < T(0) && b == T(-1)) return T(0);
-    const T remainder = a % b;
-    return remainder != 0 && ((remainder < 0) != (b < 0)) ? T(remainder + b) : remainder;
-}
-
-// A count outside 0..bits-1 shifts everything out.
-template<class U, class T> __device__ inline T lg_shift_left(T a, T count)
-{ return (unsigned long long)(U)count < sizeof(T) * 8 ? T((unsigned long long)a << (int)count) : T(0); }
-template<class U, class T> __device__ inline T lg_shift_right(T a, T count)
-{ return (unsigned long long)(U)count < sizeof(T) * 8 ? T(a >> (int)count) : T(a < 0 ? -1 : 0); }
 
 // The next half is the next of its bits, which count the numbers of its sign.
 __device__ inline float lg_nextafter_half(float x, float towards)
@@ -99,27 +57,19 @@ __device__ inline float lg_nextafter_half(float x, float towards)
     if (x == 0) return copysignf(lg_from_half(1), towards);
     return lg_from_half((towards > x) == (x > 0) ? bits + 1 : bits - 1);
 }
-
-// The better value with its index; of equals the lower index; a NaN beats everything, the first one wins.
-template<class T> struct lg_indexed { T value; long long index; };
-template<bool MOST, class T> __device__ inline lg_indexed<T> lg_better(lg_indexed<T> a, lg_indexed<T> b)
-{
-    const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-    const bool better = (MOST ? b.value > a.value : b.value < a.value) || (b_nan && !a_nan);
-    const bool same = a.value == b.value || (a_nan && b_nan);
-    return better || (same && b.index < a.index) ? b : a;
-}
 """
 
 # Division and square root of floats. PTX bounds the error of the quick ones by 2 ulp over the whole range, subnormals
 # included; written as instructions, they leave what is inside CUDA's math functions alone, which compiler flags do not.
-IEEE_DIVISION = """\
+_IEEE_DIVISION = """\
 __device__ inline float lg_div(float a, float b) { return a / b; }
+
 __device__ inline float lg_sqrt(float x) { return sqrtf(x); }
 """
-QUICK_DIVISION = """\
+_QUICK_DIVISION = """\
 __device__ inline float lg_div(float a, float b)
 { float value; asm("div.full.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b)); return value; }
+
 __device__ inline float lg_sqrt(float x)
 { float value; asm("sqrt.approx.f32 %0, %1;" : "=f"(value) : "f"(x)); return value; }
 """
@@ -127,9 +77,10 @@ __device__ inline float lg_sqrt(float x)
 # Sine and cosine of floats. CUDA's own bring code for huge numbers to every place where they are called: it takes the
 # compiler as long as all the rest. Here that is one function, called for them alone. Below 71,476 the number of
 # quarter turns is exact and pi/2 has three parts; the error is below 1.5 ulp (every seventh float tried), CUDA's 2.
-WAVES = """\
+_WAVES = """\
 __device__ __noinline__ float lg_far_sine(float x) { return sinf(x); }
 __device__ __noinline__ float lg_far_cosine(float x) { return cosf(x); }
+
 __device__ inline bool lg_is_far(float x) { return !(fabsf(x) <= 71476.0f); }
 __device__ inline float lg_reduced(float x, int* quadrant)
 {
@@ -155,11 +106,13 @@ __device__ inline float lg_near_cosine(float x)
     r = fmaf(r, s, -0x1.000000p-1f);
     return fmaf(r, s, 1.0f);
 }
+
 __device__ inline float lg_wave(float rest, int quadrant)
 {
     const float value = (quadrant & 1) ? lg_near_cosine(rest) : lg_near_sine(rest);
     return (quadrant & 2) ? 0.0f - value : value;
 }
+
 __device__ inline float lg_sin(float x)
 {
     if (lg_is_far(x)) return lg_far_sine(x);
@@ -167,6 +120,7 @@ __device__ inline float lg_sin(float x)
     const float rest = lg_reduced(x, &quadrant);
     return lg_wave(rest, quadrant);
 }
+
 __device__ inline float lg_cos(float x)
 {
     if (lg_is_far(x)) return lg_far_cosine(x);
@@ -174,6 +128,7 @@ __device__ inline float lg_cos(float x)
     const float rest = lg_reduced(x, &quadrant);
     return lg_wave(rest, quadrant + 1);
 }
+
 __device__ inline void lg_sincos(float x, float* sine, float* cosine)
 {
     if (lg_is_far(x)) { *sine = lg_far_sine(x); *cosine = lg_far_cosine(x); return; }
@@ -188,7 +143,20 @@ __device__ inline void lg_sincos(float x, float* sine, float* cosine)
 
 # One tree whatever the timing. In a warp, lane t takes in lane t + half, halves falling to one: lane 0 has the result.
 # The warps' results are then taken in order, by all threads alike.
-FOLDS = """\
+_FOLDS = """\
+// The better value with its index; of equals the lower index; a NaN beats everything, the first one wins.
+template<class T> struct lg_indexed { T value; long long index; };
+template<bool MOST, class T> __device__ inline lg_indexed<T> lg_better(lg_indexed<T> a, lg_indexed<T> b)
+{
+    const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+    const bool better = (MOST ? b.value > a.value : b.value < a.value) || (b_nan && !a_nan);
+    const bool same = a.value == b.value || (a_nan && b_nan);
+    return better || (same && b.index < a.index) ? b : a;
+}
+
+template<class T> __device__ inline lg_indexed<T> lg_fresh(const lg_indexed<T>* place)
+{ return {*(const volatile T*)&place->value, *(const volatile long long*)&place->index}; }
+
 template<class T> __device__ inline T lg_from_lane_above(T value, int distance)
 {
     unsigned int words[(sizeof(T) + 3) / 4] = {};
@@ -197,6 +165,7 @@ template<class T> __device__ inline T lg_from_lane_above(T value, int distance)
     memcpy(&value, words, sizeof(T));
     return value;
 }
+
 template<class T> __device__ inline T lg_from_lane(T value, int lane)
 {
     unsigned int words[(sizeof(T) + 3) / 4] = {};
@@ -205,11 +174,13 @@ template<class T> __device__ inline T lg_from_lane(T value, int lane)
     memcpy(&value, words, sizeof(T));
     return value;
 }
+
 template<class T, class F> __device__ inline T lg_warp_fold(T value, F combine)
 {
     for (int half = 16; half > 0; half /= 2) value = combine(value, lg_from_lane_above(value, half));
     return value;
 }
+
 template<class T, class F> __device__ inline T lg_fold_in_order(const T* values, int count, int stride, F combine)
 {
     T value = values[0];
@@ -217,6 +188,7 @@ template<class T, class F> __device__ inline T lg_fold_in_order(const T* values,
     for (int k = 1; k < count; ++k) value = combine(value, values[k * stride]);
     return value;
 }
+
 // Threads of a block that lie 32 apart belong to one column. Folds take turns in one piece of memory.
 __shared__ alignas(16) unsigned char lg_column_memory[16 * 256];
 template<class T, class F> __device__ inline T lg_column_fold(T value, F combine)
@@ -227,8 +199,7 @@ template<class T, class F> __device__ inline T lg_column_fold(T value, F combine
     __syncthreads();
     return lg_fold_in_order(shared + threadIdx.x % 32, blockDim.x / 32, 32, combine);
 }
-template<class T> __device__ inline lg_indexed<T> lg_fresh(const lg_indexed<T>* place)
-{ return {*(const volatile T*)&place->value, *(const volatile long long*)&place->index}; }
+
 // Whether this block is the last of those that share a row: it sees what all others have written before.
 __device__ inline bool lg_is_last(unsigned int* counter, unsigned int blocks)
 {
@@ -247,9 +218,8 @@ __device__ inline bool lg_is_last(unsigned int* counter, unsigned int blocks)
 # `full` is set, reads and writes go to the first LG_SPARE bytes (the largest slot fits there), and the launch is done
 # again with more.
 # Offset 0 is no trace: it reads as zeros.
-TRACES = """\
+_TRACES = """\
 struct lg_memory { unsigned char* start; long long size; long long used; unsigned long long* full; bool failed; };
-
 __device__ inline void lg_fail(lg_memory& m) { *m.full = 0; m.failed = true; }
 __device__ inline long long lg_take(lg_memory& m, long long bytes)
 {
@@ -302,3 +272,31 @@ __device__ inline long long lg_trace_copy(lg_memory& m, long long trace, long lo
     return made;
 }
 """
+
+_NAME = re.compile(r"\blg_\w+")
+_DEFINED = re.compile(r"__device__ (?:inline|__noinline__) [\w<>* ]*?(lg_\w+)\(|struct (lg_\w+) \{")
+
+
+@cache
+def _pieces(ieee: bool) -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
+    """Pieces of text, callers after what they call: each with the names that it defines and all that it mentions."""
+    whole = "\n".join([_NUMBERS, _IEEE_DIVISION if ieee else _QUICK_DIVISION, _WAVES, _FOLDS, _TRACES])
+    found = [piece.strip("\n") for piece in whole.split("\n\n")]
+    defined = [frozenset(name for names in _DEFINED.findall(piece) for name in names if name) for piece in found]
+    return tuple(zip(found, defined, map(frozenset, map(_NAME.findall, found)), strict=True))
+
+
+def library(text: str, ieee: bool, largest_slot: int) -> list[str]:
+    """What a kernel calls of the functions here, in order; a trace keeps `largest_slot` bytes for one iteration.
+
+    >>> [piece.split("(")[0] for piece in library("y = lg_sqrt(x);", True, 16)]
+    ['__device__ inline float lg_sqrt']
+    """
+    wanted = set(_NAME.findall(text))
+    chosen: list[str] = []
+    for piece, defined, mentioned in reversed(_pieces(ieee)):
+        if not defined.isdisjoint(wanted):
+            chosen.append(piece)
+            wanted |= mentioned
+    spare = [f"#define LG_SPARE {-(-largest_slot // 16) * 16}"] if "lg_memory" in wanted else []
+    return [*spare, *reversed(chosen)]

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from livegrad.backends.cuda.body import texts_of, write_function
-from livegrad.backends.cuda.values import Text, Value
-from livegrad.backends.cuda.writer import Writer
+from livegrad.backends.c_family.values import Text, Value
+from livegrad.backends.cuda.writer import KernelWriter
 from livegrad.ir.leaves import constant_op, parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32
@@ -39,20 +38,20 @@ def _is_seldom_zero(result: Node) -> bool:
 
 
 def write_speculated(
-    writer: Writer, function: Function, arguments: Sequence[Value], read_again: Callable[[], Sequence[Value]]
+    writer: KernelWriter, function: Function, arguments: Sequence[Value], read_again: Callable[[], Sequence[Value]]
 ) -> list[Text]:
     """The function's results: quickly computed, and computed again where they are NaN or zero.
 
     `read_again` gives the arguments as if they were others, or what was computed from them would wait in registers.
     """
     writer.choices_pass_nan = True
-    quick = texts_of(write_function(writer, function, arguments))
+    quick = writer.scalars(function, arguments)
     writer.choices_pass_nan = False
     results = [Text(writer.name("q"), text.type) for text in quick]
     for result, text in zip(results, quick, strict=True):
         writer.line(f"float {result.text} = {text.text};")
     sure = " && ".join(f"fabsf({result.text}) > 0.0f" for result in results)
     with writer.block(f"if (!({sure}))"):
-        exact = texts_of(write_function(writer, function, read_again()))
+        exact = writer.scalars(function, read_again())
         writer.assign(tuple(results), tuple(exact))
     return results

@@ -1,135 +1,46 @@
-"""What a node is while CUDA C is written: text of scalars by component, tensors read by index, and traces.
+"""How the kernels of plans hold values: CUDA C with a library of its own (`prelude`), where constants are bits.
 
-A half is held as a float that is rounded after every operation; a bfloat16, which is only moved and cast, by its bits.
+A half is held as a float that is rounded after every operation; a bfloat16, which is only moved and cast, by its bits;
+a complex number is only moved: NumPy computes with those.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import replace
 
-import numpy as np
+from livegrad.backends.c_family.dialect import CUDA
+from livegrad.ir.types import SCALARS, Scalar
 
-from livegrad.diagnostics import CompileError
-from livegrad.ir.bfloat16 import narrow
-from livegrad.ir.types import Scalar, Type, bf16, f16
-
-_HELD = {
-    "bool": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",
-    "u8": "unsigned char", "u16": "unsigned short", "u32": "unsigned int", "u64": "unsigned long long",
-    "f16": "float", "bf16": "unsigned short", "f32": "float", "f64": "double",
-    "c64": "unsigned long long", "c128": "ulonglong2",  # only moved: NumPy computes with complex numbers
-}  # fmt: skip
-_IN_MEMORY = {"bool": "unsigned char", "f16": "unsigned short"}
-
-
-def held_type(type: Scalar) -> str:
-    """The C type of a value.
-
-    >>> from livegrad.ir.types import f16, i64
-    >>> held_type(i64), held_type(f16)
-    ('long long', 'float')
-    """
-    if type.name not in _HELD:
-        raise CompileError(f"CUDA kernels have no {type}")
-    return _HELD[type.name]
+_BARE = {"f16": "float", "bf16": "unsigned short", "c64": "unsigned long long", "c128": "ulonglong2"}
+# Integers that a float does not hold exactly are rounded once, from the double that holds more of them.
+_TO_HALF = {
+    (source.name, "f16"): "lg_round_half({0})" if source.kind == "float" else "lg_round_half((double){0})"
+    for source in SCALARS.values()
+    if source.kind != "complex" and source.name not in ("f16", "bf16")
+}
+KERNELS = replace(
+    CUDA,
+    scalars={**CUDA.scalars, **_BARE},
+    memory={**CUDA.memory, "f16": "unsigned short"},
+    loads={**CUDA.loads, "f16": "lg_from_half({0})"},
+    stores={"f16": "lg_to_half({0})"},
+    exact_constants=True,
+    own={
+        **CUDA.own,
+        ("sqrt", "f32"): "lg_sqrt({0})",
+        ("sin", "f32"): "lg_sin({0})",
+        ("cos", "f32"): "lg_cos({0})",
+        ("nextafter", "f16"): "lg_nextafter_half({0}, {1})",
+    },
+    casts={**_TO_HALF, ("f32", "bf16"): "lg_to_bfloat({0})", ("bf16", "f32"): "lg_from_bfloat({0})"},
+)
 
 
 def memory_type(type: Scalar) -> str:
-    """The C type of an element in memory."""
-    return _IN_MEMORY.get(type.name) or held_type(type)
+    """The C type of an element in memory.
 
-
-def loaded(text: str, type: Scalar) -> str:
-    """What an element in memory is as a value."""
-    if type is f16:
-        return f"lg_from_half({text})"
-    return f"({text} != 0)" if type.kind == "bool" else text
-
-
-def stored(text: str, type: Scalar) -> str:
-    """What a value is as an element in memory."""
-    return f"lg_to_half({text})" if type is f16 else text
-
-
-def literal(value: Any, type: Scalar) -> str:
-    """A constant as C writes it; floats by their bits, so that nothing is rounded on the way.
-
-    >>> from livegrad.ir.types import f32, i64, bool_
-    >>> literal(0.5, f32), literal(-1, i64), literal(True, bool_)
-    ('0x1.0000000000000p-1f', '(-1LL)', 'true')
+    >>> from livegrad.ir.types import f16, i64
+    >>> memory_type(i64), memory_type(f16), KERNELS.scalar(f16)
+    ('long long', 'unsigned short', 'float')
     """
-    if type.kind == "bool":
-        return "true" if value else "false"
-    if type.kind in ("signed", "unsigned"):
-        return _integer(int(value), type)
-    if type.kind == "complex" and value == 0:
-        return f"{held_type(type)}{{}}" if type.bits == 128 else "0ULL"
-    if type.kind == "complex":
-        raise CompileError(f"CUDA kernels have no constant {value!r}")
-    if type is bf16:
-        return f"((unsigned short){int(narrow(value).view(np.uint16))})"
-    number = float(np.float16(value)) if type is f16 else float(type.dtype.type(value))
-    kind = "double" if type.bits == 64 else "float"
-    if math.isnan(number):
-        return f"lg_nan_{kind}()"
-    if math.isinf(number):
-        return f"lg_infinity_{kind}()" if number > 0 else f"(-lg_infinity_{kind}())"
-    text = number.hex() + ("" if type.bits == 64 else "f")
-    return f"({text})" if text.startswith("-") else text
-
-
-def _integer(value: int, type: Scalar) -> str:
-    if type.kind == "unsigned":
-        return f"{value}ULL" if type.bits == 64 else f"(({held_type(type)}){value}u)"
-    if value == -(2**63):
-        return "(-9223372036854775807LL - 1)"
-    text = f"{value}LL" if type.bits == 64 else (f"({held_type(type)})({value}LL)" if type.bits < 64 else str(value))
-    return f"({text})" if text.startswith(("-", "(")) else text
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A scalar value: a name or a constant in C."""
-
-    text: str
-    type: Scalar
-
-
-@dataclass(frozen=True, slots=True)
-class TensorReference:
-    """A whole tensor that is read by index: its pointer, and the names of its extents and strides."""
-
-    pointer: str
-    element: Scalar
-    extents: tuple[str, ...]
-    strides: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TraceReference:
-    """A trace: the name of the offset of its header in the thread's own memory."""
-
-    header: str
-    element: Type
-
-
-Value: TypeAlias = "Text | TensorReference | TraceReference | tuple[Value, ...]"
-
-
-def leaves_of(value: Value) -> Iterator[Text | TraceReference]:
-    """The scalars and traces of a value, in order."""
-    if isinstance(value, tuple):
-        for part in value:
-            yield from leaves_of(part)
-    elif not isinstance(value, TensorReference):
-        yield value
-
-
-def rebuilt(value: Value, leaves: Iterator[Text | TraceReference]) -> Value:
-    """A value of the same shape with other leaves; tensors stay as they are."""
-    if isinstance(value, tuple):
-        return tuple(rebuilt(part, leaves) for part in value)
-    return value if isinstance(value, TensorReference) else next(leaves)
+    return KERNELS.in_memory(type)

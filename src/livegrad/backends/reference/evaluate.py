@@ -35,7 +35,7 @@ from livegrad.ir.types import (
     f32,
     scalar_of,
 )
-from livegrad.ir.walk import nodes_of, reachable_functions, restore_places
+from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import check, map_
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.trace import add_plain, trace_get, trace_stack, zero_value
@@ -56,7 +56,6 @@ def evaluate(function: Function, *arguments: Any, inputs: Mapping[Key, Any] | No
     >>> float(evaluate(trace(lambda x: x * x + 1.0, f32), 3.0))
     10.0
     """
-    restore_places(function)  # an error names this function's line, not that of an equal one written elsewhere
     if uses_any(reachable_functions([function]), {fwd_diff, bwd_diff}):
         function = differentiate(Module((function,))).functions[0]
     values, sizes = _accepted(function, arguments)

@@ -5,7 +5,7 @@ In: steps and their code. Out: `Fresh`, which an executable adopts as a whole wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from livegrad.engine.executor import StepError
 from livegrad.engine.live_plan import (
     BlockStep,
     BufferOperand,
+    BufferSpec,
     CapturedStep,
     FeatureOperand,
     LeafStep,
@@ -62,7 +63,7 @@ class Around:
 
     def cell(self, operand: Operand) -> int:
         """Where a number is, for steps that read it from memory."""
-        return self.executable.number(operand).cell(operand.type, self.number(operand)).address
+        return self.executable.numbers.of(operand).cell(operand.type, self.number(operand)).address
 
     def operand(self, operand: Operand) -> int:
         """Where an operand is in memory."""
@@ -95,37 +96,46 @@ def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: 
         raise StepError(leaf.key, error) from error
 
 
-def share_step(
-    executable: CudaExecutable, leaf: LeafStep, code: StepCode | None, previous: CudaExecutable, fresh: Fresh
-) -> bool:
-    """Takes over the launches of the plan before, if they are right as they are.
+def share_steps(
+    executable: CudaExecutable,
+    previous: CudaExecutable,
+    codes: Mapping[str, StepCode],
+    leaves: Iterable[LeafStep],
+    fresh: Fresh,
+) -> None:
+    """Takes over the launches of the plan before that are right as they are.
 
     That is: the same code, the same memory, and nothing to watch, for status words belong to a plan.
     """
-    known = previous.bound.get(leaf.key)
-    if known is None or known.watched or known.uses_cells:
-        return False
-    if not isinstance(leaf, BlockStep) or not known.is_same(leaf, code):
-        return False
-    held, before = executable.buffers.held, previous.buffers.held
-    if any(held[key] is not before.get(key) for touched in known.touched for keys in touched for key in keys):
-        return False
-    fresh.bound[leaf.key] = known
-    fresh.shared.append(leaf.key)
-    return True
-
-
-def buffers_for(plan: LivePlan, previous: CudaExecutable | None) -> dict[str, HeldBuffer]:
-    """Memory for every buffer of a plan: taken over where it fits, else new."""
-    found = make_shared(plan)
-    if previous is None:
-        return found | make_buffers((spec for key, spec in plan.buffers.items() if key not in plan.places), plan)
-    before, wanted = previous.plan, []
-    for key, spec in plan.buffers.items():
-        if key in plan.places:
+    before = previous.buffers.held
+    moved = {key for key, own in executable.buffers.held.items() if before.get(key) is not own}
+    for leaf in leaves:
+        known = previous.bound.get(leaf.key)
+        if known is None or known.code.is_watched or known.uses_cells or not moved.isdisjoint(known.all_touched):
             continue
-        kept = previous.buffers.held.get(key)
-        fits = kept is not None and before.buffers.get(key) == spec and key not in before.places
+        same = known.step is leaf
+        if not same and isinstance(leaf, BlockStep):
+            same = known.is_same(leaf, codes.get(leaf.key))
+        if same:
+            fresh.bound[leaf.key] = known
+            fresh.shared.append(leaf.key)
+
+
+def buffers_for(plan: LivePlan, previous: CudaExecutable | None, in_place: Mapping[str, str]) -> dict[str, HeldBuffer]:
+    """Memory for every buffer of a plan: taken over where it fits, else new; variables in place have a result's."""
+    found = make_shared(plan)
+    own = {key: spec for key, spec in plan.buffers.items() if key not in plan.places and key not in in_place}
+    found |= make_buffers(own.values(), plan) if previous is None else _taken_over(plan, previous, own)
+    return found | {carry: found[result] for carry, result in in_place.items()}
+
+
+def _taken_over(plan: LivePlan, previous: CudaExecutable, own: Mapping[str, BufferSpec]) -> dict[str, HeldBuffer]:
+    found: dict[str, HeldBuffer] = {}
+    before, wanted = previous.plan, []
+    for key, spec in own.items():
+        kept = None if key in previous.in_place else previous.buffers.held.get(key)
+        known = before.buffers.get(key)
+        fits = kept is not None and (known is spec or known == spec) and key not in before.places
         if fits and before.bindings.get(key) is plan.bindings.get(key):
             assert kept is not None
             found[key] = kept

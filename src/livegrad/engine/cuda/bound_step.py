@@ -19,7 +19,7 @@ from livegrad.backends.cuda.libraries.captured import Captured
 from livegrad.backends.cuda.memory import DeviceMemory
 from livegrad.backends.cuda.recipe import LaunchRecipe, LibraryRecipe
 from livegrad.engine.cuda.captured import CapturedGraph
-from livegrad.engine.cuda.code import StepCode, is_watched
+from livegrad.engine.cuda.code import StepCode
 from livegrad.engine.cuda.numbers import Place, place_for
 from livegrad.engine.live_plan import BlockStep, BufferOperand, Operand
 from livegrad.schedule.plan import Buffer
@@ -69,15 +69,20 @@ class BoundStep:
     def status_words(self) -> int:
         return len(self.code.items) + 1
 
-    @cached_property
+    @property
     def watched(self) -> bool:
         """Whether a run may end with something to tell."""
-        return any(map(is_watched, self.code.kernels))
+        return self.code.is_watched
 
     @cached_property
     def touched(self) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
         """The buffers of the plan that each item reads, and those that it writes."""
         return tuple((self._keys(reads), self._keys(writes)) for reads, writes in self.code.touched)
+
+    @cached_property
+    def all_touched(self) -> frozenset[str]:
+        """All of them."""
+        return frozenset(key for touched in self.touched for keys in touched for key in keys)
 
     def _keys(self, buffers: tuple[Buffer, ...]) -> tuple[str, ...]:
         step, code = self.step, self.code
@@ -94,7 +99,9 @@ class BoundStep:
 
     def is_same(self, step: BlockStep, code: StepCode | None) -> bool:
         """Whether another plan's step is this one; where its buffers are is another matter."""
-        return self.code is code and self.step.operands == step.operands and self.step.results == step.results
+        if self.code is not code:
+            return False
+        return self.step is step or (self.step.operands == step.operands and self.step.results == step.results)
 
     def kernel_launches(self) -> list[Launch]:
         return [launch for launch in self.launches if isinstance(launch, Launch)]
@@ -126,10 +133,11 @@ class BoundStep:
         """Takes memory and makes the launches. May fail for want of memory, and then has changed nothing else."""
         if self.code.plan.arena_bytes:
             self.arena = DeviceMemory(self.code.plan.arena_bytes)
-        for number, item in enumerate(self.code.items):
-            if isinstance(item, LaunchRecipe):
-                self._make_scratch(number, item)
-        if any(kernel.remembers for kernel in self.code.kernels):
+        if self.code.takes_memory:
+            for number, item in enumerate(self.code.items):
+                if isinstance(item, LaunchRecipe):
+                    self._make_scratch(number, item)
+        if self.code.remembers:
             self.traces = self._make_traces()
         for number, (item, function) in enumerate(zip(self.code.items, self.code.functions, strict=True)):
             if isinstance(item, LaunchRecipe):
@@ -162,6 +170,8 @@ class BoundStep:
 
     def _fill(self, launch: Launch, index: int, word: Word, number: int, around: Surroundings) -> None:
         match word.kind:
+            case "external":
+                value = self.slot_address(word.slot, around) + word.value
             case "number":
                 value = word.value
             case "scratch":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from livegrad.backends.cuda.dlpack import DEVICE, capsule_of
 from livegrad.backends.cuda.driver import DeviceError, checked, device, driver
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.executor import StepError
@@ -17,10 +18,13 @@ from livegrad.engine.problems import GraphError, raised_at
 
 
 class DeviceView:
-    """A buffer of the engine as other libraries take it: by `__cuda_array_interface__`."""
+    """A buffer of the engine as other libraries take it: by `__cuda_array_interface__` or DLPack.
+
+    It is there for as long as what was recorded of the call.
+    """
 
     def __init__(self, address: int, spec: BufferSpec) -> None:
-        self.shape, self.dtype = spec.shape, spec.element.dtype
+        self.address, self.shape, self.dtype = address, spec.shape, spec.element.dtype
         self.__cuda_array_interface__ = {
             "shape": spec.shape,
             "typestr": spec.element.dtype.str,
@@ -28,6 +32,13 @@ class DeviceView:
             "strides": None,
             "version": 3,
         }
+
+    def __dlpack__(self, *, stream: Any = None, **wishes: Any) -> Any:
+        """The buffer as a capsule. No stream has to wait: the call is recorded, and the graph has the order."""
+        return capsule_of(self, -1)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return DEVICE
 
 
 class CapturedGraph:
@@ -47,7 +58,7 @@ def capture(step: str, name: str, call: Callable[..., None], arguments: Sequence
     device()
     stream = checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
     try:
-        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         checked(driver.cuStreamBeginCapture(stream, mode))
         failed: Exception | None = None
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from livegrad.backends.cpu import CpuFunction
@@ -38,18 +39,28 @@ class StepCode:
     touched: tuple[tuple[tuple[Buffer, ...], tuple[Buffer, ...]], ...]  # what each item reads and writes
     separate: bool = False  # each word is a parameter of its own; else all of them are one
 
-    @property
+    @cached_property
     def kernels(self) -> list[LaunchRecipe]:
         return [item for item in self.items if isinstance(item, LaunchRecipe)]
 
-    @property
+    @cached_property
     def has_host_steps(self) -> bool:
         return any(isinstance(item, HostRecipe) for item in self.items)
 
+    @cached_property
+    def is_watched(self) -> bool:
+        """Whether a run may end with something to tell."""
+        return any(kernel.sites or kernel.remembers for kernel in self.kernels)
 
-def is_watched(kernel: LaunchRecipe) -> bool:
-    """Whether a kernel may end with something to tell."""
-    return bool(kernel.sites) or kernel.remembers
+    @cached_property
+    def remembers(self) -> bool:
+        """Whether a loop in it keeps what its reverse reads."""
+        return any(kernel.remembers for kernel in self.kernels)
+
+    @cached_property
+    def takes_memory(self) -> bool:
+        """Whether kernels need memory besides what they read and write."""
+        return any(kernel.scratch or kernel.counters for kernel in self.kernels)
 
 
 class CodeCache:
@@ -76,7 +87,7 @@ class CodeCache:
 def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
     """Schedules a step's function and compiles its kernels; nothing is launched and no memory is taken."""
     assert isinstance(step.function, Function)
-    plan = CpuFunction(step.function).schedule(dict(step.sizes))
+    plan = CpuFunction(step.function).schedule(dict(step.sizes), cut_columns=False)
     slots: dict[int, int] = {}
     for position, slot in enumerate(plan.arguments):
         if not isinstance(slot, Buffer):

@@ -6,40 +6,41 @@ The engine tells it what changed, level by level; a run looks up the program of 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from livegrad.backends.cuda.driver import DeviceError, checked, device, driver
-from livegrad.backends.cuda.live_graph import ChangeRefused, ExecutableGraph, GraphBuilder, notify
+from livegrad.backends.cuda.live_graph import ChangeRefused, ExecutableGraph, notify
 from livegrad.backends.cuda.memory import DeviceMemory, download
-from livegrad.diagnostics import CompileError, LivegradError
-from livegrad.engine.cuda.binding import Around, Fresh, bind_step, buffers_for, share_step
-from livegrad.engine.cuda.bound_step import BoundStep, as_word
+from livegrad.diagnostics import LivegradError
+from livegrad.engine.cuda.advance import Advance
+from livegrad.engine.cuda.binding import Around, Fresh, bind_step, buffers_for, share_steps
+from livegrad.engine.cuda.bound_step import BoundStep
 from livegrad.engine.cuda.buffers import Buffers, require_unmoved, wait_for_writer, write_array
 from livegrad.engine.cuda.captured import CapturedGraph
 from livegrad.engine.cuda.code import StepCode
 from livegrad.engine.cuda.host_work import HostWork
+from livegrad.engine.cuda.in_place import find_in_place
 from livegrad.engine.cuda.ledger import Ledger
-from livegrad.engine.cuda.numbers import Number
+from livegrad.engine.cuda.missing import run_without, steps_without_features
+from livegrad.engine.cuda.numbers import LiveNumbers
 from livegrad.engine.cuda.program import Program
 from livegrad.engine.cuda.program_builder import ProgramBuilder
 from livegrad.engine.cuda.readings import DeviceReading
 from livegrad.engine.cuda.reports import report_of
 from livegrad.engine.cuda.steps import leaves_of, regions_of
-from livegrad.engine.cuda.updating import update_executable
+from livegrad.engine.cuda.updating import swap_step, update_executable
 from livegrad.engine.executor import Failure, Profile, RunReport
 from livegrad.engine.live_plan import (
     AppendStep,
+    BlockStep,
     FeatureOperand,
     LeafStep,
     LivePlan,
     Operand,
-    ParameterOperand,
     RegionStep,
-    operand_key,
 )
 from livegrad.engine.sources import ForeignArray, Numbers
 from livegrad.ops.context import FeatureLevel
@@ -61,26 +62,32 @@ class CudaExecutable:
         self.plan = plan
         self.features = dict(features)
         self.buffers = Buffers()
-        self.numbers: dict[Any, Number] = {}
+        self.numbers = LiveNumbers()
         self._missing: set[FeatureLevel] = set()  # features that are read and have no value
         self.bound: dict[str, BoundStep] = {}
         self.captured: dict[str, CapturedGraph] = {}
         self.programs: OrderedDict[tuple[tuple[str, ...], Profile], Program] = OrderedDict()
         self._by_identity: dict[int, tuple[Sequence[str], Program]] = {}
-        self._advancing: ExecutableGraph | None = None
+        self._advance: Advance | None = None
         self._previous: CudaExecutable | None = None  # until this one is ready
         self._shared: list[str] = []  # steps that were bound by the plan before, and are still that one's
-        self._spare: list[DeviceMemory] = []
         self.host = HostWork(self)
         leaves = list(leaves_of(plan.steps.values()))
         self._make_ledger(leaves)
         self._append_memory = self._make_append_memory(leaves)
-        self.buffers.put(buffers_for(plan, previous))
+        every = {**{key: own.code for key, own in ({} if previous is None else previous.bound).items()}, **codes}
+        self.in_place = find_in_place(regions_of(plan.steps.values()), every)  # variables that share a result's memory
+        self.buffers.put(buffers_for(plan, previous, self.in_place))
         fresh = Fresh()
+        if previous is not None:
+            share_steps(self, previous, codes, leaves, fresh)
+            self.numbers.borrow(previous.numbers, fresh.shared)
         try:
             for leaf in leaves:
-                code = codes.get(leaf.key)
-                if previous is None or not share_step(self, leaf, code, previous, fresh):
+                if leaf.key not in fresh.bound:
+                    code = codes.get(leaf.key)
+                    if code is None and previous is not None and leaf.key in previous.bound:
+                        code = previous.bound[leaf.key].code  # the step is as it was, its memory is not
                     bind_step(self, leaf, plan, code, fresh)
             self._shared = fresh.shared
             self.adopt(fresh)
@@ -103,15 +110,9 @@ class CudaExecutable:
         shared, self._shared = self._shared, []
         for key in shared:
             del previous.bound[key]
-            for operand, place in self.bound[key].places:
-                name = operand_key(operand)
-                if not isinstance(operand, ParameterOperand) or (
-                    previous.plan.parameters.get(name) is not self.plan.parameters[name]  # type: ignore[call-overload]
-                ):
-                    value = self.around().number(operand)
-                    if value is not None:
-                        place.put(as_word(value))
-                        notify([place.launch])
+        self.numbers.keep_borrowed()
+        self.numbers.set_changed(previous.plan.parameters, self.plan.parameters)
+        self.numbers.set_changed(previous.features, self.features)
 
     # --- building ---
 
@@ -167,12 +168,10 @@ class CudaExecutable:
         for key, bound in fresh.bound.items():
             old = self.bound.get(key)
             if old is not None:
-                for operand, _ in old.places:
-                    self.numbers[operand_key(operand)].forget(key)
+                self.numbers.forget(key, old.places)
                 old.close()
             self.bound[key] = bound
-            for operand, place in bound.places:
-                self.number(operand).add(key, place)
+            self.numbers.add(key, bound.places)
             for operand in bound.step.operands:
                 if isinstance(operand, FeatureOperand) and self.features.get(operand.feature) is None:
                     self._missing.add(operand.feature)
@@ -180,10 +179,6 @@ class CudaExecutable:
             if key in self.captured:
                 self.captured[key].close()
             self.captured[key] = graph
-
-    def number(self, operand: Operand) -> Number:
-        """A parameter or feature, with all places that hold it."""
-        return self.numbers.setdefault(operand_key(operand), Number())
 
     def _write_contents(self, plan: LivePlan, previous: CudaExecutable | None) -> None:
         taken = {} if previous is None else previous.buffers.held
@@ -242,17 +237,17 @@ class CudaExecutable:
 
     def set_parameter(self, key: str, value: Any) -> None:
         """Hot: puts the number into the words that hold it."""
-        number = self.numbers.get(key)
-        if number is not None:
-            number.set(value)
+        self.numbers.set(key, value)
+
+    def setter(self, key: str) -> Callable[[Any], None]:
+        """The same for one number, whose words are looked up once."""
+        return self.numbers.setter(key)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
         """Hot: the same for a feature."""
         self.features[feature] = value
         self._missing.discard(feature)
-        number = self.numbers.get(feature)
-        if number is not None:
-            number.set(value)
+        self.numbers.set(feature, value)
 
     def write(self, buffer: str, contents: Numbers) -> None:
         """New contents for a buffer."""
@@ -270,13 +265,17 @@ class CudaExecutable:
 
     def drop_advance(self) -> None:
         """Gives up the graph that moves states."""
-        if self._advancing is not None:
-            self._advancing.close()
-            self._advancing = None
+        if self._advance is not None:
+            self._advance.graph.close()
+            self._advance = None
 
     def update(self, plan: LivePlan, codes: Mapping[str, StepCode], steps: Sequence[str]) -> None:
         """Warm, code and recapture: made beside what runs, then put in its place."""
         update_executable(self, plan, codes, steps)
+
+    def swap(self, step: BlockStep, code: StepCode) -> None:
+        """Code: launches of other functions take over the nodes of those before them."""
+        swap_step(self, step, code)
 
     # --- running ---
 
@@ -287,15 +286,36 @@ class CudaExecutable:
         known = self._by_identity.get(id(steps))
         if known is not None and known[0] is steps and not profile and not self._missing:
             return self._start(known[1])
-        missing = self._missing_features(steps)
+        missing = steps_without_features(self.plan, self.features, steps) if self._missing else {}
         program = self._program(tuple(key for key in steps if key not in missing), profile)
         if missing:
-            return self._run_without(program, missing)
+            return run_without(lambda: self._start(program) if program.steps else RunReport((), {}), missing)
         if steps.__class__ is tuple and not profile:
             if len(self._by_identity) >= _MOST_PROGRAMS:
                 self._by_identity.clear()
             self._by_identity[id(steps)] = steps, program
         return self._start(program)
+
+    def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:
+        """Starts a graph after a run of which nothing has to be looked at."""
+        known = self._by_identity.get(id(steps))
+        if known is None or known[0] is not steps or self._missing:
+            return None
+        program, buffers = known[1], self.buffers
+        graph, report = program.parts[0], program.report
+        if not program.plain or program.externals or len(program.parts) > 1 or not isinstance(graph, ExecutableGraph):
+            return None
+
+        def start() -> RunReport | None:
+            if program.generation != buffers.generation:
+                return None  # it is gone, or its addresses are
+            try:
+                graph.start(device().stream)
+            except ChangeRefused:
+                return None
+            return report
+
+        return start
 
     def _start(self, program: Program) -> RunReport:
         if program.generation != self.buffers.generation:
@@ -324,29 +344,6 @@ class CudaExecutable:
         made = self._program(program.steps, program.profile)
         return made, made.start(device().stream)
 
-    def _missing_features(self, steps: Sequence[str]) -> dict[str, LivegradError]:
-        """The steps that read a feature without a value, and (in the plan's order) what depends on them."""
-        lost: dict[str, LivegradError] = {}
-        if not self._missing:
-            return lost
-        for key in steps:
-            for operand in self.plan.steps[key].all_operands():
-                if isinstance(operand, FeatureOperand) and self.features.get(operand.feature) is None:
-                    help = "give it a value with engine.set_feature"
-                    lost[key] = CompileError(f"`{key}` reads the feature `{operand.feature}`", help=help)
-                source = self.plan.producer.get(str(operand_key(operand)))
-                if source in lost and key not in lost:
-                    lost[key] = lost[source]
-        return lost
-
-    def _run_without(self, program: Program, missing: dict[str, LivegradError]) -> RunReport:
-        report = self._start(program) if program.steps else RunReport((), {})
-        own = tuple(Failure(key, error) for key, error in missing.items() if f"`{key}` reads the feature" in str(error))
-        later = report.later
-        if later is not None:
-            report = later()
-        return replace(report, failures=(*report.failures, *own))
-
     def _upload_externals(self, program: Program) -> None:
         for key in program.externals:
             array, held = self.plan.bindings[key].array, self.buffers.held[key]
@@ -372,27 +369,9 @@ class CudaExecutable:
 
     def advance(self) -> None:
         """All states take their next values, at once: one may be another's next."""
-        if self._advancing is None:
-            self._advancing = self._make_advance()
-        self._advancing.start(device().stream)
-
-    def _make_advance(self) -> ExecutableGraph:
-        builder = GraphBuilder()
-        values = {state.value for state in self.plan.states}
-        copies: list[tuple[int, int, int]] = []
-        first: list[int] = []
-        for state in self.plan.states:
-            size, source = self.plan.buffers[state.value].bytes, self.address(state.next)
-            if state.next in values:
-                memory = DeviceMemory(size)
-                self._spare.append(memory)
-                first.append(builder.copy(memory.address, source, size))
-                source = memory.address
-            copies.append((self.address(state.value), source, size))
-        for target, source, size in copies:
-            if size:
-                builder.copy(target, source, size, first)
-        return ExecutableGraph(builder)
+        if self._advance is None:
+            self._advance = Advance(self)
+        self._advance.graph.start(device().stream)
 
     # --- reading ---
 
@@ -424,7 +403,6 @@ class CudaExecutable:
         self.numbers.clear()
         self.buffers.held.clear()
         self._append_memory.clear()
-        self._spare.clear()
 
     def grow_traces(self, keys: Sequence[str]) -> None:
         """More memory for what the loops of these steps remember."""

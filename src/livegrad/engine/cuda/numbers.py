@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ import numpy as np
 from livegrad.backends.cuda.graph import Launch
 from livegrad.backends.cuda.live_graph import notify
 from livegrad.engine.cuda.buffers import HeldBuffer, write_array, zeroed
+from livegrad.engine.live_plan import Operand, operand_key
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
 
 # What `struct` calls a number; other types go by NumPy.
-_FORMATS = {"f32": "<f", "f64": "<d", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q",
+_FORMS = {"f32": "<f", "f64": "<d", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q",
             "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q", "bool": "<?"}  # fmt: skip
+_PACKERS = {name: struct.Struct(form).pack_into for name, form in _FORMS.items()}
 
 
 def dense_number(value: Any, type: Type) -> np.ndarray[Any, Any]:
@@ -51,10 +54,9 @@ def place_for(launch: Launch, index: int, type: Type) -> Place:
     element = scalar_of(type)
     assert isinstance(element, Scalar)
     offset, target = 8 * index, launch.bytes
-    form = _FORMATS.get(element.name)
-    if form is not None:
-        pack = struct.Struct(form).pack_into
-        return Place(launch, offset, lambda value: pack(target, offset, value))
+    pack = _PACKERS.get(element.name)
+    if pack is not None:
+        return Place(launch, offset, partial(pack, target, offset))
     size = element.dtype.itemsize
 
     def put(value: Any) -> None:
@@ -70,19 +72,24 @@ class Number:
     places: dict[str, list[Place]] = field(default_factory=dict)
     cells: dict[Type, HeldBuffer] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
-    all_places: tuple[Place, ...] = ()
+    puts: tuple[Callable[[Any], None], ...] | None = ()  # of all places; None: some came or went since they were listed
 
     def add(self, owner: str, place: Place) -> None:
         self.places.setdefault(owner, []).append(place)
-        self._gather()
+        self.puts = None
+
+    def copy(self) -> Number:
+        """One with the same places, to which others can be added."""
+        return Number({owner: list(places) for owner, places in self.places.items()}, puts=None)
 
     def forget(self, owner: str) -> None:
         if self.places.pop(owner, None) is not None:
-            self._gather()
+            self.puts = None
 
-    def _gather(self) -> None:
-        self.all_places = tuple(place for places in self.places.values() for place in places)
-        self.launches = tuple(dict.fromkeys(place.launch for place in self.all_places))
+    def _list_places(self) -> tuple[Callable[[Any], None], ...]:
+        every = [place for places in self.places.values() for place in places]
+        self.launches = tuple(dict.fromkeys(place.launch for place in every))
+        return tuple(place.put for place in every)
 
     def cell(self, type: Type, value: Any) -> HeldBuffer:
         """Memory that holds it as a type."""
@@ -95,8 +102,81 @@ class Number:
 
     def set(self, value: Any) -> None:
         """Hot: every word and cell gets the new value, and the graphs learn of it."""
-        for place in self.all_places:
-            place.put(value)
+        if self.puts is None:
+            self.puts = self._list_places()
+        for put in self.puts:
+            put(value)
         notify(self.launches)
         for type, held in self.cells.items():
             write_array(held.address, dense_number(value, type))
+
+
+class LiveNumbers:
+    """The parameters and features of an executable, by key."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Number] = {}
+        self._borrowed: dict[Any, Number] = {}  # those of them that are the plan before's, as they are
+
+    def of(self, operand: Operand) -> Number:
+        """A number, with all places that hold it."""
+        key = operand_key(operand)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Number()
+        return found
+
+    def add(self, owner: str, places: Iterable[tuple[Operand, Place]]) -> None:
+        """Notes where a step holds numbers."""
+        for operand, place in places:
+            key = operand_key(operand)
+            if key in self._borrowed:
+                if owner in self._borrowed[key].places:
+                    continue  # taken over with its places
+                self._known[key] = self._borrowed.pop(key).copy()  # the plan before keeps its own
+            self.of(operand).add(owner, place)
+
+    def forget(self, owner: str, places: Iterable[tuple[Operand, Place]]) -> None:
+        """A step holds them no more."""
+        for operand, _ in places:
+            self._known[operand_key(operand)].forget(owner)
+
+    def borrow(self, previous: LiveNumbers, shared: Iterable[str]) -> None:
+        """Numbers of the plan before that only steps hold whose launches are taken over."""
+        taken = set(shared)
+        self._borrowed = {
+            key: number
+            for key, number in previous._known.items()
+            if not number.cells and number.places and number.places.keys() <= taken
+        }
+        self._known.update(self._borrowed)
+
+    def keep_borrowed(self) -> None:
+        """The plan before is gone."""
+        self._borrowed = {}
+
+    def set(self, key: Any, value: Any) -> None:
+        """Hot: gives a number another value; one that no step holds has no place for it."""
+        number = self._known.get(key)
+        if number is not None:
+            number.set(value)
+
+    def set_changed(self, before: Mapping[Any, Any], now: Mapping[Any, Any]) -> None:
+        """Sets the numbers that are not what they were."""
+        for key, value in now.items():
+            if before.get(key) is not value:
+                self.set(key, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value)
+
+    def setter(self, key: Any) -> Callable[[Any], None]:
+        """What `set` does for one number, whose words are looked up once."""
+        number = self._known.get(key)
+        return _put_nowhere if number is None else number.set
+
+    def clear(self) -> None:
+        """Forgets all of them."""
+        self._known.clear()
+        self._borrowed = {}
+
+
+def _put_nowhere(value: Any) -> None:
+    """A number that no step holds."""

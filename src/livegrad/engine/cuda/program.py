@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from livegrad.backends.cuda.driver import checked, driver
+from livegrad.backends.cuda.driver import checked, device, driver
 from livegrad.backends.cuda.live_graph import ExecutableGraph
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.executor import Failure, Profile, RunReport
@@ -24,16 +25,29 @@ class HostPart:
     call: Callable[[], None]
 
 
-@dataclass(eq=False)
 class Timing:
-    """Events around the steps of a plan, and which steps inside of them are timed too."""
+    """Events around the steps of a plan, and which steps inside of them are timed too.
 
-    first: Any
-    around: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    inside: list[str] = field(default_factory=list)  # steps in regions, which are timed by kernels
+    Events live as long as this: a frame whose times nobody has looked at yet keeps it, when the program is gone.
+    """
 
-    def close(self) -> None:
-        for event in (self.first, *(event for pair in self.around.values() for event in pair)):
+    def __init__(self) -> None:
+        self._events: list[Any] = []
+        self._cleaning = weakref.finalize(self, _destroy, self._events, device().context_number)
+        self._cleaning.atexit = False
+        self.first = self.event()
+        self.around: dict[str, tuple[Any, Any]] = {}
+        self.inside: list[str] = []  # steps in regions, which are timed by kernels
+
+    def event(self) -> Any:
+        """A new event."""
+        self._events.append(checked(driver.cuEventCreate(0)))
+        return self._events[-1]
+
+
+def _destroy(events: list[Any], context_number: int) -> None:
+    if device().context_number == context_number:
+        for event in events:
             driver.cuEventDestroy(event)
 
 
@@ -47,8 +61,7 @@ class Program:
     watched: bool = False
     counted: bool = False
     timing: Timing | None = None
-    reads: frozenset[str] = frozenset()  # buffers that come from outside of its steps, or from one another
-    externals: tuple[str, ...] = ()  # those of them that belong to others
+    externals: tuple[str, ...] = ()  # buffers that it reads and that belong to others
     calls: dict[str, int] = field(default_factory=dict)  # what every run calls once
     members: frozenset[str] = frozenset()  # all steps in it, inside regions too
     owners: dict[str, str] = field(default_factory=dict)  # calls inside regions too → the step of the plan
@@ -82,14 +95,14 @@ class Program:
         return failures
 
     def close(self) -> None:
+        self.generation = -1  # whoever still holds it does not start it
         for part in self.graphs:
             part.close()
         for program in self.nested:
             program.close()
-        if self.timing is not None:
-            self.timing.close()
+        self.last_times = None  # whoever wants to know has them, and with them the events
 
 
 def externals_of(program: Program, plan: LivePlan) -> tuple[str, ...]:
     """The buffers of others that a program reads."""
-    return tuple(key for key in plan.bindings if key in program.reads)
+    return tuple(key for key in plan.bindings if not program.members.isdisjoint(plan.readers.get(key, ())))

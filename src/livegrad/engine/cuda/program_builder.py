@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from livegrad.backends.cuda.driver import checked, driver
 from livegrad.backends.cuda.graph import Launch
 from livegrad.backends.cuda.live_graph import ExecutableGraph, GraphBuilder
 from livegrad.diagnostics import LivegradError
@@ -24,6 +23,7 @@ from livegrad.engine.live_plan import (
     BlockStep,
     BufferOperand,
     CapturedStep,
+    Carried,
     LivePlan,
     Operand,
     RegionStep,
@@ -37,6 +37,7 @@ class Parts(Protocol):
 
     plan: LivePlan
     bound: dict[str, BoundStep]
+    in_place: dict[str, str]
 
     def address(self, key: str) -> int: ...
     def operand_address(self, operand: Operand) -> int: ...
@@ -54,7 +55,6 @@ class _Scope:
 
     builder: GraphBuilder
     order: Order = field(default_factory=Order)
-    nodes_of: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def add(
         self,
@@ -76,9 +76,10 @@ class ProgramBuilder:
         self.program = Program(tuple(steps), profile=profile)
         self._profile = profile
         if profile:
-            self.program.timing = Timing(checked(driver.cuEventCreate(0)))
+            self.program.timing = Timing()
         self._scope: _Scope | None = None
         self._owner = ""
+        self._sharing = bool(self.plan.places or parts.in_place)  # buffers are not the only names of their memory
 
     def build(self) -> Program:
         """The program. Whatever was made is given back if the driver refuses something."""
@@ -86,7 +87,10 @@ class ProgramBuilder:
         try:
             for step in steps:
                 self._owner = step.key
-                self._step(step, None)
+                if isinstance(step, BlockStep) and not self._profile:
+                    self._block(step, None)
+                else:
+                    self._step(step, None)
             self._close()
         except LivegradError:
             if self._scope is not None:
@@ -97,14 +101,15 @@ class ProgramBuilder:
 
     def _described(self, steps: Sequence[Step]) -> Program:
         program, bound = self.program, self.parts.bound
-        leaves = [leaf for step in steps for leaf in step.leaf_steps()]
-        program.owners = {leaf.key: step.key for step in steps for leaf in step.leaf_steps()}
+        regions = {step.key for step in steps if isinstance(step, RegionStep)}
+        calls = [key for key in program.steps if key not in regions] if regions else program.steps
+        program.calls = dict.fromkeys(calls, 1)
+        program.owners = dict(zip(calls, calls, strict=True))
+        for step in steps if regions else ():
+            program.owners.update((leaf.key, step.key) for leaf in step.leaf_steps())
         program.members = frozenset([*program.steps, *program.owners])
-        program.watched = any(leaf.key in bound and bound[leaf.key].watched for leaf in leaves)
-        program.counted = any(isinstance(step, RegionStep) for step in steps)
-        program.calls = {step.key: 1 for step in steps if not isinstance(step, RegionStep)}
-        reads = (o.key for step in steps for o in step.all_operands() if isinstance(o, BufferOperand))
-        program.reads = frozenset(reads)
+        program.watched = any(key in bound and bound[key].code.is_watched for key in program.owners)
+        program.counted = bool(regions)
         program.externals = externals_of(program, self.plan)
         program.plain = not (program.watched or program.counted or program.timing)
         program.report = RunReport(program.steps, program.calls)
@@ -132,13 +137,14 @@ class ProgramBuilder:
         self.program.parts.append(HostPart(self._owner, call))
 
     def _resource(self, key: str) -> Any:
+        key = self.parts.in_place.get(key, key)
         place = self.plan.places.get(key)
         return key if place is None else place
 
     def _resources(self, keys: Iterable[str]) -> list[Any]:
-        if not self.plan.places:
+        if not self._sharing:
             return list(keys)
-        return [self._resource(key) for key in dict.fromkeys(keys)]
+        return list(dict.fromkeys(self._resource(key) for key in keys))
 
     # --- steps ---
 
@@ -159,24 +165,27 @@ class ProgramBuilder:
     def _block(self, step: BlockStep, scope: _Scope | None) -> None:
         bound = self.parts.bound[step.key]
         code = bound.code
+        nodes: dict[int, int] = {}  # of its items in the graph that is open
         for number, launch in enumerate(bound.launches):
             if launch is None:
                 # By its key: the step may be bound anew while this program stays.
                 self._host(lambda number=number: self.parts.run_host_item(step.key, number))
+                nodes.clear()
                 continue
-            own = self._open(scope)
-            reads, writes = map(self._resources, bound.touched[number])
-            local = [own.nodes_of[step.key, n] for n in code.before[number] if (step.key, n) in own.nodes_of]
+            own = scope or self._scope or self._open(None)
+            builder = own.builder
+            reads, writes = bound.touched[number]
+            if self._sharing:
+                reads, writes = self._resources(reads), self._resources(writes)
             if isinstance(launch, CapturedGraph):
-                writes.append(_LIBRARIES)
-            before = own.order.before(reads, writes)
-            before.update(local)
-            if isinstance(launch, CapturedGraph):
-                node = own.builder.child(bound.node_name(number), launch.graph, before)
+                before = own.order.follow(len(builder.nodes), reads, (*writes, _LIBRARIES))
+                before.update(nodes[n] for n in code.before[number] if n in nodes)
+                nodes[number] = builder.child(bound.node_name(number), launch.graph, before)
             else:
-                node = own.builder.kernel(launch, before)
-            own.order.note(node, reads, writes)
-            own.nodes_of[step.key, number] = node
+                before = own.order.follow(len(builder.nodes), reads, writes)
+                if nodes:
+                    before.update(nodes[n] for n in code.before[number] if n in nodes)
+                nodes[number] = builder.kernel(launch, before)
 
     def _captured(self, step: CapturedStep, scope: _Scope | None) -> None:
         own, graph = self._open(scope), self.parts.captured_graph(step.key)
@@ -247,6 +256,8 @@ class ProgramBuilder:
         ready = ("condition", step.key)
         self._launch(own, first, reads, index, [ready])
         inside = self._resources(_touched_inside(step))
+        if self._calls_libraries(step):
+            inside.append(_LIBRARIES)
         outside = self._resources(o.key for o in step.all_operands() if isinstance(o, BufferOperand))
         before = own.order.before([*outside, ready], inside)
         node, bodies = own.builder.conditional(_NODES[step.kind], condition, len(step.bodies), sorted(before))
@@ -265,21 +276,30 @@ class ProgramBuilder:
             if key not in carried:
                 self._memset(scope, key)
         for one in step.carried:
-            self._copy(scope, one.carry, one.initial)
             self._copy(scope, one.result, one.initial)
+            self._carry(scope, one, one.initial)
+
+    def _carry(self, scope: _Scope, carried: Carried, source: Operand | str) -> None:
+        """Gives a variable its value; one that shares memory with its result has it already."""
+        if carried.carry not in self.parts.in_place:
+            self._copy(scope, carried.carry, source)
 
     def _repeat(
         self, step: RegionStep, scope: _Scope, symbol: str, control: Scalar, address: int, words: dict[str, int]
     ) -> None:
         """The end of an iteration: what is carried moves on, and the condition is set anew."""
         for one in step.carried:
-            self._copy(scope, one.carry, one.result)
+            self._carry(scope, one, one.result)
         reads: list[str] = []
         if step.condition is not None:
             control, address = self.plan.buffers[step.condition].element, self.parts.address(step.condition)
             reads = [step.condition]
         launch = control_launch(symbol, control, control=address, **words)
-        self._launch(scope, launch, reads, [] if step.index is None else [step.index])
+        # Behind everything in the body: from the moment when the condition is set, a driver may start the next round
+        # while other kernels of this one still run (seen on an H200 with driver 580: the device faults).
+        body, index = range(len(scope.builder)), [] if step.index is None else [step.index]
+        before, after = self._resources(reads), self._resources(index)
+        scope.add(lambda nodes: scope.builder.kernel(launch, nodes), before, after, also=body)
 
     def _control(self, step: RegionStep) -> Scalar:
         operand = step.control
@@ -293,6 +313,11 @@ class ProgramBuilder:
         bound = self.parts.bound
         return any(leaf.key in bound and bound[leaf.key].code.has_host_steps for leaf in step.leaf_steps())
 
+    def _calls_libraries(self, step: RegionStep) -> bool:
+        bound = self.parts.bound
+        leaves = (bound[leaf.key] for leaf in step.leaf_steps() if leaf.key in bound)
+        return any(isinstance(launch, CapturedGraph) for own in leaves for launch in own.launches)
+
     def _host_region(self, step: RegionStep) -> None:
         """A region whose bodies call the host cannot be a conditional node: the host goes round."""
         self._close()
@@ -305,7 +330,7 @@ class ProgramBuilder:
             for one in body:
                 self._step(one, None)
             for carried in step.carried:
-                self._copy(self._open(None), carried.carry, carried.result)
+                self._carry(self._open(None), carried, carried.result)
             self._close()
             bodies.append(self.program)
         self.program = outer
@@ -325,9 +350,9 @@ class ProgramBuilder:
         return self._start_timer(step, scope)
 
     def _start_events(self, step: Step) -> Callable[[], None]:
-        assert self.program.timing is not None
-        start, stop = checked(driver.cuEventCreate(0)), checked(driver.cuEventCreate(0))
-        self.program.timing.around[step.key] = start, stop
+        timing = self.program.timing
+        assert timing is not None
+        start, stop = timing.around[step.key] = timing.event(), timing.event()
         self._mark(step, lambda scope, before: scope.builder.event(start, before))
         return lambda: self._mark(step, lambda scope, before: scope.builder.event(stop, before))
 

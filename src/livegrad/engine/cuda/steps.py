@@ -10,7 +10,10 @@ from livegrad.engine.live_plan import AppendStep, BufferOperand, LeafStep, Regio
 def leaves_of(steps: Iterable[Step]) -> Iterator[LeafStep]:
     """The calls in these steps, inside regions too."""
     for step in steps:
-        yield from step.leaf_steps()
+        if isinstance(step, RegionStep):
+            yield from step.leaf_steps()
+        else:
+            yield step
 
 
 def regions_of(steps: Iterable[Step]) -> Iterator[RegionStep]:

@@ -6,18 +6,19 @@ be changed in place are dropped, and made anew when they are next needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from livegrad.backends.cuda.driver import DeviceError
 from livegrad.engine.cuda.binding import Fresh, bind_step
 from livegrad.engine.cuda.bound_step import BoundStep
-from livegrad.engine.cuda.buffers import make_buffers, write_array
+from livegrad.engine.cuda.buffers import HeldBuffer, make_buffers, write_array
 from livegrad.engine.cuda.captured import CapturedGraph
 from livegrad.engine.cuda.code import StepCode
+from livegrad.engine.cuda.in_place import find_in_place
 from livegrad.engine.cuda.program import externals_of
-from livegrad.engine.cuda.steps import leaves_of, own_buffers
-from livegrad.engine.live_plan import LivePlan, ParameterOperand, Step, buffers_around
+from livegrad.engine.cuda.steps import leaves_of, own_buffers, regions_of
+from livegrad.engine.live_plan import BlockStep, LivePlan, ParameterOperand, Step, buffers_around
 
 if TYPE_CHECKING:
     from livegrad.engine.cuda.executable import CudaExecutable
@@ -30,7 +31,8 @@ def update_executable(
     before = executable.plan
     named = [plan.steps[key] for key in steps]
     touched = {key for step in named for key in buffers_around(step)}
-    fresh = Fresh(make_buffers((plan.buffers[key] for key in touched if _has_moved(key, before, plan)), plan))
+    in_place = _in_place_after(executable, named, codes)
+    fresh = Fresh(_moved_buffers(executable, plan, touched, in_place))
     for leaf in leaves_of(named):
         bind_step(executable, leaf, plan, codes.get(leaf.key), fresh)
     # Nothing can fail from here on.
@@ -38,7 +40,7 @@ def update_executable(
     recorded = {**fresh.captured}
     for bound in fresh.bound.values():
         recorded |= bound.library_graphs()
-    executable.plan = plan
+    executable.plan, executable.in_place = plan, in_place
     executable.buffers.put(fresh.buffers)
     gone = (key for step in steps for key in buffers_around(before.steps[step]) if key not in plan.buffers)
     executable.buffers.drop(gone)
@@ -54,15 +56,56 @@ def update_executable(
         executable.drop_advance()
 
 
+def _in_place_after(executable: CudaExecutable, named: Sequence[Step], codes: Mapping[str, StepCode]) -> dict[str, str]:
+    """Which variables of loops share memory with a result when these steps have other code."""
+    regions = list(regions_of(named))
+    if not regions:
+        return executable.in_place
+    known = {leaf.key: executable.bound[leaf.key].code for leaf in leaves_of(named) if leaf.key in executable.bound}
+    carries = {one.carry for region in regions for one in region.carried}
+    kept = {carry: result for carry, result in executable.in_place.items() if carry not in carries}
+    return kept | find_in_place(regions, {**known, **codes})
+
+
+def _moved_buffers(
+    executable: CudaExecutable, plan: LivePlan, touched: Set[str], in_place: Mapping[str, str]
+) -> dict[str, HeldBuffer]:
+    """New memory for what has another size or binding, and for variables that share it no more, or from now on."""
+    before = executable.plan
+    moved = {key for key in touched if _has_moved(key, before, plan)}
+    moved |= {key for key in touched if (key in in_place) != (key in executable.in_place)}
+    made = make_buffers((plan.buffers[key] for key in moved if key not in in_place), plan)
+    held = executable.buffers.held
+    for carry in touched & in_place.keys():
+        target = made.get(in_place[carry]) or held[in_place[carry]]
+        if held.get(carry) is not target:
+            made[carry] = target
+    return made
+
+
+def swap_step(executable: CudaExecutable, step: BlockStep, code: StepCode) -> None:
+    """Another function for one step on the memory that is there; fails as a whole or not at all."""
+    fresh = Fresh()
+    bind_step(executable, step, executable.plan, code, fresh)
+    # Nothing can fail from here on.
+    old = {step.key: executable.bound[step.key]}
+    executable.adopt(fresh)
+    _hand_over(executable, (), old, fresh)
+    recorded = fresh.bound[step.key].library_graphs()
+    if recorded:
+        _put_recordings(executable, recorded)
+
+
 def _has_moved(key: str, before: LivePlan, plan: LivePlan) -> bool:
-    return plan.buffers[key] != before.buffers.get(key) or plan.bindings.get(key) is not before.bindings.get(key)
+    spec, known = plan.buffers[key], before.buffers.get(key)
+    return (spec is not known and spec != known) or plan.bindings.get(key) is not before.bindings.get(key)
 
 
 def _write(executable: CudaExecutable, touched: Iterable[str], before: LivePlan, fresh: Fresh) -> None:
     """Contents that are new, or whose buffer is."""
     contents = executable.plan.contents
-    for key in contents.keys() & touched:
-        if key in fresh.buffers or before.contents.get(key) is not contents[key]:
+    for key in touched:
+        if key in contents and (key in fresh.buffers or before.contents.get(key) is not contents[key]):
             write_array(executable.address(key), contents[key])
 
 

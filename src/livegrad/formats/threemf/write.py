@@ -50,6 +50,13 @@ def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
     >>> lg.load_3mf(path).problems()
     ()
     """
+    if not isinstance(assembly, Assembly):
+        raise FormatError(
+            "a 3MF file holds an assembly",
+            where=caller_origin(),
+            found=type(assembly).__name__,
+            help="`lg.assembly_of_part(part)` makes one of a part",
+        )
     plain = literals_to_constants(assembly)
     order = call_order(plain, list(plain.functions))
     if order is None:

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from livegrad.diagnostics import LivegradError, ParseError
+from livegrad.ir.keeping import keeping_places
 from livegrad.ir.leaves import parameter, parameter_op
-from livegrad.ir.node import Attribute, Function, Key, Module, Node, add_origins, make_node, originating_from
+from livegrad.ir.node import Attribute, Function, Key, Module, Node, make_node
 from livegrad.ir.op import Op
+from livegrad.ir.origins import originating_from
 from livegrad.ir.text.lexing import Cursor, guess
 from livegrad.ir.text.terms import TermReader
 from livegrad.ir.types import Type
@@ -78,12 +80,11 @@ class _Parser:
         self._types: dict[str, Type] = {}
 
     def read_all(self) -> None:
-        with originating_from(()):  # the text's own places are added to nodes that have none
-            while not self.cursor.at_end:
-                if self.cursor.peek_word() == "order":
-                    self._order()
-                else:
-                    self._read_function()
+        while not self.cursor.at_end:
+            if self.cursor.peek_word() == "order":
+                self._order()
+            else:
+                self._read_function()
 
     def _order(self) -> None:
         """The last line of a module whose functions stand in another order than the module has them."""
@@ -115,7 +116,8 @@ class _Parser:
         name = cursor.name("a function's name")
         if name in self.functions:
             cursor.fail(f"function `@{name}` is defined twice", at=start, help="give one of them another name")
-        function = _FunctionParser(self, name).read()
+        with keeping_places(()) as places:
+            function = places.keep_own(_FunctionParser(self, name).read())
         self.functions[name] = function
         if exported:
             self.exports.append(function)
@@ -272,7 +274,8 @@ class _FunctionParser:
     def _node(self, op: Op, operands: tuple[Node, ...], attributes: Attributes, at: int) -> Node:
         """The node, with this place of the text when it has none; what an op refuses is reported at its line."""
         try:
-            node = make_node(op, operands, attributes)
+            with originating_from((self.cursor.place(at, self.name),)):
+                return make_node(op, operands, attributes)
         except LivegradError as error:
             if error.where is not None:
                 raise
@@ -287,9 +290,6 @@ class _FunctionParser:
                 found=f"{type(error).__name__}: {error}",
                 help="print a valid node of this op to see its attributes",
             ) from error
-        if not node.origins and op is not parameter_op:
-            add_origins(node, (self.cursor.place(at, self.name),))
-        return node
 
     def _mismatch(self, what: str, at: int, expected: Type, found: Type) -> NoReturn:
         self.cursor.fail(what, at=at, expected=str(expected), found=str(found), help="correct the type or leave it out")

@@ -169,7 +169,7 @@ class _Printer:
             if node not in values:
                 values[node] = value = f"%{index}"
                 index += 1
-                lines.append(self._node_text(node, value, values))
+                lines.append(self._node_text(node, value, values, function))
         lines.append(" ".join(["  return", ", ".join(values[result] for result in function.results)]).rstrip())
         lines.append("}\n")
         return "\n".join(lines)
@@ -178,13 +178,14 @@ class _Printer:
         found = self._orders.get(function)
         return toposort(function.results) if found is None else found
 
-    def _node_text(self, node: Node, value: str, values: dict[Node, str]) -> str:
+    def _node_text(self, node: Node, value: str, values: dict[Node, str], function: Function) -> str:
         inside = ", ".join([values[operand] for operand in node.operands])
         if node.attributes:
             attributes = ", ".join([f"{key}={self._attribute_text(item)}" for key, item in node.attributes])
             inside = f"{inside}; {attributes}" if inside else attributes
         text = f"  {value} = {node.op.name}({inside}): {self.type_text(node.type)}"
-        return f"{text}  # {', '.join(map(self._place_text, node.origins))}" if self.origins and node.origins else text
+        places = function.origins_of(node) if self.origins else ()
+        return f"{text}  # {', '.join(map(self._place_text, places))}" if places else text
 
     def _place_text(self, place: object) -> str:
         found = self.places.get(id(place))  # nodes made in a loop share their place, and finding its column is slow

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import Size
-from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, components, shape_of
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import parameters_of
@@ -14,7 +15,7 @@ from livegrad.ops.movement import permute
 from livegrad.passes.batch import control, host, library, maps, tensors
 from livegrad.passes.batch.values import batched_type, has_leaves, spread
 from livegrad.passes.batch.walk import RULES, BatchRule, Context, Operand, Parts, batch_values
-from livegrad.passes.differentiate.lower import write_derivatives
+from livegrad.passes.differentiate.lower import with_derivatives_written
 
 __all__ = [
     "RULES",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 
+@keeps_places
 def batch(function: Function, in_axes: int | Sequence[int | None] | None = 0, *, size: Size) -> Function:
     """The function for `size` arguments at once: results have the batch for their first axis.
 
@@ -44,7 +46,7 @@ def batch(function: Function, in_axes: int | Sequence[int | None] | None = 0, *,
     <function <lambda>.batch(tensor<f32, [8]>, f32) -> tensor<f32, [8]>>
     """
     axes = _axes(function, in_axes)
-    (written,) = write_derivatives(Module((function,))).functions
+    written = with_derivatives_written(function)
     flags = [axis is not None and has_leaves(type) for axis, type in zip(axes, function.parameter_types, strict=True)]
     types = [
         _with_axis(batched_type(type, size), axis or 0) if flag else type
@@ -57,9 +59,7 @@ def batch(function: Function, in_axes: int | Sequence[int | None] | None = 0, *,
     ]
     results = batch_values(written, arguments, Context(size))
     nodes = tuple(result.value if result.batched else spread(result.value, size) for result in results)
-    made = Function(f"{function.name}.batch", parameters, nodes)
-    made.places.update(function.places)
-    return made
+    return Function(f"{function.name}.batch", parameters, nodes)
 
 
 def _axes(function: Function, in_axes: int | Sequence[int | None] | None) -> list[int | None]:

@@ -7,11 +7,12 @@ that points read by index gets the member for a first index.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.dimension import Size
-from livegrad.ir.node import Function, Node, make_node, originating_from
+from livegrad.ir.keeping import cached_derivation
+from livegrad.ir.node import Function, Node, make_node
+from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Tensor, Type, i64, shape_of
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make
@@ -87,7 +88,7 @@ RULES[map_] = _map
 # --- tensors inside a map's function ---------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
+@cached_derivation(1024)
 def _with_member_index(function: Function, flags: tuple[bool, ...], size: Size) -> Function:
     """The function with the member for a last parameter: flagged tensors are read, and new ones made, at that index.
 

@@ -11,6 +11,7 @@ from math import isqrt
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.function import inline, map_results
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.types import Type, i64, is_differentiable
@@ -24,6 +25,7 @@ from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.functions import rewrite_functions
 
 
+@keeps_places
 def within_budget(function: Function, bytes: int) -> Function:
     """The function with each loop in segments that would otherwise make the gradient remember more than so many bytes.
 
@@ -46,9 +48,7 @@ def within_budget(function: Function, bytes: int) -> Function:
             return _for_loop(node, bytes)
         return _while_loop(node, bytes) if node.op is while_loop else None
 
-    made = rewrite_functions(Module((function,)), lambda own: map_results(own, rule)).functions[0]
-    made.places.update(function.places)
-    return made
+    return rewrite_functions(Module((function,)), lambda own: map_results(own, rule)).functions[0]
 
 
 def _sizes(node: Node, operands: Sequence[Node]) -> tuple[int, int]:

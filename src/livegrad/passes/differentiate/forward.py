@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
+from livegrad.ir.keeping import cached_derivation, keeps_places
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Type, differential_of, is_differentiable
@@ -24,7 +24,7 @@ from livegrad.passes.differentiate.propagate import (
 from livegrad.passes.differentiate.tangents import Tangent, pack_results, result_nodes, result_tangent
 
 
-@lru_cache(maxsize=1024)
+@cached_derivation(1024)
 def push_forward(function: Function, active: tuple[bool, ...]) -> tuple[Function, tuple[bool, ...]]:
     """(arguments, tangents of the active ones) → (results, tangents of those that have one), and which those are."""
     function = derivable(function)
@@ -207,6 +207,7 @@ RULES: dict[Op, ControlRule] = {
 }
 
 
+@keeps_places
 def jvp(function: Function) -> Function:
     """(arguments, a tangent for each) → (results, a tangent for each).
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from livegrad.ir.function import captured_values, make_function
+from livegrad.ir.keeping import cached_derivation
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Trace, Tuple, Type, differential_of, i64
@@ -52,7 +52,7 @@ class Linearized:
         return active_flags(self.tangents)
 
 
-@lru_cache(maxsize=1024)
+@cached_derivation(1024)
 def linearize(function: Function, active: tuple[bool, ...]) -> Linearized:
     """Values and tangents of a function whose active parameters have tangents."""
     function = derivable(function)

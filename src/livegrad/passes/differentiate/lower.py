@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from livegrad.ir.function import map_results
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.walk import reachable_functions
 from livegrad.ops.aggregate import make_tuple
@@ -26,6 +27,7 @@ from livegrad.passes.optimize_outputs import optimize_outputs
 DERIVATIVE_RULES = frozenset({custom_call, recompute_call, kept})
 
 
+@keeps_places
 def differentiate(module: Module) -> Module:
     """The module with every derivative that it asks for written out, and nothing left that only derivatives need."""
     return forget_rules(write_derivatives(module))
@@ -44,6 +46,7 @@ def forget_rules(module: Module) -> Module:
     return rewrite_functions(module, lambda function: map_results(function, forget))
 
 
+@keeps_places
 def write_derivatives(module: Module) -> Module:
     """The module with every derivative that it asks for written out."""
     if not uses_any(reachable_functions(module.functions), {fwd_diff, bwd_diff}):
@@ -59,6 +62,12 @@ def write_derivatives(module: Module) -> Module:
         return None
 
     return rewrite_functions(module, lambda function: map_results(function, lower))
+
+
+def with_derivatives_written(function: Function) -> Function:
+    """The function with every derivative that it asks for written out, so that it can be differentiated itself."""
+    (written,) = write_derivatives(Module((function,))).functions
+    return written
 
 
 def _trimmed(function: Function) -> Function:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from livegrad.diagnostics import DifferentiationError
 from livegrad.ir.leaves import parameter
-from livegrad.ir.node import Function, Node, originating_from
+from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
+from livegrad.ir.origins import originating_from
 from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ir.walk import rebuild, toposort
 from livegrad.ops.aggregate import get, make, member

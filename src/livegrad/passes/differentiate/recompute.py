@@ -8,8 +8,8 @@ marked as `kept` inside are remembered like the operands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
+from livegrad.ir.keeping import cached_derivation
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ir.walk import nodes_of, rebuild, substitute
@@ -75,7 +75,7 @@ def _asked_to_keep(function: Function) -> tuple[Node, ...]:
     return tuple(node for node in marked if node.operands)
 
 
-@lru_cache(maxsize=1024)
+@cached_derivation(1024)
 def _recomputing_gradient(function: Function, marked: tuple[Node, ...], active: tuple[bool, ...]) -> Function:
     """(arguments, what is marked, cotangents of the results) → cotangents of the active arguments."""
     own = len(function.parameters)

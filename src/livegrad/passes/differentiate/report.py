@@ -12,8 +12,10 @@ from typing import Literal
 from livegrad.diagnostics import Place
 from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.function import captured_values
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.origins import telling_lines_apart
 from livegrad.ir.types import Scalar, Tensor, Trace, Type, components, is_differentiable
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
@@ -91,6 +93,7 @@ def _total(sizes: Iterator[Size]) -> Size:
     return total
 
 
+@keeps_places
 def storage_report(function: Function) -> StorageReport:
     """What reverse mode remembers of a function, how many bytes that is, and why.
 
@@ -100,6 +103,11 @@ def storage_report(function: Function) -> StorageReport:
     >>> storage_report(trace(lambda x: sin(x) * x, f64)).bytes
     16
     """
+    with telling_lines_apart():
+        return _report(function)
+
+
+def _report(function: Function) -> StorageReport:
     (trimmed,) = optimize_outputs(Module((function,))).functions
     linear = linearize(trimmed, tuple(map(is_differentiable, trimmed.parameter_types)))
     tangents = active_nodes(linear.tangents, linear.function.results, linear.flags)

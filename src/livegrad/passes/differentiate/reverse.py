@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function
 from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ir.walk import substitute
@@ -13,6 +14,7 @@ from livegrad.passes.differentiate.tangents import Tangent, materialize
 from livegrad.passes.differentiate.transpose import transpose_graph
 
 
+@keeps_places
 def vjp(function: Function, *, with_value: bool = False) -> Function:
     """(arguments, a cotangent for each result) → a cotangent for each argument, after the value if asked for.
 
@@ -34,6 +36,7 @@ def vjp(function: Function, *, with_value: bool = False) -> Function:
     return Function(derived.name, derived.parameters, (*derived.results[:values], *cotangents))
 
 
+@keeps_places
 def pull_back(function: Function, active: tuple[bool, ...], *, with_value: bool = False) -> Function:
     """(arguments, a cotangent for each result) → a cotangent for each active argument, after the value if asked for."""
     types = function.parameter_types

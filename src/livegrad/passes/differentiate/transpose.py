@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TypeVar
 
 from livegrad.diagnostics import DifferentiationError
 from livegrad.ir.function import inline
+from livegrad.ir.keeping import cached_derivation
 from livegrad.ir.leaves import input_node
-from livegrad.ir.node import Function, Key, Node, originating_from
+from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.op import Op
+from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Tuple, components
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make
@@ -83,7 +84,7 @@ def _transpose_node(name: str, node: Node, cotangent: Tangent, flags: tuple[bool
     return node.op.transpose(node, materialize(cotangent, node.type), *flags)
 
 
-@lru_cache(maxsize=1024)
+@cached_derivation(1024)
 def transpose_function(
     function: Function, linear: tuple[bool, ...], given: tuple[bool, ...]
 ) -> tuple[Function, tuple[bool, ...]]:

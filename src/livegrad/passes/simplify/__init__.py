@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from livegrad.diagnostics import Place
-from livegrad.ir.node import Function, Module, Node, add_origins, originating_from
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Module, Node, attribute_key
 from livegrad.ir.op import Op
+from livegrad.ir.origins import add_origins, originating_from
 from livegrad.ir.walk import reachable_functions, rebuild
 from livegrad.passes.functions import rewrite_functions
 from livegrad.passes.simplify.rules import COMMUTATIVE, rules_for
@@ -43,6 +46,7 @@ class Simplify:
         return module
 
 
+@keeps_places
 def simplify_function(function: Function) -> Function:
     """The function with no node left to which a rule applies; the functions among its attributes stay as they are."""
     done: dict[Node, Node] = {}
@@ -54,6 +58,7 @@ def simplify_function(function: Function) -> Function:
 def _simplify_all(roots: tuple[Node, ...], done: dict[Node, Node]) -> None:
     becomes: dict[Node, Node] = {}  # what a rule made of a node, while that is itself being simplified
     met: dict[tuple[Op, frozenset[Node]], Node] = {}
+    checks: dict[tuple[Any, ...], Node] = {}  # what may fail, whatever its line
     pending = [*reversed(roots)]
     while pending:
         node = pending[-1]
@@ -69,6 +74,9 @@ def _simplify_all(roots: tuple[Node, ...], done: dict[Node, Node]) -> None:
             replaced = _step(node, done)
             if replaced is node and node.op in COMMUTATIVE:
                 replaced = met.setdefault((node.op, frozenset(node.operands)), node)
+            elif replaced is node and node.may_fail:
+                # The same check at two lines is made once, and names the first.
+                replaced = checks.setdefault((node.op, node.operands, attribute_key(node.attributes)), node)
             becomes[node] = replaced
         if replaced is node or replaced in done:
             done[node] = done.get(replaced, node)
@@ -82,12 +90,24 @@ def _step(node: Node, done: dict[Node, Node]) -> Node:
     for operand in node.operands:
         if done[operand] is not operand:
             return rebuild(node, tuple([done[operand] for operand in node.operands]))
+    if node.op.checked:
+        # What is made of a check may be one: it blames the same line. Other places are handed down afterwards.
+        with originating_from(node.origins):
+            replaced = _by_a_rule(node)
+    else:
+        replaced = _by_a_rule(node)
+    if replaced is None:
+        return node
+    _hand_down(node.origins, replaced, done)
+    return replaced
+
+
+def _by_a_rule(node: Node) -> Node | None:
     for rule in rules_for(node.op):
         replaced = rule(node)
         if replaced is not None:
-            _hand_down(node.origins, replaced, done)
             return replaced
-    return node
+    return None
 
 
 def _hand_down(origins: tuple[Place, ...], replaced: Node, done: dict[Node, Node]) -> None:

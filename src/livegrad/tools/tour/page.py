@@ -1,10 +1,13 @@
 """The page of the tour: one HTML file that shows what was made and what each edit cost, light or dark.
 
-It needs nothing from anywhere else: pictures lie beside it, drawings are part of it.
+It needs nothing from anywhere else: the animation lies beside it, drawings and small pictures are part of it.
 """
 
 from __future__ import annotations
 
+import inspect
+from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -12,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.tools.tour.script import Entry, Show
+from livegrad.formats.png import write_png
+from livegrad.tools.tour import fit, picture, wheel
+from livegrad.tools.tour.script import FRAMES_PER_SECOND, Entry, Picture, Show
 
 FILES = {
     "wheel.3mf": "the fitted part, as functions of nodes with named measures",
@@ -50,8 +55,17 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wh
 .level.warm { color: var(--warm); } .level.code { color: var(--code); } .level.cold { color: var(--cold); }
 code, pre { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; } pre { margin: 8px 0 0;
   white-space: pre-wrap; } .kept { color: var(--soft); } details { margin-top: 8px; } summary { cursor: pointer; }
-a { color: var(--code); }
+a { color: var(--code); } td img { width: 150px; border-radius: 6px; } td.shot { padding-right: 18px; }
+pre.code { margin: 0; white-space: pre; } dl.soft { margin: 14px 0 0; } dl.soft div { margin: 2px 0; }
+dl.soft dt { display: inline; font-weight: 600; } dl.soft dd { display: inline; margin: 0 0 0 6px; }
 """
+COLUMNS = {
+    "level": "how deep the change went, from none and hot (a number) over warm (sizes) and code to cold (other steps)",
+    "prepared": "functions that were compiled, or fitted to other sizes",
+    "ms": "the whole frame: planning, compiling, running, reading the picture",
+    "ran, kept": "steps of the plan that ran, and steps whose values were still right",
+    "of the view": "nodes of the program of contexts, camera and backdrop, that were computed",
+}
 
 
 @dataclass(frozen=True)
@@ -80,19 +94,26 @@ def page_html(show: Show, outcome: Outcome, folder: Path) -> str:
 <body>
 <main>
 <h1>A hand wheel, fitted while it is drawn</h1>
-<p class="lead">One live, differentiable graph on the {escape(backend)} backend. A typed function of six measures
-descends to a target read from a 3MF file; the picture is part of the same plan, and everything is edited while it
-runs.</p>
+<p class="lead">One live, differentiable graph, run by livegrad on the {escape(backend)} backend. Six measures of a
+wheel descend until it matches a part that was read from a 3MF file; the picture is part of the same graph; and numbers,
+code and blocks are changed while it runs.</p>
 <figure><img src="animation.png" alt="the wheel while it is fitted and edited" width="1200" height="800">
-<figcaption>Red: too much of the part, blue: too little. {len(show.frames)} frames.</figcaption></figure>
+<figcaption>{len(show.frames)} frames, {len(show.frames) / FRAMES_PER_SECOND:.0f} seconds. First the fit: red is too
+much of the part, blue too little, grey is right. Then the edits of the table, in their order.</figcaption></figure>
 
 <h2>What each edit cost</h2>
 <p>The engine compares the plan that runs with the plan that is wanted, applies each difference at the cheapest level
-that is correct, and runs only what is stale; the rest keeps its value. Level none: nothing of the graph changed, at
-most what is in its buffers. The view is a program of contexts, and says which of its nodes were made anew.</p>
-<div class="card">{_ledger(show.ledger)}</div>
+that is correct, and runs only what is stale; the rest keeps its value.</p>
+<div class="card">{_ledger(show.ledger, show.shots)}</div>
+<dl class="soft">{"".join(f"<div><dt>{name}</dt><dd>{meaning}</dd></div>" for name, meaning in COLUMNS.items())}</dl>
 <details class="soft"><summary>What <code>engine.explain()</code> said of each</summary>
 {"".join(_explained(entry) for entry in show.ledger)}</details>
+
+<h2>The code</h2>
+<p>The part is plain Python, captured from its source: the fit takes its exact gradient by the measures, the picture its
+gradient by the point. The loss is a lazy tensor around it. A function of one pixel shades them all, and the script puts
+another one in its place.</p>
+<div class="card"><pre class="code">{escape(_code())}</pre></div>
 
 <h2>The fit</h2>
 <div class="two">
@@ -111,24 +132,46 @@ plan. <code>miss</code> is the function of the target's file, as it is.</p>
 
 <h2>Files</h2>
 <div class="card"><table>{"".join(_file(folder, name, what) for name, what in FILES.items())}</table></div>
+
+<h2>Next</h2>
+<p>The tour is <code>src/livegrad/tools/tour/</code>, to be read and changed. <code>docs/tutorial.md</code> teaches
+all of this in ten minutes; <code>livegrad mesh wheel.3mf</code> and its kin take the files from here.</p>
 </main>
 </body>
 </html>
 """
 
 
-def _ledger(entries: list[Entry]) -> str:
+def _ledger(entries: Sequence[Entry], shots: Sequence[Picture]) -> str:
     rows = "".join(
-        f'<tr><td>{escape(entry.edit)}</td><td><span class="level {entry.level}">{entry.level}</span></td>'
+        f'<tr><td class="shot">{_small(shot)}</td><td>{escape(entry.edit)}</td>'
+        f'<td><span class="level {entry.level}">{entry.level}</span></td>'
         f'<td class="number">{entry.prepared}</td><td class="number">{entry.seconds * 1e3:.1f}</td>'
         f'<td>{_names(entry.ran)}</td><td class="kept">{_names(entry.kept)}</td>'
         f'<td class="kept">{_names(entry.made)}</td></tr>'
-        for entry in entries
+        for entry, shot in zip(entries, shots, strict=True)
     )
     return (
-        '<table><tr><th>edit</th><th>level</th><th class="number">prepared</th><th class="number">ms</th>'
+        '<table><tr><th>seen</th><th>edit</th><th>level</th><th class="number">prepared</th><th class="number">ms</th>'
         f"<th>ran</th><th>kept</th><th>of the view</th></tr>{rows}</table>"
     )
+
+
+def _small(shot: Picture) -> str:
+    """The middle of a picture, some 300 pixels wide, as part of the page."""
+    height, width, _ = shot.shape
+    across, down = width // 5, height // 16
+    middle = shot[down : height - down, across : width - across]
+    step = max(1, middle.shape[1] // 300)
+    rows, columns = (size // step * step for size in middle.shape[:2])
+    cells = middle[:rows, :columns].reshape(rows // step, step, columns // step, step, 3)
+    content = b64encode(write_png(np.rint(cells.mean((1, 3))).astype(np.uint8))).decode()
+    return f'<img src="data:image/png;base64,{content}" alt="" width="150">'
+
+
+def _code() -> str:
+    """The heart of the tour, as it stands in its files."""
+    return "\n\n".join(inspect.getsource(part) for part in (wheel.distance, fit.loss, picture.shade, picture.printed))
 
 
 def _names(steps: tuple[str, ...]) -> str:

@@ -51,7 +51,7 @@ def write_results(
     )
     progress("the animation", 0.8)
     lg.save_animation(show.frames, folder / "animation.png", frames_per_second=FRAMES_PER_SECOND)
-    lg.save_png(poster / 255.0, folder / "poster.png")
+    lg.save_png(poster, folder / "poster.png")
     _write(folder / "loss.svg", chart_svg(outcome.losses.tolist(), title="the loss", across="steps of the fit"))
     _write(folder / "graph.svg", draw_blocks(show.stage.engine.graph))
     inside = show.stage.fit.bodies["body"]

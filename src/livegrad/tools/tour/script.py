@@ -59,6 +59,7 @@ class Show:
     clock: float = 0.0  # of the real world: nothing reads it
     frames: list[Picture] = field(default_factory=list)
     ledger: list[Entry] = field(default_factory=list)
+    shots: list[Picture] = field(default_factory=list)  # what was seen after each edit of the ledger
     view: Any = field(default_factory=make_view)
 
     def frame(self, edit: str = "", *, turn: bool = False) -> None:
@@ -76,10 +77,12 @@ class Show:
         done = self.stage.engine.step()
         colors = self.stage.colors()
         taken = time.perf_counter() - started
+        width, height = self.size
+        seen_now = np.rint(colors * 255.0).astype(np.uint8).reshape(height, width, 3)
         if edit:
             self.ledger.append(self._entry(edit, done, taken, log))
-        width, height = self.size
-        return np.rint(colors * 255.0).astype(np.uint8).reshape(height, width, 3)
+            self.shots.append(seen_now)
+        return seen_now
 
     def _entry(self, edit: str, done: lg.Frame, taken: float, log: Any) -> Entry:
         engine = self.stage.engine

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from livegrad.backends.cpu.emit import memory
-from livegrad.backends.cpu.emit.frame import Frame, Tail
+from livegrad.backends.cpu.emit.frame import Frame, Layout, Tail
+from livegrad.backends.cpu.emit.packed import load_columns, store_columns
 from livegrad.backends.cpu.emit.values import Register, Value, byte_size
 from livegrad.ir.types import Scalar, bool_, i64
-from livegrad.schedule.kernel import Port, Stage, Target
+from livegrad.schedule.kernel import Kernel, Port, Stage, Target
+
+
+class Column(NamedTuple):
+    """A column of short rows: where lane 0 has it, and how far it is to the next lane's."""
+
+    pointer: str
+    type: Scalar
+    step: Register
 
 
 class Accesses(Frame):
     """Where a stage's arguments come from and its results go."""
+
+    def __init__(self, kernel: Kernel, layout: Layout, quick: bool = False) -> None:
+        super().__init__(kernel, layout, quick)
+        self.columns: dict[int, list[Register]] = {}  # of packed rows, by read
+        self.stored_columns: dict[int, list[Register]] = {}  # by output
 
     def _arguments(self, stage: Stage, indices: list[Register], tail: Tail | None, vector: bool) -> list[Value]:
         reads = sorted({source.number for source in stage.sources if source.kind == "read"})
@@ -67,7 +83,14 @@ class Accesses(Frame):
         asm = self.asm
         loaded: dict[int, Register] = {}
         whole: list[tuple[int, str, Scalar]] = []
+        if vector and asm.lanes > 1:
+            loaded = self._load_packs(reads, indices, tail)
         for number in reads:
+            if number in loaded:
+                continue
+            if number in self.columns:
+                loaded[number] = self.columns[number][int(indices[-1].text)]
+                continue
             base, type, offset, step = self._place("read", number, indices)
             pointer = memory.element_pointer(asm, base, type, offset)
             if not vector or asm.lanes == 1 or step is None or step.text == "0":
@@ -75,17 +98,28 @@ class Accesses(Frame):
             elif step.text == "1":
                 whole.append((number, pointer, type))
             else:
-                mask = None if tail is None else self._lane_mask(tail)
-                offsets = asm.apply("mul", i64, self._lane_numbers(), asm.widen(step, asm.lanes))
-                loaded[number] = memory.gather(asm, pointer, type, offsets, mask)
+                loaded[number] = self._gather(pointer, type, step, tail)
         if whole:
             loaded |= self._load_whole(whole, tail)
         return loaded
 
+    def _load_packs(self, reads: list[int], indices: list[Register], tail: Tail | None) -> dict[int, Register]:
+        """What several reads together take of packed rows: a column each."""
+        packs = [pack for pack in self.layout.read_packs if set(pack) <= set(reads)]
+        loaded = self._load_columns([[self._column("read", n, indices) for n in pack] for pack in packs], tail)
+        return {n: value for pack, row in zip(packs, loaded, strict=True) for n, value in zip(pack, row, strict=True)}
+
+    def _gather(self, pointer: str, type: Scalar, step: Register, tail: Tail | None) -> Register:
+        asm = self.asm
+        mask = None if tail is None else self._lane_mask(tail)
+        offsets = asm.apply("mul", i64, self._lane_numbers(), asm.widen(step, asm.lanes))
+        return memory.gather(asm, pointer, type, offsets, mask)
+
     def _load_whole(self, whole: list[tuple[int, str, Scalar]], tail: Tail | None) -> dict[int, Register]:
         asm = self.asm
-        if tail is None:
-            return {number: memory.load_vector(asm, pointer, type, None) for number, pointer, type in whole}
+        if tail is None or tail in self.masks:
+            mask = None if tail is None else self.masks[tail]
+            return {number: memory.load_vector(asm, pointer, type, mask) for number, pointer, type in whole}
         full, part, ready = (asm.label(hint) for hint in ("full", "part", "ready"))
         asm.branch(self._is_full(tail), full, part)
         asm.begin(full)
@@ -99,6 +133,77 @@ class Accesses(Frame):
         pairs = zip(complete, masked, strict=True)
         merged = [asm.phi(a.type, a.lanes, [(a, full), (b, part)]) for a, b in pairs]
         return {number: value for (number, _, _), value in zip(whole, merged, strict=True)}
+
+    # --- packed rows ---
+
+    def _is_packed(self, kind: str, number: int) -> bool:
+        """Whether an access goes to short rows that lie one behind the other, a row for each lane."""
+        return self.asm.lanes > 1 and "row" in (self.layout.reads if kind == "read" else self.layout.outputs)[number]
+
+    def _load_rows(self, stage: Stage, tail: Tail) -> dict[int, list[Register]]:
+        """The columns of all packed rows that a stage reads."""
+        reads = sorted({s.number for s in stage.sources if s.kind == "read" and self._is_packed("read", s.number)})
+        inner = [[self.asm.constant(column, i64)] for column in range(self.layout.row)]
+        loaded = self._load_columns(
+            [[self._column("read", number, index) for index in inner] for number in reads], tail
+        )
+        return dict(zip(reads, loaded, strict=True))
+
+    def _store_rows(self, tail: Tail) -> None:
+        """Writes the packed rows whose columns a stage has left, one after the other."""
+        inner = [[self.asm.constant(column, i64)] for column in range(self.layout.row)]
+        rows = [
+            ([self._column("output", n, index) for index in inner], held) for n, held in self.stored_columns.items()
+        ]
+        self._store_columns(rows, tail)
+        self.stored_columns = {}
+
+    def _column(self, kind: str, number: int, indices: list[Register]) -> Column:
+        base, type, offset, step = self._place(kind, number, indices)
+        assert step is not None
+        return Column(memory.element_pointer(self.asm, base, type, offset), type, step)
+
+    def _load_columns(self, rows: list[list[Column]], tail: Tail | None) -> list[list[Register]]:
+        """Columns of packed rows: from whole rows where all lanes are there, gathered at the end."""
+        asm = self.asm
+        if not rows:
+            return []
+        if tail is None:
+            return [load_columns(asm, row[0].pointer, row[0].type, len(row)) for row in rows]
+        full, part, ready = (asm.label(hint) for hint in ("full", "part", "ready"))
+        asm.branch(self._is_full(tail), full, part)
+        asm.begin(full)
+        complete = [load_columns(asm, row[0].pointer, row[0].type, len(row)) for row in rows]
+        asm.jump(ready)
+        asm.begin(part)
+        masked = [[self._gather(*column, tail) for column in row] for row in rows]
+        asm.jump(ready)
+        asm.begin(ready)
+        return [
+            [asm.phi(a.type, a.lanes, [(a, full), (b, part)]) for a, b in zip(whole, some, strict=True)]
+            for whole, some in zip(complete, masked, strict=True)
+        ]
+
+    def _store_columns(self, rows: list[tuple[list[Column], list[Register]]], tail: Tail | None) -> None:
+        asm = self.asm
+        if not rows:
+            return
+        if tail is None:
+            for row, held in rows:
+                store_columns(asm, row[0].pointer, held)
+            return
+        full, part, ready = (asm.label(hint) for hint in ("full", "part", "stored"))
+        asm.branch(self._is_full(tail), full, part)
+        asm.begin(full)
+        for row, held in rows:
+            store_columns(asm, row[0].pointer, held)
+        asm.jump(ready)
+        asm.begin(part)
+        for row, held in rows:
+            for column, value in zip(row, held, strict=True):
+                self._scatter(column.pointer, value, column.step, tail)
+        asm.jump(ready)
+        asm.begin(ready)
 
     def _is_full(self, tail: Tail) -> Register:
         position, stop = tail
@@ -114,8 +219,17 @@ class Accesses(Frame):
     ) -> None:
         asm = self.asm
         whole: list[tuple[str, Register]] = []
+        values = {target.number: value for target, value in stores}
+        packs = [pack for pack in self.layout.output_packs if vector and asm.lanes > 1 and set(pack) <= set(values)]
+        self._store_packs(packs, values, indices, tail)
+        packed = {number for pack in packs for number in pack}
         for target, value in stores:
+            if target.number in packed:
+                continue
             assert isinstance(value, Register)
+            if vector and self._is_packed("output", target.number):
+                self.stored_columns.setdefault(target.number, []).append(value)
+                continue
             base, type, offset, step = self._place("output", target.number, indices)
             pointer = memory.element_pointer(asm, base, type, offset)
             if not vector or asm.lanes == 1 or step is None:
@@ -124,17 +238,31 @@ class Accesses(Frame):
             elif step.text == "1":
                 whole.append((pointer, asm.widen(value, asm.lanes)))
             else:
-                mask = None if tail is None else self._lane_mask(tail)
-                offsets = asm.apply("mul", i64, self._lane_numbers(), asm.widen(step, asm.lanes))
-                memory.scatter(asm, pointer, value, offsets, mask)
+                self._scatter(pointer, value, step, tail)
         if whole:
             self._store_whole(whole, tail)
 
+    def _store_packs(
+        self, packs: list[tuple[int, ...]], values: dict[int, Value], indices: list[Register], tail: Tail | None
+    ) -> None:
+        rows: list[tuple[list[Column], list[Register]]] = []
+        for pack in packs:
+            held = [value for number in pack if isinstance(value := values[number], Register)]
+            rows.append(([self._column("output", number, indices) for number in pack], held))
+        self._store_columns(rows, tail)
+
+    def _scatter(self, pointer: str, value: Register, step: Register, tail: Tail | None) -> None:
+        asm = self.asm
+        mask = None if tail is None else self._lane_mask(tail)
+        offsets = asm.apply("mul", i64, self._lane_numbers(), asm.widen(step, asm.lanes))
+        memory.scatter(asm, pointer, value, offsets, mask)
+
     def _store_whole(self, whole: list[tuple[str, Register]], tail: Tail | None) -> None:
         asm = self.asm
-        if tail is None:
+        if tail is None or tail in self.masks:
+            mask = None if tail is None else self.masks[tail]
             for pointer, value in whole:
-                memory.store_vector(asm, pointer, value, None)
+                memory.store_vector(asm, pointer, value, mask)
             return
         full, part, ready = (asm.label(hint) for hint in ("full", "part", "stored"))
         asm.branch(self._is_full(tail), full, part)

@@ -15,9 +15,6 @@ from livegrad.backends.sites import Site
 from livegrad.diagnostics import Place
 from livegrad.ir.types import Scalar, bf16, bool_, f32, i64
 
-# Contraction to fused multiply-add is all that is allowed: NaN, infinity and signed zeros keep their meaning.
-FLOAT_FLAGS = "contract"
-
 
 @dataclass
 class Assembler:
@@ -32,6 +29,7 @@ class Assembler:
     block: str = "start"
     mask: Register | None = None  # None: every lane is active
     element_index: Register | None = None  # the position of lane 0 in the kernel's domain, for reports
+    element_step: Register | None = None  # from lane to lane; None: one
     uses_traces: bool = False
     polls: bool = False
     _names: int = 0
@@ -170,6 +168,8 @@ class Assembler:
         self.branch(self.any_lane(bad), failed, done)
         self.begin(failed)
         lane = self._first_lane(bad)
+        if self.element_step is not None:
+            lane = self.apply("mul", i64, lane, self.element_step)
         element = lane if self.element_index is None else self.apply("add", i64, self.element_index, lane)
         shifted = self.apply("shl", i64, element, self.constant(16, i64))
         word = self.apply("or", i64, shifted, self.constant(site, i64))

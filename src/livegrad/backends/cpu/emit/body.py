@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 
 from livegrad.backends.cpu.emit import control, memory, traces
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.elementwise import emit_elementwise
+from livegrad.backends.cpu.emit.fused import emit_fused, fused_products
 from livegrad.backends.cpu.emit.order import in_fewer_registers
-from livegrad.backends.cpu.emit.values import Register, TensorReference, TraceReference, Value
+from livegrad.backends.cpu.emit.values import Product, Register, TensorReference, TraceReference, Value
 from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
@@ -44,18 +45,53 @@ def _needs_expansion(node: Node) -> bool:
 
 def emit_function(asm: Assembler, function: Function, arguments: Sequence[Value]) -> list[Value]:
     """The values of the function's results."""
+    return [value for value in emit_results(asm, function, arguments, ()) if not isinstance(value, Product)]
+
+
+def emit_results(
+    asm: Assembler, function: Function, arguments: Sequence[Value], added: Container[int]
+) -> list[Value | Product]:
+    """The values of the results; those that are `added` to something, by number, as products if they are such."""
     function = native_form(function)
+    results = function.results
     values: dict[Node, Value] = dict(zip(function.parameters, arguments, strict=True))
-    order, copies = traces.execution_order(function.results)
+    order, copies = traces.execution_order(results)
+    fused, single = fused_products(order, results)
+    left_open = {result for number, result in enumerate(results) if number in added and result in single}
+    unwritten = {*fused.values(), *left_open}
     for node in in_fewer_registers(order):
-        if node in values:
+        if node in values or node in unwritten:
+            continue
+        if node in fused:
+            values[node] = _emit_fused(asm, node, fused[node], values)
             continue
         operands = [values[operand] for operand in node.operands]
-        for place, operand in enumerate(operands):
-            if (node, place) in copies and isinstance(operand, TraceReference):
-                operands[place] = traces.copied(asm, operand)
+        if copies:
+            for place, operand in enumerate(operands):
+                if (node, place) in copies and isinstance(operand, TraceReference):
+                    operands[place] = traces.copied(asm, operand)
         values[node] = _emit_node(asm, node, operands)
-    return [values[result] for result in function.results]
+    return [_factors(result, values) if result in left_open else values[result] for result in results]
+
+
+def _factors(product: Node, values: dict[Node, Value]) -> Product:
+    first, second = (_register(values[operand]) for operand in product.operands)
+    return Product(first, second)
+
+
+def _emit_fused(asm: Assembler, node: Node, product: Node, values: dict[Node, Value]) -> Value:
+    left, right = node.operands
+    given = [values[factor] for factor in product.operands]
+    given.append(values[right if left is product else left])
+    count = len(components(node.type))
+    if not count:
+        first, second, other = map(_register, given)
+        return emit_fused(asm, node, product, Product(first, second), other)
+    rows = [value if isinstance(value, tuple) else (value,) * count for value in given]
+    return tuple(
+        emit_fused(asm, node, product, Product(_register(a), _register(b)), _register(c))
+        for a, b, c in zip(*rows, strict=True)
+    )
 
 
 def _emit_node(asm: Assembler, node: Node, operands: list[Value]) -> Value:

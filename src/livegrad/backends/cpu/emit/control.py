@@ -41,11 +41,11 @@ def _packed(results: list[Value]) -> Value:
 
 
 def select_value(asm: Assembler, condition: Register, then: Value, otherwise: Value) -> Value:
-    """Member by member; of two traces, the one that is not empty serves the lanes that read it."""
+    """Member by member and lane by lane."""
     if isinstance(then, Register) and isinstance(otherwise, Register):
         return asm.select(condition, then, otherwise)
     if isinstance(then, TraceReference) and isinstance(otherwise, TraceReference):
-        return TraceReference(asm.select(asm.any_lane(condition), then.header, otherwise.header), then.element)
+        return traces.chosen(asm, condition, then, otherwise, select_value)
     if isinstance(then, TensorReference):
         return then  # both ways add to the same memory
     assert isinstance(then, tuple)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from livegrad.backends.cpu.emit.assembler import FLOAT_FLAGS, Assembler
+from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.values import Register, llvm_type
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Node
@@ -41,7 +41,7 @@ def _instruction(asm: Assembler, node: Node, operands: list[Register], rule: str
     if "{ones}" in rule:
         one = Register("true" if first.type.kind == "bool" else "-1", first.type, 1, literal=True)
         rule = rule.replace("{ones}", asm.widen(one, first.lanes).text)
-    text = rule.format(*[operand.text for operand in operands], T=llvm_type(first.type, first.lanes), F=FLOAT_FLAGS)
+    text = rule.format(*[operand.text for operand in operands], T=llvm_type(first.type, first.lanes))
     if first.uniform:
         text = text.replace("zeroinitializer", "0")
     return asm.make(text, _result_scalar(node), first.lanes)

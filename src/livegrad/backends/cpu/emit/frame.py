@@ -16,6 +16,8 @@ from livegrad.backends.dimensions import StrideKind
 from livegrad.ir.types import Scalar, bool_, i64, u8
 from livegrad.schedule.kernel import Kernel, Port
 
+_MASKING_BYTES = 64  # processors with vectors of this size load and store under masks as quickly as without
+
 Tail = tuple[Register, Register]  # the position of lane 0, and where the lanes' dimension ends
 
 
@@ -30,6 +32,9 @@ class Layout:
     reads: tuple[tuple[StrideKind, ...], ...]
     outputs: tuple[tuple[StrideKind, ...], ...]
     vector_bytes: int
+    read_packs: tuple[tuple[int, ...], ...] = ()  # reads that are the columns of short rows, one behind the other
+    output_packs: tuple[tuple[int, ...], ...] = ()
+    row: int = 0  # how many inner points there are, where they are so few that each is written out
 
 
 @dataclass
@@ -46,14 +51,16 @@ class Words:
 class Frame:
     """One kernel being written, for one layout."""
 
-    def __init__(self, kernel: Kernel, layout: Layout) -> None:
+    def __init__(self, kernel: Kernel, layout: Layout, quick: bool = False) -> None:
         self.kernel, self.layout = kernel, layout
+        self.quick = quick  # short text counts more than quick code; the bits are the same
+        self.masks: dict[Tail, Register] = {}  # those that hold in all of the code being written
         self.asm = Assembler(layout.lanes)
         self.words = Words()
         self.rows: list[Value | None] = [None] * len(kernel.rows)
         self.masked = any(has_divergence(stage.body) for stage in kernel.stages)
         self.domain_index: list[Register] = []
-        self.inner_index: list[Register] = []
+        self.chunk_rank = 1 if kernel.split else 0  # dimensions before the domain's own that number chunks
 
     # --- the argument block ---
 
@@ -85,6 +92,7 @@ class Frame:
         self.extents = [self.number(f"domain{d}") for d in range(layout.domain_rank)]
         self.inner = [self.number(f"inner{d}") for d in range(layout.inner_rank)]
         self.block_size = self.number("block")
+        self.chunk = self.number("chunk") if kernel.split else None
         self.read_bases, self.read_strides = self._ports("read", kernel.reads, layout.reads)
         self.output_bases, self.output_strides = self._ports("output", kernel.outputs, layout.outputs)
         self.wholes = [self._whole(index) for index in range(len(kernel.wholes))]
@@ -102,7 +110,7 @@ class Frame:
     def _stride(self, name: str, kind: StrideKind) -> Register:
         if kind == "any":
             return self.number(name)
-        return self.asm.constant(1 if kind == "one" else 0, i64)
+        return self.asm.constant({"zero": 0, "one": 1, "row": self.layout.row}[kind], i64)
 
     def _whole(self, index: int) -> TensorReference:
         whole = self.kernel.wholes[index]
@@ -133,14 +141,29 @@ class Frame:
             indices.append(linear)
         return indices[::-1]
 
+    def encode(self, indices: list[Register], extents: list[Register]) -> Register:
+        """The number of a point in row-major order from its indices."""
+        linear: Register | None = None
+        for index, extent in zip(indices, extents, strict=True):
+            scaled = None if linear is None else self.asm.apply("mul", i64, linear, extent)
+            linear = index if scaled is None else self.asm.apply("add", i64, scaled, index)
+        return self.asm.constant(0, i64) if linear is None else linear
+
+    def _share_mask(self, tail: Tail | None) -> None:
+        """Has one mask for all loads and stores of a group of lanes, where short text counts and masks cost little."""
+        if self.quick and tail is not None and self.asm.lanes > 1 and self.layout.vector_bytes >= _MASKING_BYTES:
+            self.masks[tail] = self._lane_mask(tail)
+
     def _lane_mask(self, tail: Tail) -> Register:
         """The lanes that stand for elements below the end.
 
         Compared as bytes: one instruction for all lanes, where numbers of 64 bits take one for each eight."""
         asm = self.asm
+        if tail in self.masks:
+            return self.masks[tail]
         position, stop = tail
         left = asm.intrinsic("smin", i64, asm.apply("sub", i64, stop, position), asm.constant(asm.lanes, i64))
-        count = asm.widen(asm.convert("trunc", asm.intrinsic("smax", i64, left, asm.constant(0, i64)), u8), asm.lanes)
+        count = asm.widen(asm.convert("trunc", left, u8), asm.lanes)  # no loop goes beyond the end: some are left
         return asm.apply("icmp ult", bool_, self._lane_numbers(u8), count)
 
     def _lane_numbers(self, type: Scalar = i64) -> Register:

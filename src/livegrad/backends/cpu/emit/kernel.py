@@ -6,14 +6,16 @@ a row, or a block of the last domain dimension. See `Layout` for what decides th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from livegrad.backends.cpu.emit import traces
 from livegrad.backends.cpu.emit.frame import Layout, Tail
 from livegrad.backends.cpu.emit.loops import counted_loop
 from livegrad.backends.cpu.emit.stages import Stages
 from livegrad.backends.cpu.emit.trace_runtime import RUNTIME, TOO_MUCH
-from livegrad.backends.cpu.emit.values import Register
+from livegrad.backends.cpu.emit.values import Register, byte_size
 from livegrad.backends.cpu.math_library import MathRequest, math_declaration
 from livegrad.backends.sites import Site
 from livegrad.ir.types import i64
@@ -24,16 +26,50 @@ from livegrad.schedule.kernel import Kernel
 class KernelText:
     """LLVM text of a kernel, the words it takes, and its checks."""
 
-    text: str
+    declarations: frozenset[str]
+    definition: str  # of the function `kernel`
+    attributes: str
+    uses_traces: bool
     words: tuple[str, ...]
     sites: tuple[Site, ...]
     interruptible: bool
     math: tuple[MathRequest, ...]  # functions of the math library that it calls
 
+    @cached_property
+    def text(self) -> str:
+        """The kernel as a module of its own."""
+        return module_text([self], ["kernel"])
 
-def emit_kernel(kernel: Kernel, layout: Layout) -> KernelText:
-    """The text of `kernel` for one layout; the symbol is `kernel`."""
-    return _Emitter(kernel, layout).emit()
+
+def module_text(kernels: Sequence[KernelText], symbols: Sequence[str]) -> str:
+    """Kernels of equal attributes as one module, where they have these names."""
+    declarations = frozenset[str]().union(*[kernel.declarations for kernel in kernels])
+    pairs = zip(kernels, symbols, strict=True)
+    return "\n".join(
+        [
+            *sorted(declarations),
+            RUNTIME if any(kernel.uses_traces for kernel in kernels) else "",
+            *[kernel.definition.replace("@kernel(", f"@{symbol}(", 1) for kernel, symbol in pairs],
+            kernels[0].attributes,
+            "!0 = !{}",
+        ]
+    )
+
+
+def emit_kernel(kernel: Kernel, layout: Layout, quick: bool = False) -> KernelText:
+    """The text of `kernel` for one layout; the symbol is `kernel`.
+
+    With `quick`, a text that takes less time to compile and gives the same bits.
+    """
+    return _Emitter(kernel, _narrowed(kernel, layout) if quick else layout, quick).emit()
+
+
+def _narrowed(kernel: Kernel, layout: Layout) -> Layout:
+    """One register for each value instead of several, where lanes have nothing to do with each other."""
+    if layout.direction == "along" or layout.row or layout.lanes == 1:
+        return layout
+    widest = max([byte_size(port.element) for port in (*kernel.reads, *kernel.outputs)], default=4)
+    return replace(layout, lanes=min(layout.lanes, max(4, layout.vector_bytes // widest)))
 
 
 class _Emitter(Stages):
@@ -53,25 +89,30 @@ class _Emitter(Stages):
     def _finish(self) -> KernelText:
         asm = self.asm
         entry = ["start:"]
-        named = [f"  %status = bitcast ptr {self.status} to ptr", f"  %interrupt = bitcast ptr {self.interrupt} to ptr"]
+        named: list[str] = []
+        status, interrupt, rest = asm.entry[:2], asm.entry[2:4], asm.entry[4:]  # two lines load each word
+        if asm.sites or asm.uses_traces or asm.polls:
+            entry += status
+            named.append(f"  %status = bitcast ptr {self.status} to ptr")
+        if asm.polls:
+            entry += interrupt
+            named.append(f"  %interrupt = bitcast ptr {self.interrupt} to ptr")
         if asm.uses_traces:
             entry.append("  %arena = alloca [4 x i64], align 8")
             named += self._arena_lines()
-        body = "\n".join([*entry, *asm.entry, *named, "  br label %items", *asm.lines])
+        body = "\n".join([*entry, *rest, *named, "  br label %items", *asm.lines])
         width = self.layout.vector_bytes * 8
         common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
-        text = "\n".join(
-            [
-                *sorted(asm.declarations | {math_declaration(request) for request in asm.math}),
-                RUNTIME if asm.uses_traces else "",
-                "define void @kernel(i64 %begin, i64 %end, ptr noalias %args, i64 %worker) #0 {",
-                body,
-                "}",
-                f'attributes #0 = {{ {common} "stackrealign" }}',
-                "!0 = !{}",
-            ]
+        return KernelText(
+            frozenset(asm.declarations | {math_declaration(request) for request in asm.math}),
+            f"define void @kernel(i64 %begin, i64 %end, ptr noalias %args, i64 %worker) #0 {{\n{body}\n}}",
+            f'attributes #0 = {{ {common} "stackrealign" }}',
+            asm.uses_traces,
+            tuple(self.words.names),
+            tuple(asm.sites),
+            asm.polls,
+            tuple(sorted(asm.math)),
         )
-        return KernelText(text, tuple(self.words.names), tuple(asm.sites), asm.polls, tuple(sorted(asm.math)))
 
     def _arena_lines(self) -> list[str]:
         """An empty arena that knows where to complain."""
@@ -99,18 +140,19 @@ class _Emitter(Stages):
             self._row(asm.constant(0, i64), None)
             return
         length = self.extents[-1]
-        rounded = asm.apply("add", i64, length, asm.apply("sub", i64, self.block_size, asm.constant(1, i64)))
-        blocks = asm.apply("udiv", i64, rounded, self.block_size)
-        line = item if len(self.extents) == 1 else asm.apply("udiv", i64, item, blocks)
-        block = item if len(self.extents) == 1 else asm.apply("urem", i64, item, blocks)
+        line = block = item
+        if len(self.extents) > 1:
+            rounded = asm.apply("add", i64, length, asm.apply("sub", i64, self.block_size, asm.constant(1, i64)))
+            blocks = asm.apply("udiv", i64, rounded, self.block_size)
+            line, block = asm.apply("udiv", i64, item, blocks), asm.apply("urem", i64, item, blocks)
         outer = self.decode(line, self.extents[:-1])
         start = asm.apply("mul", i64, block, self.block_size)
         stop = asm.intrinsic("smin", i64, asm.apply("add", i64, start, self.block_size), length)
 
         def group(position: Register, carried: list[Register]) -> list[Register]:
             self.domain_index = [*outer, position]
-            element = position if not outer else asm.apply("add", i64, asm.apply("mul", i64, line, length), position)
-            self._row(element, (position, stop))
+            first = self.chunk_rank if self.masked else len(self.extents)  # only checks tell elements by number
+            self._row(self.encode(self.domain_index[first:], self.extents[first:]), (position, stop))
             return []
 
         counted_loop(self.asm, start, stop, self.layout.lanes, [], group)
@@ -122,6 +164,7 @@ class _Emitter(Stages):
         if asm.uses_traces or self._may_trace():
             asm.uses_traces = True
             asm.line("call void @lg_arena_empty(ptr %arena)")
+        self._share_mask(tail)
         self.tail = tail
         self.row_mask = self._lane_mask(tail) if tail is not None and self.masked and asm.lanes > 1 else None
         across = self.layout.direction == "across"

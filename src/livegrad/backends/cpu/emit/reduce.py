@@ -37,7 +37,7 @@ def combine(asm: Assembler, kind: str, first: Accumulator, second: Accumulator) 
         chosen = asm.select(asm.apply(f"fcmp {relation}", bool_, b, a), b, a)
         return (asm.select(asm.apply("fcmp uno", bool_, b, b), b, chosen),)
     instruction = {"sum": "add", "prod": "mul"}[kind]
-    return (asm.apply(f"f{instruction} contract" if type.kind == "float" else instruction, type, a, b),)
+    return (asm.apply(f"f{instruction}" if type.kind == "float" else instruction, type, a, b),)
 
 
 def _combine_indexed(asm: Assembler, kind: str, first: Accumulator, second: Accumulator) -> Accumulator:

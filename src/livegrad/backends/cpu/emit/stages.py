@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 
 from livegrad.backends.cpu.emit import reduce
 from livegrad.backends.cpu.emit.accesses import Accesses
-from livegrad.backends.cpu.emit.body import emit_function
+from livegrad.backends.cpu.emit.body import emit_function, emit_results
 from livegrad.backends.cpu.emit.control import branch_cost
 from livegrad.backends.cpu.emit.frame import Tail
+from livegrad.backends.cpu.emit.fused import add_product
 from livegrad.backends.cpu.emit.loops import counted_loop
-from livegrad.backends.cpu.emit.values import Register
+from livegrad.backends.cpu.emit.values import Product, Register
 from livegrad.ir.types import Scalar, f32, i64
 from livegrad.schedule.kernel import Stage, Target
 
@@ -65,19 +66,31 @@ class Stages(Accesses):
 
     def _inner_range(self, depth: int) -> tuple[Register, Register]:
         asm = self.asm
-        if depth or not self.kernel.split:
+        if depth or self.chunk is None:
             return asm.constant(0, i64), self.inner[depth]
-        start = asm.apply("mul", i64, self.domain_index[-1], self.block_size)
-        return start, asm.intrinsic("smin", i64, asm.apply("add", i64, start, self.block_size), self.inner[0])
+        start = asm.apply("mul", i64, self.domain_index[0], self.chunk)
+        return start, asm.intrinsic("smin", i64, asm.apply("add", i64, start, self.chunk), self.inner[0])
 
     def _point_stage(self, stage: Stage) -> None:
         folds = [target for target in stage.targets if target.reduce is not None]
         start = [part for target in folds for part in self._fold_start(target)]
-        if self.layout.direction == "across":
+        if self.layout.row:
+            ended = self._written_out(stage, start)
+        elif self.layout.direction == "across":
             ended = self._sweep(start, lambda indices, state: self._point(stage, indices, self.tail, state))
         else:
             ended = self._sweep(start, lambda indices, state: self._lane_loop(stage, indices, state))
         self._end_folds(folds, ended)
+
+    def _written_out(self, stage: Stage, state: list[Register]) -> list[Register]:
+        """Each of a short row's points in turn, without a loop: columns of packed rows are there as vectors."""
+        assert self.tail is not None
+        self.columns = self._load_rows(stage, self.tail)
+        for column in range(self.layout.row):
+            state = self._point(stage, [self.asm.constant(column, i64)], self.tail, state)
+        self._store_rows(self.tail)
+        self.columns = {}
+        return state
 
     def _fold_start(self, target: Target) -> list[Register]:
         asm = self.asm
@@ -112,10 +125,11 @@ class Stages(Accesses):
         depth = len(self.inner) - 1
         start, stop = self._inner_range(depth)
         unroll = _UNROLL if branch_cost(stage.body) < _UNROLL_BELOW and not self.masked and lanes > 1 else 1
-        if unroll > 1:
+        if unroll > 1 and (state or not self.quick):
             start, state = self._full_groups(stage, indices, start, stop, unroll, state)
 
         def group(position: Register, inner: list[Register]) -> list[Register]:
+            self._share_mask((position, stop))
             return self._point(stage, [*indices, position], (position, stop), inner)
 
         return counted_loop(self.asm, start, stop, lanes, state, group)
@@ -129,6 +143,10 @@ class Stages(Accesses):
         whole = asm.apply("and", i64, count, asm.constant(-step, i64))
         end = asm.apply("add", i64, start, whole)
 
+        def body_in_turn(position: Register, carried: list[Register]) -> list[Register]:
+            """The first of the folds goes on and comes last: all have had their turn when the loop ends."""
+            return [*carried[len(state) :], *self._point(stage, [*indices, position], None, carried[: len(state)])]
+
         def body(position: Register, carried: list[Register]) -> list[Register]:
             groups = []
             for k in range(unroll):
@@ -138,7 +156,11 @@ class Stages(Accesses):
             return groups
 
         fresh = [part for t in stage.targets if t.reduce is not None for part in self._fold_start(t)]
-        ended = counted_loop(self.asm, start, end, step, [*state, *(fresh * (unroll - 1))], body)
+        carried = [*state, *(fresh * (unroll - 1))]
+        if self.quick:
+            ended = counted_loop(self.asm, start, end, lanes, carried, body_in_turn)
+        else:
+            ended = counted_loop(self.asm, start, end, step, carried, body)
         folds = [target for target in stage.targets if target.reduce is not None]
         return end, self._fold_groups(folds, ended, unroll)
 
@@ -166,33 +188,41 @@ class Stages(Accesses):
         along = self.layout.direction == "along"
         mask = self._lane_mask(tail) if tail is not None and asm.lanes > 1 and self._needs_mask(stage) else None
         row = asm.element_index
-        if along and self.masked:
+        if self.masked and (along or self._sweeps_rows()):
             asm.element_index = self._operand_element(indices)
+            asm.element_step = None if along else self._inner_points()
         with asm.under(mask if self.masked else None):
             arguments = self._arguments(stage, indices, tail, True)
-            results = emit_function(asm, stage.body, arguments)
-        asm.element_index = row
+            summed = [number for number, target in enumerate(stage.targets) if target.reduce == "sum"]
+            results = emit_results(asm, stage.body, arguments, summed)
+        asm.element_index, asm.element_step = row, None
         following: list[Register] = []
         stores = []
         supply = iter(state)
         for target, value in zip(stage.targets, results, strict=True):
             if target.kind == "output":
+                assert not isinstance(value, Product)
                 stores.append((target, value))
                 continue
-            assert isinstance(value, Register)
+            assert isinstance(value, Register | Product)
             following += self._folded(target, value, indices, mask if along else None, supply)
         self._store(stores, indices, tail, True)
         return following
 
     def _operand_element(self, indices: list[Register]) -> Register:
         """The element of what is folded, counted over rows and inner points: where a failed check lies."""
-        outer = 1 if self.kernel.split else 0  # the last domain dimension numbers chunks
-        rows = list(zip(self.domain_index, self.extents, strict=True))[: len(self.extents) - outer]
-        linear: Register | None = None
-        for index, extent in [*rows, *zip(indices, self.inner, strict=True)]:
-            scaled = None if linear is None else self.asm.apply("mul", i64, linear, extent)
-            linear = index if scaled is None else self.asm.apply("add", i64, scaled, index)
-        return self.asm.constant(0, i64) if linear is None else linear
+        first = self.chunk_rank
+        return self.encode([*self.domain_index[first:], *indices], [*self.extents[first:], *self.inner])
+
+    def _sweeps_rows(self) -> bool:
+        """Whether lanes go over rows in memory. Of what is folded down columns, a failed check names the column."""
+        return any("row" in kinds for kinds in (*self.layout.reads, *self.layout.outputs))
+
+    def _inner_points(self) -> Register:
+        total, *others = self.inner
+        for extent in others:
+            total = self.asm.apply("mul", i64, total, extent)
+        return total
 
     def _needs_mask(self, stage: Stage) -> bool:
         folds = any(target.reduce is not None for target in stage.targets)
@@ -201,7 +231,7 @@ class Stages(Accesses):
     def _folded(
         self,
         target: Target,
-        value: Register,
+        value: Register | Product,
         indices: list[Register],
         mask: Register | None,
         supply: Iterator[Register],
@@ -209,12 +239,14 @@ class Stages(Accesses):
         asm = self.asm
         kind = target.reduce or ""
         held = [next(supply) for _ in range(2 if kind.startswith("arg") else 1)]
-        type = held[0].type
-        value = asm.widen(value if value.type is type else asm.convert("fpext", value, type), asm.lanes)
-        fresh: tuple[Register, ...] = (value,)
-        if kind.startswith("arg"):
-            fresh = (value, self._linear_index(indices))
-        combined = reduce.combine(asm, kind, tuple(held), fresh)
+        if isinstance(value, Product):
+            combined: reduce.Accumulator = (add_product(asm, value, held[0]),)
+        else:
+            type = held[0].type
+            value = asm.widen(value if value.type is type else asm.convert("fpext", value, type), asm.lanes)
+            indexed = kind.startswith("arg")
+            fresh = (value, self._linear_index(indices)) if indexed else (value,)
+            combined = reduce.combine(asm, kind, tuple(held), fresh)
         if mask is None:
             return list(combined)
         return [asm.select(mask, new, old) for new, old in zip(combined, held, strict=True)]

@@ -6,7 +6,7 @@ writing; reads of a version are put before the write that ends it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from livegrad.backends.cpu.emit.assembler import Assembler
@@ -15,13 +15,14 @@ from livegrad.backends.cpu.emit.memory import load_vector, memory_type, store_ve
 from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, byte_size, llvm_memory
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar, Trace, Type, components, i64
+from livegrad.ir.types import Scalar, Trace, Type, bool_, components, i64
 from livegrad.ir.walk import functions_in, nodes_of, toposort
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.trace import trace_add, trace_set, trace_sum
 
 _WRITES = (trace_set, trace_add, trace_sum)
 _SLOT_ALIGNMENT = 64
+Select = Callable[[Assembler, Register, Value, Value], Value]
 
 
 def _written_operands(node: Node) -> list[int]:
@@ -210,7 +211,7 @@ def emit_add(asm: Assembler, node: Node, trace: TraceReference, index: Register,
 
 def _sum(asm: Assembler, type: Type, first: Value, second: Value) -> Value:
     if isinstance(first, Register) and isinstance(second, Register):
-        return asm.apply("fadd contract" if first.type.kind == "float" else "add", first.type, first, second)
+        return asm.apply("fadd" if first.type.kind == "float" else "add", first.type, first, second)
     if isinstance(first, TraceReference) and isinstance(second, TraceReference):
         return _merged(asm, first, second)
     assert isinstance(first, tuple)
@@ -238,3 +239,40 @@ def _merged(asm: Assembler, into: TraceReference, other: TraceReference) -> Trac
 
     counted_loop(asm, asm.constant(0, i64), most, 1, [], add_slot)
     return into
+
+
+def chosen(
+    asm: Assembler, condition: Register, then: TraceReference, otherwise: TraceReference, select: Select
+) -> TraceReference:
+    """Of two traces that lanes choose between, one in which every lane finds what it wrote.
+
+    `select` chooses between what the slots hold, lane by lane.
+    """
+    if condition.uniform:
+        return TraceReference(asm.select(condition, then.header, otherwise.header), then.element)
+    asm.uses_traces = True
+    first, second = (asm.make(f"call i64 @lg_trace_capacity(i64 {t.header.text})", i64, 1) for t in (then, otherwise))
+    empty = asm.apply("icmp eq", bool_, first, asm.constant(0, i64))
+    only = asm.select(empty, otherwise.header, then.header)
+    written = asm.apply("icmp ne", bool_, asm.apply("mul", i64, first, second), asm.constant(0, i64))
+    differ = asm.apply("icmp ne", bool_, then.header, otherwise.header)
+    merge, join = asm.label("merge"), asm.label("join")
+    before = asm.block
+    asm.branch(asm.apply("and", bool_, written, differ), merge, join)
+    asm.begin(merge)
+    merged = copied(asm, then)
+
+    def choose_slot(index: Register, carried: list[Register]) -> list[Register]:
+        with asm.under(None):
+            other = _read(asm, _slot(asm, otherwise, index), then.element)
+            pointer = _slot(asm, merged, index)
+            own = _read(asm, pointer, then.element)
+            _write(asm, pointer, then.element, select(asm, condition, own, other))
+        return []
+
+    counted_loop(asm, asm.constant(0, i64), second, 1, [], choose_slot)
+    after = asm.block
+    asm.jump(join)
+    asm.begin(join)
+    header = asm.make(f"phi i64 [ {merged.header.text}, %{after} ], [ {only.text}, %{before} ]", i64, 1)
+    return TraceReference(header, then.element)

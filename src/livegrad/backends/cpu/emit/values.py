@@ -85,6 +85,14 @@ class TraceReference:
     element: Type
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Two factors that are not multiplied yet: whoever adds the product to something rounds once."""
+
+    first: Register
+    second: Register
+
+
 Value: TypeAlias = "Register | TensorReference | TraceReference | tuple[Value, ...]"
 
 

@@ -11,11 +11,11 @@ import platform
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -82,7 +82,7 @@ class NativeFunction:
         self.addresses = dict(addresses)
         _alive.add(id(engine))
         # The finalizer owns both: were they held here, a garbage collection could close the engine before its library.
-        self._finalizer = weakref.finalize(self, _free, library, engine)
+        self._finalizer = weakref.finalize(self, _dispose, library, engine)
         self._finalizer.atexit = False  # threads may still run the code then, and the process ends anyway
 
     def make_immortal(self) -> None:
@@ -95,7 +95,7 @@ class NativeFunction:
         return f"NativeFunction({self.symbol!r}, address={self.address:#x})"
 
 
-def _free(library: Any, engine: Any) -> None:
+def _dispose(library: Any, engine: Any) -> None:
     library.close()
     engine.close()
     _alive.discard(id(engine))
@@ -112,10 +112,11 @@ def stats() -> CompileStats:
     return replace(_stats, alive=len(_alive))
 
 
-def _count(field: str) -> None:
+def count(field: Literal["compiled", "loaded_from_disk", "failed"], number: int = 1) -> None:
+    """Add to one of the numbers in `stats()`."""
     global _stats
     with _stats_lock:
-        _stats = replace(_stats, **{field: getattr(_stats, field) + 1})
+        _stats = replace(_stats, **{field: getattr(_stats, field) + number})
 
 
 @lru_cache(maxsize=1)
@@ -158,37 +159,20 @@ def compile_kernel(
     cached = cache.load(key)
     if cached is not None:
         try:
-            function = _load_object(cached, exports, imports or {})
+            function = load_image(cached, exports, imports or {})
         except RuntimeError:
             cache.reject(key)
         else:
-            _count("loaded_from_disk")
+            count("loaded_from_disk")
             return function
     try:
-        image = _compile_object(ir_text, speed)
-        function = _link(image, exports, imports or {}, ir_text)
+        image = compile_image(ir_text, speed)
+        function = link_image(image, exports, imports or {}, ir_text)
     except NativeCompileError:
-        _count("failed")
+        count("failed")
         raise
-    _count("compiled")
+    count("compiled")
     cache.store(key, image)
-    return function
-
-
-def load_kernel(
-    key: bytes, symbol: str, *, imports: Mapping[str, int] | None = None, cache: ObjectCache | None = None
-) -> NativeFunction | None:
-    """Return the function `symbol` of an object that is in the cache under `key`, or None if none usable is."""
-    cache = default_cache() if cache is None else cache
-    cached = cache.load(key)
-    if cached is None:
-        return None
-    try:
-        function = _load_object(cached, (symbol,), imports or {})
-    except RuntimeError:
-        cache.reject(key)
-        return None
-    _count("loaded_from_disk")
     return function
 
 
@@ -206,13 +190,13 @@ def object_key(ir_text: str, speed: int | None = None) -> bytes:
 
 def cross_compile(ir_text: str, triple: str, cpu: str = "", features: str = "", *, speed: int = 2) -> bytes:
     """Return object code for another machine; the llvmlite wheels hold every LLVM target."""
-    return _compile_object(ir_text, speed, _machine(triple, cpu, features, speed))
+    return compile_image(ir_text, speed, _machine(triple, cpu, features, speed))
 
 
 def cross_assemble(ir_text: str, triple: str, cpu: str = "", features: str = "", *, speed: int = 2) -> str:
     """Return assembly text for another machine, to look at and to test."""
     machine = _machine(triple, cpu, features, speed)
-    with _parsed(ir_text) as module:
+    with parsed_module(ir_text) as module:
         _optimize(module, machine, speed)
         return machine.emit_assembly(module)
 
@@ -239,6 +223,12 @@ def _machine(triple: str, cpu: str, features: str, speed: int) -> Any:
     )
 
 
+def host_machine(speed: int) -> Any:
+    """Return a machine of its own for code of this processor."""
+    host = host_target()
+    return _machine.__wrapped__(host.triple, host.cpu, host.features, speed)
+
+
 @lru_cache(maxsize=1)
 def _linking_machine() -> Any:
     # To load an object, only the triple matters; without the list of features this costs 0.05 ms and not 0.4.
@@ -247,17 +237,18 @@ def _linking_machine() -> Any:
     )
 
 
-def _compile_object(ir_text: str, speed: int, machine: Any = None) -> bytes:
+def compile_image(ir_text: str, speed: int, machine: Any = None) -> bytes:
+    """Return the object code of `ir_text`."""
     if machine is None:
         host = host_target()
         machine = _machine(host.triple, host.cpu, host.features, speed)
-    with _parsed(ir_text) as module:
+    with parsed_module(ir_text) as module:
         _optimize(module, machine, speed)
         return machine.emit_object(module)
 
 
 @contextmanager
-def _parsed(ir_text: str) -> Iterator[Any]:
+def parsed_module(ir_text: str) -> Iterator[Any]:
     """Give a verified module in a context of its own, so that its types and constants are freed with it.
 
     Both are closed here, in this order: a garbage collection after an exception would not mind the order.
@@ -281,7 +272,7 @@ def _parsed(ir_text: str) -> Iterator[Any]:
 def _optimize(module: Any, machine: Any, speed: int) -> None:
     if speed == 0:
         return
-    builder, prepare, simplify = _pipeline(machine, speed)
+    builder, prepare, simplify = pass_pipeline(machine, speed)
     prepare.run(module, builder)
     if simplify is not None:
         for function in module.functions:
@@ -290,7 +281,7 @@ def _optimize(module: Any, machine: Any, speed: int) -> None:
 
 
 @lru_cache(maxsize=32)
-def _pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
+def pass_pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
     """Return the pass builder, the module passes, and the passes then run on each function (None: none).
 
     Kept, because llvmlite 0.50 never frees a pass manager (20 KiB each). LLVM's whole module pipelines cannot be kept:
@@ -313,13 +304,17 @@ def _pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
     return builder, prepare, builder.getFunctionPassManager() if speed >= 2 else None
 
 
-def _load_object(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:
+def load_image(
+    image: bytes, exports: tuple[str, ...], imports: Mapping[str, int], other_images: Sequence[bytes] = ()
+) -> NativeFunction:
     """Place object code in memory.
 
     One LLJIT with JITLink for each kernel. Measured for 310 / 3,000 ops: 0.36 / 1.3 ms, and nothing left after freeing.
     MCJIT takes 0.45 / 2.9 ms and ends the process when a symbol is missing; one LLJIT for all keeps 9 KiB a kernel.
     """
     builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
+    for other in other_images:
+        builder.add_object_img(other)
     for name in exports:
         builder.export_symbol(name)
     for name, address in imports.items():
@@ -329,9 +324,16 @@ def _load_object(image: bytes, exports: tuple[str, ...], imports: Mapping[str, i
     return NativeFunction(exports[0], {name: library[name] for name in exports}, library, engine)
 
 
-def _link(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int], ir_text: str) -> NativeFunction:
+def link_image(
+    image: bytes,
+    exports: tuple[str, ...],
+    imports: Mapping[str, int],
+    ir_text: str,
+    other_images: Sequence[bytes] = (),
+) -> NativeFunction:
+    """Place object code that was just compiled in memory; say what is missing if that fails."""
     try:
-        return _load_object(image, exports, imports)
+        return load_image(image, exports, imports, other_images)
     except RuntimeError as error:
         declared = {quoted or plain for quoted, plain in _DECLARED.findall(ir_text)}
         missing = sorted(name for name in declared - set(imports) if not _is_resolvable(name))

@@ -1,93 +1,41 @@
 """Matrix products by our own code: shapes and strides come in, kernel launches with their argument words go out.
 
 Called by the plan compiler, which puts the launches among a plan's kernels. Everything is decided here, by sizes and
-strides alone: what is packed, which operand is turned, and how the work is cut into items.
+strides alone: what is packed, which operand is turned, how wide tiles are, and how the work is cut into items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
 
 from livegrad.backends.cpu.native.compiler import NativeFunction, compile_kernel, host_target
-from livegrad.backends.cpu.native.gemm_ir import DOT_WORDS, KERNELS, MULTIPLY_WORDS, module_text
-from livegrad.backends.cpu.native.gemm_pack_ir import PACK_WORDS
+from livegrad.backends.cpu.native.gemm_ir import module_text
+from livegrad.backends.cpu.native.gemm_launches import (
+    DEPTH,
+    FEWEST_ITEMS,
+    ONE_ITEM,
+    copies_of,
+    dot,
+    items_of,
+    items_with_panels,
+    multiply,
+    pack,
+    packed,
+    packs_left,
+    sum_of_parts,
+)
+from livegrad.backends.cpu.native.gemm_product import Launches, Operand, Product
 from livegrad.backends.cpu.native.vector_ir import TileShapes, tile_shapes
 
-KernelName = Literal["multiply", "pack", "multiply_few", "dot"]
-PRODUCT_KERNELS = ("multiply", "multiply_few", "dot")  # one of these for each product; the other prepares
-Place = Literal["left", "right", "out", "workspace", "between", "scratch"]
+PRODUCT_KERNELS = ("dot", "multiply_4", "multiply_3", "multiply_2", "multiply_1")  # `pack` and `sum` prepare and end
 
-PACKED_FROM = 96  # rows: from here on it pays to pack a right operand whose rows are consecutive
-PANELS_THAT_PAY = 8  # read the left operand so often, and packing it costs less than it saves
-FEW_ROWS = 4  # so many rows times columns that lie along memory are scalar products, one by one
-# A panel of the right operand and the rows of a tile stay in the first-level cache, a block of rows in the second.
-FIRST_LEVEL_BYTES = {64: 45_056, 32: 30_720, 16: 30_720}  # by the width of vectors: what such processors have
-FEW_ROWS_DEPTH = 64  # rows of a right operand that are read side by side, each from end to end
-LEAST_ROWS, MOST_ROW_BYTES = 96, 1536
-COLUMN_BYTES = 4096
-FEWEST_ITEMS = 6  # of a product that is worth sharing
-ONE_ITEM = 1 << 18  # multiplications: below this a second thread costs more than it saves
-
-
-@dataclass(frozen=True)
-class Operand:
-    """Where the elements of a batch of matrices lie: distances in bytes from row to row, column to column, and from
-    one matrix to the next along both dimensions of the batch (0 where all are the same)."""
-
-    row: int
-    column: int
-    matrix: int
-    outer: int
-
-    @property
-    def turned(self) -> Operand:
-        return Operand(self.column, self.row, self.matrix, self.outer)
-
-
-@dataclass(frozen=True)
-class Product:
-    """The sizes of a batch of products, and where its operands lie."""
-
-    element: str  # float32 or float64
-    matrices: int
-    inner_matrices: int  # of the inner one of the batch's two dimensions
-    rows: int
-    columns: int
-    inner: int
-    left: Operand
-    right: Operand
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One run of one of the kernels. Words are numbers, or places whose addresses are known later."""
-
-    kernel: KernelName
-    words: tuple[int | Place, ...]
-    total: int
-    grain: int
-
-    def with_operands_exchanged(self) -> Launch:
-        return self.with_places({"left": "right", "right": "left"})
-
-    def with_places(self, places: Mapping[Place, Place]) -> Launch:
-        def placed(word: int | Place) -> int | Place:
-            return word if isinstance(word, int) else places.get(word, word)
-
-        return replace(self, words=tuple(map(placed, self.words)))
-
-
-@dataclass(frozen=True)
-class Launches:
-    """What a product takes, in order, and the bytes of memory that they use in between."""
-
-    steps: tuple[Launch, ...]
-    workspace: int = 0
-    scratch: int = 0  # for each worker
-    between: int = 0
+# Rows: from here on it pays to pack a right operand whose rows are consecutive; earlier where these are so far apart
+# that all fall on the same lines of the cache.
+PACKED_FROM, PACKED_FROM_ALIASED = 512, 16
+WHOLE_PANELS = 1 << 20  # bytes of a right operand up to which it is packed as a whole, before the product
+PARTS, LEAST_PART = (8, 6, 10, 7, 9, 5, 4), 512  # of a long inner dimension
 
 
 @lru_cache(maxsize=4)
@@ -100,14 +48,16 @@ def shapes_for(element: str) -> TileShapes:
 
 def library(element: str, kernel: str) -> NativeFunction:
     """The module that has a kernel for one element."""
-    return compiled_module(shapes_for(element), next(part for part, names in KERNELS.items() if kernel in names))
+    return compiled_module(shapes_for(element), kernel)
 
 
-@lru_cache(maxsize=32)
-def compiled_module(shapes: TileShapes, part: str) -> NativeFunction:
-    """A module's kernels, compiled once or read from the disk cache; they stay for the process's life."""
-    first, *others = KERNELS[part]
-    made = compile_kernel(module_text(shapes, part), first, speed=1, also_export=tuple(others))
+@lru_cache(maxsize=64)
+def compiled_module(shapes: TileShapes, kernel: str) -> NativeFunction:
+    """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
+    exports, imports = (("pack_panel",) if kernel == "pack" else ()), {}
+    if kernel.startswith("multiply"):
+        imports = {"pack_panel": compiled_module(shapes, "pack").addresses["pack_panel"]}
+    made = compile_kernel(module_text(shapes, kernel), kernel, speed=1, also_export=exports, imports=imports)
     made.make_immortal()
     return made
 
@@ -115,35 +65,114 @@ def compiled_module(shapes: TileShapes, part: str) -> NativeFunction:
 def arrange(product: Product, shapes: TileShapes | None = None) -> Launches:
     """The launches that compute a product."""
     shapes = shapes or shapes_for(product.element)
+    product = _folded(product)
     if product.columns == 1 and product.rows > 1:
         # A column is a row of the turned product, and lies in memory like one.
         return _exchanged(arrange(_turned(product), shapes))
-    consecutive = product.right.column == shapes.bytes or product.columns == 1
-    if product.rows <= FEW_ROWS and not consecutive and product.right.row == shapes.bytes == product.left.column:
-        return Launches((_dot(product, shapes),))
-    if product.columns > 1 and _cost(_turned(product), shapes) + product.rows * product.columns < _cost(
-        product, shapes
-    ):
-        return _turned_back(product, shapes)
-    if not consecutive or product.rows >= PACKED_FROM:
-        return _packed(product, shapes)
-    wide = product.rows <= shapes.wide[0][0] and product.columns > shapes.panel
-    panel = shapes.wide[0][1] * shapes.lanes if wide else shapes.panel
-    return _multiply(product, shapes, "right", 0, panel)
+    parts = _parts(product)
+    if parts > 1:
+        return _in_parts(product, shapes, parts)
+    return _best_way(product, shapes).launches(None)
 
 
 def goes_by_rows(product: Product) -> bool:
     """Whether a product is best computed as it stands: it may then as well be, block by block of rows."""
-    return not arrange(product).between and product.columns > 1
+    product = _folded(product)
+    if product.columns == 1 or _parts(product) > 1:
+        return False
+    return _best_way(product, shapes_for(product.element)).by_rows
 
 
 def arrange_rows(product: Product, row_block: int, shapes: TileShapes | None = None) -> Launches:
     """The launches for a product that is computed block by block of rows: the last has an item for each block."""
-    shapes = shapes or shapes_for(product.element)
-    consecutive = product.right.column == shapes.bytes or product.columns == 1
-    if not consecutive or product.rows * product.matrices >= PACKED_FROM:
-        return _packed(product, shapes, row_block)
-    return _multiply(product, shapes, "right", 0, shapes.panel, row_block)
+    ways = [way for way in _ways(_folded(product), shapes or shapes_for(product.element)) if way.by_rows]
+    return min(ways, key=lambda way: way.cost).launches(row_block)
+
+
+def _folded(product: Product) -> Product:
+    """A batch of which all matrices are multiplied by the same one, as one product of all their rows, if these lie in
+    memory like rows of one matrix."""
+    left, right, inner = product.left, product.right, product.inner_matrices
+    outer = product.matrices // inner
+    follow = left.matrix == product.rows * left.row and (outer == 1 or left.outer == inner * left.matrix)
+    if product.matrices == 1 or right.matrix or right.outer or not follow:
+        return product
+    rows = product.rows * product.matrices
+    return replace(product, matrices=1, inner_matrices=1, rows=rows, left=replace(left, matrix=0, outer=0))
+
+
+# --- ways to compute a product ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Way:
+    """About how long one way takes, in cycles of one processor, and its launches for blocks of so many rows."""
+
+    cost: float
+    by_rows: bool
+    launches: Callable[[int | None], Launches]
+
+
+def _best_way(product: Product, shapes: TileShapes) -> _Way:
+    return min(_ways(product, shapes), key=lambda way: way.cost)
+
+
+def _ways(product: Product, shapes: TileShapes) -> list[_Way]:
+    ways = [_tiled(product, shapes)]
+    if product.left.column == shapes.bytes or product.inner == 1:
+        ways.append(_by_dots(product, shapes))
+    if product.columns > 1 and product.rows > 1:
+        back = 0.6 * product.rows * product.columns
+        cost = back + min(way.cost for way in (_tiled(_turned(product), shapes), *_turned_dots(product, shapes)))
+        ways.append(_Way(cost, False, lambda _: _turned_back(product, shapes)))
+    return ways
+
+
+def _turned_dots(product: Product, shapes: TileShapes) -> list[_Way]:
+    turned = _turned(product)
+    return [_by_dots(turned, shapes)] if turned.left.column == shapes.bytes else []
+
+
+def _tiled(product: Product, shapes: TileShapes) -> _Way:
+    rows, columns, inner = product.rows, product.columns, product.inner
+    vectors = min(shapes.widths, key=lambda each: _tiles_cost(product, shapes, each))
+    cost = _tiles_cost(product, shapes, vectors) + 0.1 * rows * columns * -(-inner // DEPTH)
+    consecutive = product.right.column == shapes.bytes or columns == 1
+    readers = product.matrices // copies_of(product, 0).count  # of each matrix that is packed
+    packs = not consecutive or rows * readers >= (PACKED_FROM_ALIASED if product.right.row % 4096 == 0 else PACKED_FROM)
+    if packs:
+        cost += (0.2 if consecutive else 0.45) * inner * columns / readers
+    if packs_left(product, shapes):
+        cost += (0.15 if product.left.column == shapes.bytes else 0.25) * rows * inner
+
+    def launches(row_block: int | None) -> Launches:
+        large = inner * columns * shapes.bytes > WHOLE_PANELS and rows * readers < PACKED_FROM
+        if packs and large and row_block is None and product.left.column == shapes.bytes:
+            return multiply(product, shapes, vectors, items_with_panels(product, shapes, vectors))
+        if packs:
+            return packed(product, shapes, vectors, row_block)
+        return multiply(product, shapes, vectors, items_of(product, shapes, vectors, row_block))
+
+    return _Way(cost, True, launches)
+
+
+def _tiles_cost(product: Product, shapes: TileShapes, vectors: int) -> float:
+    """What multiplies: whole tiles, then lower ones for the rows that are left."""
+    left, each = product.rows, 0.0
+    for height in shapes.heights_of(vectors):
+        each += left // height * (max(0.5 * height * vectors, height + 0.5 * vectors, 4.0) + 0.25 * vectors)
+        left %= height
+    return each * product.inner * -(-product.columns // shapes.panel(vectors))
+
+
+def _by_dots(product: Product, shapes: TileShapes) -> _Way:
+    rows, columns = product.rows, product.columns
+    steps = -(-product.inner // shapes.lanes) + 1
+    cost = columns * (2.5 * rows + steps * (0.55 * rows if rows > 1 else 1.0))
+    along = product.right.row == shapes.bytes or product.inner == 1
+    if not along:
+        cost += 0.6 * product.inner * columns / (product.matrices // copies_of(product, 0).count)
+    return _Way(cost, True, lambda row_block: dot(product, shapes, along, row_block))
 
 
 def _turned(product: Product) -> Product:
@@ -153,191 +182,44 @@ def _turned(product: Product) -> Product:
 
 
 def _exchanged(launches: Launches) -> Launches:
-    steps = tuple(step.with_operands_exchanged() for step in launches.steps)
-    return Launches(steps, launches.workspace, launches.scratch)
-
-
-def _cost(product: Product, shapes: TileShapes) -> float:
-    """About how long a product takes as it stands, in the time that moving one number takes."""
-    rows, columns, inner = product.rows, product.columns, product.inner
-    padded = -(-columns // shapes.panel) * shapes.panel
-    cost = rows * padded * inner / (2.0 * shapes.lanes)
-    if product.right.column != shapes.bytes and columns > 1:
-        cost += inner * columns
-    elif rows >= PACKED_FROM:
-        cost += inner * columns / 4
-    if _packs_left(product, shapes):
-        cost += rows * inner / 2
-    return cost
+    return replace(launches, steps=tuple(step.with_operands_exchanged() for step in launches.steps))
 
 
 def _turned_back(product: Product, shapes: TileShapes) -> Launches:
     """The turned product into memory of its own, from where it is copied, turned again, to its place."""
-    found = _exchanged(arrange(_turned(product), shapes))
+    ways = (_tiled(_turned(product), shapes), *_turned_dots(product, shapes))
+    found = _exchanged(min(ways, key=lambda way: way.cost).launches(None))
     rows, columns = product.rows, product.columns
     steps = tuple(step.with_places({"out": "between"}) for step in found.steps)
-    back = _pack(
-        "between", "out", lines=rows, columns=columns, matrices=product.matrices, shapes=shapes,
+    back = pack(
+        "between", "out", lines=rows, columns=columns, matrices=product.matrices, shapes=shapes, vectors=4,
         source=Operand(shapes.bytes, rows * shapes.bytes, rows * columns * shapes.bytes, 0),
-        step=columns * shapes.bytes, panel=shapes.panel * shapes.bytes, matrix=rows * columns * shapes.bytes,
+        step=columns * shapes.bytes, panel=shapes.panel(4) * shapes.bytes, matrix=rows * columns * shapes.bytes,
     )  # fmt: skip
     between = product.matrices * rows * columns * shapes.bytes
     return Launches((*steps, back), found.workspace, found.scratch, between)
 
 
-def _dot(product: Product, shapes: TileShapes) -> Launch:
-    block = max(8, min(product.columns, ONE_ITEM // max(1, product.inner * product.rows)))
-    blocks = -(-product.columns // block)
-    values: dict[str, int | Place] = {
-        "left": "left", "right": "right", "out": "out", "rows": product.rows, "columns": product.columns,
-        "inner": product.inner, "left_row": product.left.row, "out_row": product.columns * shapes.bytes,
-        "right_column": product.right.column,
-        **_batch(product), "out_matrix": product.rows * product.columns * shapes.bytes,
-        "column_block": block, "column_blocks": blocks,
-    }  # fmt: skip
-    return Launch("dot", tuple(values[name] for name in DOT_WORDS), product.matrices * blocks, 1)
+def _parts(product: Product) -> int:
+    """Into how many stretches the inner dimension is cut: where a product is small but for that, there is nothing else
+    to share between threads. 1: it is not cut."""
+    rows, columns, inner = product.rows, product.columns, product.inner
+    if product.matrices > 1 or min(rows, columns) == 1 or inner < 16 * max(rows, columns):
+        return 1
+    if rows * columns * inner < FEWEST_ITEMS * ONE_ITEM:
+        return 1
+    return next((count for count in PARTS if inner % count == 0 and inner // count >= LEAST_PART), 1)
 
 
-def _packed(product: Product, shapes: TileShapes, row_block: int | None = None) -> Launches:
-    panels = _whole(product.columns, shapes.panel) // shapes.panel
-    step = shapes.panel * shapes.bytes
-    panel, matrix = product.inner * step, panels * product.inner * step
-    # Matrices that are the same for a whole dimension of the batch are packed once.
-    right, inner = product.right, product.inner_matrices
-    inner_count, outer_count = inner if right.matrix else 1, product.matrices // inner if right.outer else 1
-    source = Operand(right.row, right.column, right.matrix or right.outer, 0)
-    pack = _pack(
-        "right", "workspace", lines=product.inner, columns=product.columns, matrices=inner_count * outer_count,
-        shapes=shapes, source=source, step=step, panel=panel, matrix=matrix,
+def _in_parts(product: Product, shapes: TileShapes, count: int) -> Launches:
+    """Stretches of the inner dimension as a batch of products, and their sum."""
+    each, size = product.inner // count, product.rows * product.columns
+    left, right = product.left, product.right
+    batch = replace(
+        product, matrices=count, inner_matrices=count, inner=each,
+        left=replace(left, matrix=each * left.column), right=replace(right, matrix=each * right.row),
     )  # fmt: skip
-    packed = Operand(step, shapes.bytes, matrix if inner_count > 1 else 0, matrix * inner_count if right.outer else 0)
-    run = _multiply(replace(product, right=packed), shapes, "workspace", panel, shapes.panel, row_block)
-    return Launches((pack, *run.steps), inner_count * outer_count * matrix, run.scratch)
-
-
-def _pack(
-    source_place: Place, target: Place, *, lines: int, columns: int, matrices: int, shapes: TileShapes,
-    source: Operand, step: int, panel: int, matrix: int,
-) -> Launch:  # fmt: skip
-    """Copies matrices panel by panel; `step`, `panel` and `matrix` are distances in the target."""
-    panels = -(-columns // shapes.panel)
-    values: dict[str, int | Place] = {
-        "right": source_place, "packed": target, "columns": columns, "inner": lines,
-        "right_step": source.row, "right_column": source.column, "right_matrix": source.matrix,
-        "packed_step": step, "packed_panel": panel, "packed_matrix": matrix, "panels": panels,
-    }  # fmt: skip
-    grain = max(1, (1 << 15) // max(1, lines * shapes.panel))
-    return Launch("pack", tuple(values[name] for name in PACK_WORDS), panels * matrices, grain)
-
-
-def _multiply(
-    product: Product, shapes: TileShapes, right: Place, panel_bytes: int, panel: int, rows_of_item: int | None = None
-) -> Launches:
-    rows, columns, work = product.rows, product.columns, product.rows * product.columns * product.inner
-    row_block, column_block, grain = rows, _whole(columns, panel) + panel, max(1, ONE_ITEM // max(1, work))
-    packs_left = panel == shapes.panel and _packs_left(product, shapes)
-    if rows_of_item is not None:
-        row_block, grain = rows_of_item, 1
-    elif work > ONE_ITEM:
-        row_block, column_block = _blocks(product, shapes, panel, packs_left)
-    # Panels that are read in place may begin before the first column: see `_shift`.
-    most = columns + shapes.lanes - 1 if not panel_bytes and columns > panel else columns
-    row_blocks, column_blocks = -(-rows // row_block), -(-most // column_block)
-    deepest = _deepest(shapes) if panel == shapes.panel else FEW_ROWS_DEPTH
-    depth = -(-product.inner // -(-product.inner // deepest))
-    height = shapes.heights[0]
-    scratch = -(-row_block // height) * height * depth * shapes.bytes if packs_left else 0
-    values: dict[str, int | Place] = {
-        "left": "left", "right": right, "out": "out", "rows": rows, "columns": columns, "inner": product.inner,
-        "left_row": product.left.row, "left_step": product.left.column,
-        "right_step": product.right.row, "right_panel": panel_bytes,
-        **_batch(product),
-        "out_row": columns * shapes.bytes, "out_matrix": rows * columns * shapes.bytes,
-        "row_block": row_block, "row_blocks": row_blocks,
-        "column_block": column_block, "column_blocks": column_blocks, "depth": depth, "panel": panel,
-        "scratch": "scratch", "scratch_bytes": scratch,
-    }  # fmt: skip
-    total = product.matrices * row_blocks * column_blocks
-    kernel: KernelName = "multiply" if panel == shapes.panel else "multiply_few"
-    run = Launch(kernel, tuple(values[name] for name in MULTIPLY_WORDS), total, grain)
-    return Launches((run,), 0, scratch)
-
-
-def _whole(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
-
-
-def _packs_left(product: Product, shapes: TileShapes) -> bool:
-    """Whether blocks of the left operand are packed before they are read: where its rows lie across memory, or so that
-    all fall on the same lines of the cache, and where many panels read the copy, from which tiles are fastest."""
-    if product.rows == 1:
-        return False
-    if product.left.column != shapes.bytes or (product.left.row % 4096 == 0 and product.columns > shapes.panel):
-        return True
-    return product.columns >= PANELS_THAT_PAY * shapes.panel and product.rows >= 2 * shapes.heights[0]
-
-
-def _blocks(product: Product, shapes: TileShapes, panel: int, packs_left: bool) -> tuple[int, int]:
-    """Rows and columns of one item: by the sizes alone, so that items do not depend on the number of threads."""
-    rows, columns = product.rows, product.columns
-    column_block = min(_whole(columns, panel), COLUMN_BYTES // shapes.bytes)
-    column_blocks = product.matrices * -(-columns // column_block)
-    # Many rows to an item, for each reads all of the right operand; but enough items for some threads.
-    most = min(MOST_ROW_BYTES // shapes.bytes, rows * column_blocks // (FEWEST_ITEMS + 2))
-    row_blocks = -(-rows // max(LEAST_ROWS, most))
-    if column_blocks * row_blocks < FEWEST_ITEMS:
-        if rows >= columns or (packs_left and rows >= FEWEST_ITEMS * shapes.heights[0]):
-            row_blocks = min(-(-FEWEST_ITEMS // column_blocks), -(-rows // shapes.heights[0]))
-        else:
-            wanted = -(-FEWEST_ITEMS // (product.matrices * row_blocks))
-            column_block = _whole(-(-columns // wanted), panel)
-    row_block = -(-rows // row_blocks)
-    height = shapes.heights[0] if row_block >= 4 * shapes.heights[0] else 4
-    return min(rows, _whole(row_block, height)), column_block
-
-
-def _deepest(shapes: TileShapes) -> int:
-    """How many inner elements a tile sums at once: by the processor alone, for it decides how sums are rounded."""
-    wide = (shapes.panel + shapes.heights[0]) * shapes.bytes
-    return max(64, FIRST_LEVEL_BYTES[shapes.vector_bytes] // wide // 64 * 64)
-
-
-def _batch(product: Product) -> dict[str, int | Place]:
-    return {
-        "left_matrix": product.left.matrix, "left_outer": product.left.outer,
-        "right_matrix": product.right.matrix, "right_outer": product.right.outer,
-        "inner_matrices": product.inner_matrices,
-    }  # fmt: skip
-
-
-# --- from strides ----------------------------------------------------------------------------------------------------
-
-
-def product_of(
-    element: str, out: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...], inner: int
-) -> Product | None:
-    """The product of operands with these strides in bytes, repeated (0) over the batch of a result of shape `out`.
-
-    None where a batch lies in memory so that two dimensions cannot number its matrices.
-    """
-    merged: list[tuple[int, int, int]] = []  # extents and strides of the batch, inner dimensions first
-    for extent, first, second in reversed(list(zip(out[:-2], left[:-2], right[:-2], strict=True))):
-        if extent == 1:
-            continue
-        if merged:
-            size, own, other = merged[-1]
-            if first == own * size and second == other * size:
-                merged[-1] = (size * extent, own, other)
-                continue
-        merged.append((extent, first, second))
-    if len(merged) > 2:
-        return None
-    (count, *inner_steps), (outer_count, *outer_steps) = [*merged, (1, 0, 0), (1, 0, 0)][:2]
-    operands = [
-        Operand(strides[-2], strides[-1], step, outer)
-        for strides, step, outer in zip((left, right), inner_steps, outer_steps, strict=True)
-    ]
-    # Packed matrices are numbered along one dimension.
-    if any(o.matrix and o.outer and o.outer != o.matrix * count for o in operands):
-        return None
-    return Product(element, count * outer_count, count, out[-2], out[-1], inner, *operands)
+    found = min((way for way in _ways(batch, shapes) if way.by_rows), key=lambda way: way.cost).launches(None)
+    steps = tuple(step.with_places({"out": "between"}) for step in found.steps)
+    total = sum_of_parts(count, size, shapes)
+    return Launches((*steps, total), found.workspace, found.scratch, count * size * shapes.bytes)

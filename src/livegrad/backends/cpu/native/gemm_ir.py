@@ -4,8 +4,8 @@ Called by `gemm.py`, which compiles it once. The code serves all sizes and strid
 block.
 
 Every element is summed in the same order whichever tile it falls in, so results depend on nothing but the operands.
-The left operand is read where it lies, or blocks of it are packed for one item. The right one is read where it lies
-when its rows are consecutive and few tiles read it; otherwise it is packed first, into panels as wide as a tile.
+Both operands are read where they lie, or packed so that the tiles find what they read next to each other: blocks of the
+left one by each item, panels of the right one, as wide as a tile, before the product or by each item.
 """
 
 from __future__ import annotations
@@ -13,127 +13,160 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from livegrad.backends.cpu.native.gemm_pack_ir import Panel, call_pack, pack_kernel, pack_panel, turn_squares
-from livegrad.backends.cpu.native.gemm_tile_ir import PackedTile, Tile
-from livegrad.backends.cpu.native.vector_ir import (
-    Text,
-    TileShapes,
-    column_masks,
-    kernel_text,
-    load_vector,
-    multiply_add,
+from livegrad.backends.cpu.native.gemm_dot_ir import dot_kernel
+from livegrad.backends.cpu.native.gemm_pack_ir import (
+    PANEL_PARAMETERS,
+    Panel,
+    call_pack,
+    pack_block,
+    pack_kernel,
+    pack_panel,
+    padded_row,
+    sum_kernel,
+    turn_squares,
 )
+from livegrad.backends.cpu.native.gemm_tile_ir import Tile
+from livegrad.backends.cpu.native.vector_ir import BATCH_WORDS, Text, TileShapes, find_matrices, kernel_text
 
-# Matrices are numbered over two dimensions; `_matrix` is the distance along the inner one, `_outer` along the other.
-_BATCH_WORDS = ("left_matrix", "left_outer", "right_matrix", "right_outer", "inner_matrices")
 MULTIPLY_WORDS = (
     "left", "right", "out", "rows", "columns", "inner",
     "left_row", "left_step",  # in bytes, as all distances here
-    "right_step", "right_panel", "out_row", "out_matrix",  # right_panel 0: read where it lies
-    *_BATCH_WORDS,
-    "row_block", "row_blocks", "column_block", "column_blocks", "depth", "panel",
-    "scratch", "scratch_bytes",  # of each worker, to pack blocks of the left operand; 0 bytes: it is read where it lies
+    "right_step", "right_column", "right_panel", "out_row", "out_matrix",  # right_panel 0: not packed beforehand
+    *BATCH_WORDS,
+    "row_block", "row_blocks", "column_block", "column_blocks", "depth", "chunk",  # rows of a block taken at once
+    "scratch", "scratch_bytes",  # of each worker, to pack blocks of the operands; for 0 bytes they are read in place
+    "left_bytes", "right_bytes",
 )  # fmt: skip
-Tiles = tuple[tuple[int, int], ...]  # rows and vectors, by falling height
-DOT_WORDS = (
-    "left", "right", "out", "rows", "columns", "inner", "left_row", "right_column", "out_row", "out_matrix",
-    "column_block", "column_blocks", *_BATCH_WORDS,
-)  # fmt: skip
+_LINE = 64
 
 
-# Products of few rows have a module of their own, so that who needs none does not wait for it to be compiled.
-KERNELS = {"tiles": ("multiply", "pack"), "few_rows": ("multiply_few", "dot")}
-
-
-def module_text(shapes: TileShapes, part: str) -> str:
-    """The kernels of a module, with the tiles that they call."""
-    vector = f"<{shapes.lanes} x {shapes.element}>"
-    suffix = f"v{shapes.lanes}f{shapes.bytes * 8}"
+def module_text(shapes: TileShapes, kernel: str) -> str:
+    """One kernel, with all that it calls: `pack`, `sum`, `dot`, or `multiply_` and how many vectors wide its tiles are.
+    Each is a module of its own, so that who needs only one does not wait for the others to be compiled; the last ones
+    import `pack_panel` from the first."""
+    vector, lanes, suffix = shapes.vector, shapes.lanes, shapes.suffix
     width = shapes.vector_bytes * 8
     parts = [
         "declare i64 @llvm.smin.i64(i64, i64)",
         "declare i64 @llvm.smax.i64(i64, i64)",
         "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
         f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})",
-        f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, <{shapes.lanes} x i1>, {vector})",
-        f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, <{shapes.lanes} x i1>)",
-        f"declare {vector} @llvm.masked.gather.{suffix}.v{shapes.lanes}p0(<{shapes.lanes} x ptr>, i32,"
-        f" <{shapes.lanes} x i1>, {vector})",
-        f"declare {shapes.element} @llvm.vector.reduce.fadd.{suffix}({shapes.element}, {vector})",
+        f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, <{lanes} x i1>, {vector})",
+        f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, <{lanes} x i1>)",
+        f"declare {vector} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr>, i32, <{lanes} x i1>, {vector})",
     ]
-    tiles = shapes.wide if part == "few_rows" else tuple((height, 2) for height in shapes.heights)
-    parts += [Tile(shapes, rows, vectors).function() for rows, vectors in tiles]
-    names = [f"tile_{rows}x{vectors}" for rows, vectors in tiles]
-    parts.append(_table("tiles", tiles, names))
-    if part == "few_rows":
-        parts += [_multiply("multiply_few", shapes, tiles), _dot(shapes)]
+    if kernel == "pack":
+        parts += [turn_squares(shapes), pack_panel(shapes), pack_kernel(shapes)]
+    elif kernel == "sum":
+        parts.append(sum_kernel(shapes))
+    elif kernel == "dot":
+        parts += dot_kernel(shapes)
     else:
-        parts.append(PackedTile(shapes, *tiles[0]).function())
-        parts.append(_table("packed_tiles", tiles, [names[0].replace("tile", "packed"), *names[1:]]))
-        parts += [_multiply("multiply", shapes, tiles), turn_squares(shapes), pack_panel(shapes), pack_kernel(shapes)]
+        vectors = int(kernel.removeprefix("multiply_"))
+        heights = shapes.heights_of(vectors)
+        tiles = [Tile(shapes, height, vectors) for height in heights]
+        parts += [tile.function() for tile in tiles]
+        parts += [_table(tiles), f"declare void @pack_panel({PANEL_PARAMETERS})", pack_block(shapes, heights[0])]
+        parts.append(_multiply(kernel, shapes, vectors))
     common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
     parts += [f'attributes #0 = {{ {common} "stackrealign" }}', f"attributes #1 = {{ {common} }}"]  # tiles do not spill
     return "\n".join(parts)
 
 
-def _multiply(name: str, shapes: TileShapes, tiles: Tiles) -> str:
+def _multiply(name: str, shapes: TileShapes, vectors: int) -> str:
     """Item i is a block of rows and columns of a matrix: blocks of columns first, then of rows, then matrices."""
-    text = Text()
+    text, wide, heights = Text(), shapes.panel(vectors), shapes.heights_of(vectors)
     w = text.words(MULTIPLY_WORDS)
     scratch = text.moved(w["scratch"], ("%worker", w["scratch_bytes"]))
-    packs = text.value(f"icmp ne i64 {w['scratch_bytes']}, 0")
     reads_panels = text.value(f"icmp ne i64 {w['right_panel']}, 0")
-    panel_bytes = text.value(f"mul i64 {w['panel']}, {shapes.bytes}")
-    next_panel = text.value(f"select i1 {reads_panels}, i64 {w['right_panel']}, i64 {panel_bytes}")
     with text.loop("%begin", "%end", 1) as item:
         column_number = text.value(f"urem i64 {item}, {w['column_blocks']}")
         rest = text.value(f"udiv i64 {item}, {w['column_blocks']}")
         row_number = text.value(f"urem i64 {rest}, {w['row_blocks']}")
         matrix = text.value(f"udiv i64 {rest}, {w['row_blocks']}")
         first_row = text.value(f"mul i64 {row_number}, {w['row_block']}")
-        rows = text.least(w["row_block"], text.value(f"sub i64 {w['rows']}, {first_row}"))
-        left, right = _matrices(text, w, matrix)
-        left = text.moved(left, (first_row, w["left_row"]))
-        out = text.moved(w["out"], (matrix, w["out_matrix"]), (first_row, w["out_row"]))
-        shift = _shift(text, shapes, w, right, reads_panels)
+        last_row = text.least(w["rows"], text.value(f"add i64 {first_row}, {w['row_block']}"))
+        left, right = find_matrices(text, w, matrix)
+        out = text.moved(w["out"], (matrix, w["out_matrix"]))
+        shift = _shift(text, shapes, w, right, reads_panels, wide)
         first_column = text.value(f"mul i64 {column_number}, {w['column_block']}")
         last = text.value(f"add i64 {first_column}, {w['column_block']}")
         last_column = text.least(last, text.value(f"add i64 {w['columns']}, {shift}"))
         with text.loop("0", w["inner"], w["depth"]) as inner:
             depth = text.least(w["depth"], text.value(f"sub i64 {w['inner']}, {inner}"))
             adds = text.value(f"icmp ne i64 {inner}, 0")
-            left_here = text.moved(left, (inner, w["left_step"]))
-            if name == "multiply":
-                block = _left_block(text, shapes, w, left_here, scratch, packs, rows, depth)
-            else:
-                block = _LeftBlock(left_here, w["left_row"], w["left_row"], w["left_step"], "@tiles")
             right_here = text.moved(right, (inner, w["right_step"]))
-            with text.loop(first_column, last_column, w["panel"]) as place:
-                # Places count from before the first column where its row does not begin at a cache line.
-                column = text.most(text.value(f"sub i64 {place}, {shift}"), "0")
-                panel_end = text.value(f"sub i64 {text.value(f'add i64 {place}, ' + w['panel'])}, {shift}")
-                width = text.value(f"sub i64 {text.least(panel_end, w['columns'])}, {column}")
-                in_place = text.moved(right_here, (column, shapes.bytes))
-                panel = text.value(f"udiv i64 {column}, {w['panel']}")
-                in_panel = text.moved(right_here, (panel, w["right_panel"]))
-                panel_at = text.value(f"select i1 {reads_panels}, ptr {in_panel}, ptr {in_place}")
-                out_at = text.moved(out, (column, shapes.bytes))
-                call = _TileCall(w, block, panel_at, out_at, depth, width, next_panel, adds)
-                _rows_of_tiles(text, len(tiles), call, rows)
+            panels = _right_block(text, shapes, w, right_here, scratch, (first_column, last_column), depth, wide)
+            with text.loop(first_row, last_row, w["chunk"]) as chunk:
+                rows = text.least(w["chunk"], text.value(f"sub i64 {last_row}, {chunk}"))
+                left_here = text.moved(left, (chunk, w["left_row"]), (inner, w["left_step"]))
+                block = _left_block(text, shapes, w, left_here, scratch, rows, depth, heights[0])
+                with text.loop(first_column, last_column, wide) as place:
+                    # Places count from before the first column where its row does not begin at a cache line.
+                    column = text.most(text.value(f"sub i64 {place}, {shift}"), "0")
+                    panel_end = text.value(f"sub i64 {text.value(f'add i64 {place}, {wide}')}, {shift}")
+                    width = text.value(f"sub i64 {text.least(panel_end, w['columns'])}, {column}")
+                    panel_at = panels.place(text, shapes, column, wide)
+                    out_at = text.moved(out, (chunk, w["out_row"]), (column, shapes.bytes))
+                    call = _TileCall(w, block, panels, panel_at, out_at, depth, width, adds)
+                    _rows_of_tiles(text, heights, call, rows, -(-wide * shapes.bytes // _LINE))
     return kernel_text(name, text)
 
 
-def _matrices(text: Text, w: dict[str, str], number: str) -> tuple[str, str]:
-    """Where the matrices of both operands begin."""
-    inner = text.value(f"urem i64 {number}, {w['inner_matrices']}")
-    outer = text.value(f"udiv i64 {number}, {w['inner_matrices']}")
-    left, right = (
-        text.moved(w[side], (inner, w[f"{side}_matrix"]), (outer, w[f"{side}_outer"])) for side in ("left", "right")
+@dataclass(frozen=True)
+class _RightBlock:
+    """Where panels of the right operand lie: in place, or packed."""
+
+    in_place: str
+    packed: str
+    is_packed: str
+    first_column: str  # of the packed panels
+    panel: str  # bytes from panel to panel
+    step: str  # and from one inner element to the next
+
+    def place(self, text: Text, shapes: TileShapes, column: str, wide: int) -> str:
+        in_place = text.moved(self.in_place, (column, shapes.bytes))
+        number = text.value(f"udiv i64 {text.value(f'sub i64 {column}, {self.first_column}')}, {wide}")
+        packed = text.moved(self.packed, (number, self.panel))
+        return text.value(f"select i1 {self.is_packed}, ptr {packed}, ptr {in_place}")
+
+
+def _right_block(
+    text: Text, shapes: TileShapes, w: dict[str, str], source: str, scratch: str, columns: tuple[str, str], depth: str,
+    wide: int,
+) -> _RightBlock:  # fmt: skip
+    """The panels of an item's columns; those that are not read in place nor packed beforehand are packed here."""
+    first, last = columns
+    packs = text.value(f"icmp ne i64 {w['right_bytes']}, 0")
+    reads_panels = text.value(f"icmp ne i64 {w['right_panel']}, 0")
+    line = wide * shapes.bytes
+    size = text.value(f"mul i64 {depth}, {line}")
+    target = text.moved(scratch, (w["left_bytes"], 1))
+    pack, done = text.label("pack"), text.label("packed")
+    text.line(f"br i1 {packs}, label %{pack}, label %{done}")
+    text.open(pack)
+    with text.loop(first, last, wide) as column:
+        number = text.value(f"udiv i64 {text.value(f'sub i64 {column}, {first}')}, {wide}")
+        count = text.least(text.value(f"sub i64 {last}, {column}"), str(wide))
+        panel = Panel(
+            text.moved(source, (column, w["right_column"])), w["right_step"], w["right_column"], count, depth,
+            text.moved(target, (number, size)), str(line),
+        )  # fmt: skip
+        call_pack(text, panel)
+    text.line(f"br label %{done}")
+    text.open(done)
+    beforehand = text.value(f"select i1 {reads_panels}, i64 {w['right_panel']}, i64 {line}")
+    return _RightBlock(
+        source,
+        text.value(f"select i1 {packs}, ptr {target}, ptr {source}"),
+        text.value(f"or i1 {packs}, {reads_panels}"),
+        text.value(f"select i1 {packs}, i64 {first}, i64 0"),
+        text.value(f"select i1 {packs}, i64 {size}, i64 {beforehand}"),
+        text.value(f"select i1 {packs}, i64 {line}, i64 {w['right_step']}"),
     )
-    return left, right
 
 
-def _shift(text: Text, shapes: TileShapes, w: dict[str, str], right: str, reads_panels: str) -> str:
+def _shift(text: Text, shapes: TileShapes, w: dict[str, str], right: str, reads_panels: str, wide: int) -> str:
     """How many columns the first panel lacks, so that the others begin at cache lines: half of all loads would
     otherwise read two. Only where every row begins at the same distance from one."""
     line = shapes.vector_bytes
@@ -143,46 +176,49 @@ def _shift(text: Text, shapes: TileShapes, w: dict[str, str], right: str, reads_
     uneven = text.value(f"urem i64 {w['right_step']}, {line}")
     odd = text.value(f"urem i64 {past}, {shapes.bytes}")
     either = text.value(f"or i64 {uneven}, {odd}")
-    few = text.value(f"icmp ule i64 {w['columns']}, {w['panel']}")
-    never = text.value(f"or i1 {text.value(f'icmp ne i64 {either}, 0')}, {reads_panels}")
+    few = text.value(f"icmp ule i64 {w['columns']}, {wide}")
+    is_copied = text.value("icmp ne i64 " + w["right_bytes"] + ", 0")
+    packs = text.value(f"or i1 {reads_panels}, {is_copied}")
+    never = text.value(f"or i1 {text.value(f'icmp ne i64 {either}, 0')}, {packs}")
     return text.value(f"select i1 {text.value(f'or i1 {never}, {few}')}, i64 0, i64 {columns}")
 
 
 @dataclass(frozen=True)
 class _LeftBlock:
-    """Where a block of rows of the left operand lies: in place, or packed into panels as high as the highest tile."""
+    """Where a block of rows of the left operand lies: in place, or packed."""
 
     start: str
     tile_row: str  # bytes from row to row between tiles of full height
     row: str  # and within a tile
     step: str  # from one inner element to the next
-    tiles: str  # the table of tiles for it
 
 
 def _left_block(
-    text: Text, shapes: TileShapes, w: dict[str, str], source: str, scratch: str, packs: str, rows: str, depth: str
+    text: Text, shapes: TileShapes, w: dict[str, str], source: str, scratch: str, rows: str, depth: str, height: int
 ) -> _LeftBlock:
-    height = shapes.heights[0]
+    packs = text.value(f"icmp ne i64 {w['left_bytes']}, 0")
     pack, done = text.label("pack"), text.label("packed")
     text.line(f"br i1 {packs}, label %{pack}, label %{done}")
     text.open(pack)
-    packed_row = text.value(f"mul i64 {depth}, {shapes.bytes}")
-    with text.loop("0", rows, height) as row:
-        panel = Panel(
-            text.moved(source, (row, w["left_row"])), w["left_step"], w["left_row"],
-            text.least(text.value(f"sub i64 {rows}, {row}"), str(height)), depth,
-            text.moved(scratch, (row, packed_row)), str(height * shapes.bytes),
-        )  # fmt: skip
-        call_pack(text, panel)
+    text.line(
+        f"call void @pack_block(ptr {source}, i64 {w['left_row']}, i64 {w['left_step']}, i64 {rows}, i64 {depth},"
+        f" ptr {scratch})"
+    )
     text.line(f"br label %{done}")
     text.open(done)
+    along = text.value(f"icmp eq i64 {w['left_step']}, {shapes.bytes}")
     row_bytes = text.value(f"mul i64 {depth}, {shapes.bytes}")
+    padded = padded_row(text, shapes, depth)
+
+    def chosen(in_rows: str, in_panels: str, in_place: str) -> str:
+        packed = text.value(f"select i1 {along}, i64 {in_rows}, i64 {in_panels}")
+        return text.value(f"select i1 {packs}, i64 {packed}, i64 {in_place}")
+
     return _LeftBlock(
         text.value(f"select i1 {packs}, ptr {scratch}, ptr {source}"),
-        text.value(f"select i1 {packs}, i64 {row_bytes}, i64 {w['left_row']}"),
-        text.value(f"select i1 {packs}, i64 {shapes.bytes}, i64 {w['left_row']}"),
-        text.value(f"select i1 {packs}, i64 {height * shapes.bytes}, i64 {w['left_step']}"),
-        text.value(f"select i1 {packs}, ptr @packed_tiles, ptr @tiles"),
+        chosen(padded, row_bytes, w["left_row"]),
+        chosen(padded, str(shapes.bytes), w["left_row"]),
+        chosen(str(shapes.bytes), str(height * shapes.bytes), w["left_step"]),
     )
 
 
@@ -192,22 +228,21 @@ class _TileCall:
 
     words: dict[str, str]
     left: _LeftBlock
+    panels: _RightBlock
     right: str
     out: str
     depth: str
     width: str
-    next_panel: str
     adds: str
 
 
-def _table(table: str, tiles: Tiles, names: Sequence[str]) -> str:
+def _table(tiles: Sequence[Tile]) -> str:
     """Tiles by falling height, with their functions."""
-    pairs = zip(tiles, names, strict=True)
-    entries = ", ".join(f"{{ i64, ptr }} {{ i64 {rows}, ptr @{name} }}" for (rows, _), name in pairs)
-    return f"@{table} = internal constant [{len(tiles)} x {{ i64, ptr }}] [{entries}]"
+    entries = ", ".join(f"{{ i64, ptr }} {{ i64 {tile.rows}, ptr @{tile.name} }}" for tile in tiles)
+    return f"@tiles = internal constant [{len(tiles)} x {{ i64, ptr }}] [{entries}]"
 
 
-def _rows_of_tiles(text: Text, count: int, call: _TileCall, rows: str) -> None:
+def _rows_of_tiles(text: Text, heights: Sequence[int], call: _TileCall, rows: str, lines: int) -> None:
     """All tiles of a panel: the highest there are, then lower ones for the rows that are left."""
     w = call.words
     before, head, tiles, tile, after, done = (
@@ -218,10 +253,10 @@ def _rows_of_tiles(text: Text, count: int, call: _TileCall, rows: str) -> None:
     for name, kind, first in ((number, "i64", "0"), (row, "i64", "0"), (left, "ptr", call.left.start)):
         following = f"{name}.next" if name == number else f"{name}.here"
         text.line(f"{name} = phi {kind} [ {first}, %{before} ], [ {following}, %{after} ]")
-    some = text.value(f"icmp slt i64 {number}, {count}")
+    some = text.value(f"icmp slt i64 {number}, {len(heights)}")
     text.line(f"br i1 {some}, label %{tiles}.entry, label %{done}")
     text.open(f"{tiles}.entry")
-    entry = text.moved(call.left.tiles, (number, 16))
+    entry = text.moved("@tiles", (number, 16))
     height = text.value(f"load i64, ptr {entry}")
     function = text.value(f"load ptr, ptr {text.moved(entry, ('8', 1))}")
     # The highest tiles begin a panel of the packed left operand each; lower ones lie below each other in the last.
@@ -236,11 +271,14 @@ def _rows_of_tiles(text: Text, count: int, call: _TileCall, rows: str) -> None:
     text.line(f"br i1 {fits}, label %{tile}, label %{after}")
     text.open(tile)
     out = text.moved(call.out, (f"{row}.here", w["out_row"]))
-    begins = text.value(f"icmp eq i64 {row}.here, 0")
-    ahead = text.value(f"select i1 {begins}, i64 {call.next_panel}, i64 0")
+    # Each of the first tiles asks for one line of every row of the panel that comes next: more at once would cost time.
+    line = text.value(f"udiv i64 {row}.here, {heights[0]}")
+    following = text.moved(call.right, (call.panels.panel, 1), (line, _LINE))
+    asks = text.value(f"icmp ult i64 {line}, {lines}")
+    ahead = text.value(f"select i1 {asks}, ptr {following}, ptr {call.right}")
     text.line(
         f"call void {function}(ptr {left}.here, i64 {call.left.row}, i64 {call.left.step}, ptr {call.right},"
-        f" i64 {w['right_step']}, ptr {out}, i64 {w['out_row']}, i64 {call.depth}, i64 {call.width}, i64 {ahead},"
+        f" i64 {call.panels.step}, ptr {out}, i64 {w['out_row']}, i64 {call.depth}, i64 {call.width}, ptr {ahead},"
         f" i1 {call.adds})"
     )
     text.line(f"{left}.next = getelementptr i8, ptr {left}.here, i64 {move}")
@@ -249,69 +287,3 @@ def _rows_of_tiles(text: Text, count: int, call: _TileCall, rows: str) -> None:
     text.line(f"{number}.next = add i64 {number}, 1")
     text.line(f"br label %{head}")
     text.open(done)
-
-
-# --- few rows times columns ------------------------------------------------------------------------------------------
-
-
-def _dot(shapes: TileShapes) -> str:
-    """Few rows times a matrix whose columns lie along memory: item i is a block of columns."""
-    text = Text()
-    vector = f"<{shapes.lanes} x {shapes.element}>"
-    w = text.words(DOT_WORDS)
-    with text.loop("%begin", "%end", 1) as item:
-        number = text.value(f"urem i64 {item}, {w['column_blocks']}")
-        matrix = text.value(f"udiv i64 {item}, {w['column_blocks']}")
-        first = text.value(f"mul i64 {number}, {w['column_block']}")
-        last = text.least(text.value(f"add i64 {first}, {w['column_block']}"), w["columns"])
-        left, matrix_at = _matrices(text, w, matrix)
-        out = text.moved(w["out"], (matrix, w["out_matrix"]))
-        with text.loop(first, last, 1) as column:
-            right = text.moved(matrix_at, (column, w["right_column"]))
-            with text.loop("0", w["rows"], 1) as row:
-                left_row = text.moved(left, (row, w["left_row"]))
-                total = _dot_product(text, shapes, left_row, right, w["inner"])
-                value = text.value(
-                    f"call reassoc {shapes.element} @llvm.vector.reduce.fadd.v{shapes.lanes}f{shapes.bytes * 8}"
-                    f"({shapes.element} 0.0, {vector} {total})"
-                )
-                place = text.moved(out, (row, w["out_row"]), (column, shapes.bytes))
-                text.line(f"store {shapes.element} {value}, ptr {place}")
-    return kernel_text("dot", text)
-
-
-_DOT_VECTORS = 4  # sums side by side, so that none waits for the one before
-
-
-def _dot_product(text: Text, shapes: TileShapes, left: str, right: str, inner: str) -> str:
-    """The vector of sums of two lines of numbers: whole steps, then what is left under masks."""
-    vector, step = f"<{shapes.lanes} x {shapes.element}>", _DOT_VECTORS * shapes.lanes
-    whole = text.value(f"sub i64 {inner}, {step - 1}")
-    before, head, body, rest, last = text.block, *(text.label(hint) for hint in ("head", "body", "rest", "last"))
-    row, sums = f"%{head}.row", [f"%{head}.sum{number}" for number in range(_DOT_VECTORS)]
-    text.go(head)
-    text.line(f"{row} = phi i64 [ 0, %{before} ], [ {row}.next, %{body} ]")
-    for own in sums:
-        text.line(f"{own} = phi {vector} [ zeroinitializer, %{before} ], [ {own}.next, %{body} ]")
-    text.line(f"br i1 {text.value(f'icmp slt i64 {row}, {whole}')}, label %{body}, label %{rest}")
-    text.open(body)
-    _add_products(text, shapes, (left, right), row, sums, [f"{own}.next" for own in sums], None)
-    text.line(f"{row}.next = add i64 {row}, {step}")
-    text.line(f"br label %{head}")
-    text.open(rest)
-    masks = column_masks(text, shapes, text.value(f"sub i64 {inner}, {row}"), _DOT_VECTORS)
-    ends = [f"%{last}.sum{number}" for number in range(_DOT_VECTORS)]
-    _add_products(text, shapes, (left, right), row, sums, ends, masks)
-    while len(ends) > 1:
-        ends = [text.value(f"fadd {vector} {a}, {b}") for a, b in zip(ends[::2], ends[1::2], strict=True)]
-    return ends[0]
-
-
-def _add_products(
-    text: Text, shapes: TileShapes, pointers: tuple[str, str], row: str, sums: list[str], results: list[str],
-    masks: list[str] | None,
-) -> None:  # fmt: skip
-    left, right = (text.moved(pointer, (row, shapes.bytes)) for pointer in pointers)
-    for number, (own, result) in enumerate(zip(sums, results, strict=True)):
-        a, b = (load_vector(text, shapes, at, number, masks) for at in (left, right))
-        multiply_add(text, shapes, a, b, own, result)

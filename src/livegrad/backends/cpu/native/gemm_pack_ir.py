@@ -18,13 +18,17 @@ from livegrad.backends.cpu.native.vector_ir import (
 
 PACK_WORDS = (
     "right", "packed", "columns", "inner", "right_step", "right_column", "right_matrix",
-    "packed_step", "packed_panel", "packed_matrix", "panels",
+    "packed_step", "packed_panel", "packed_matrix", "panel", "panels",
 )  # fmt: skip
+SUM_WORDS = ("packed", "out", "parts", "part", "size", "block")
+PANEL_PARAMETERS = "ptr %source, i64 %line, i64 %number, i64 %count, i64 %lines, ptr %target, i64 %target_line"
+ROW_PADDING = 64  # bytes between the rows of a packed block
+_LINES_AT_ONCE = 32  # of a block that is packed from columns: each panel takes a part of the same lines of the cache
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel to pack: `lines` lines of `count` numbers, as many as a tile is wide or high; distances in bytes."""
+    """A panel to pack: `lines` lines of `count` numbers; distances in bytes."""
 
     source: str
     line: str
@@ -49,11 +53,11 @@ def pack_kernel(shapes: TileShapes) -> str:
     with text.loop("%begin", "%end", 1) as item:
         number = text.value(f"urem i64 {item}, {w['panels']}")
         matrix = text.value(f"udiv i64 {item}, {w['panels']}")
-        column = text.value(f"mul i64 {number}, {shapes.panel}")
+        column = text.value(f"mul i64 {number}, {w['panel']}")
         panel = Panel(
             text.moved(w["right"], (matrix, w["right_matrix"]), (column, w["right_column"])),
             w["right_step"], w["right_column"],
-            text.least(text.value(f"sub i64 {w['columns']}, {column}"), str(shapes.panel)), w["inner"],
+            text.least(text.value(f"sub i64 {w['columns']}, {column}"), w["panel"]), w["inner"],
             text.moved(w["packed"], (matrix, w["packed_matrix"]), (number, w["packed_panel"])), w["packed_step"],
         )  # fmt: skip
         call_pack(text, panel)
@@ -63,74 +67,108 @@ def pack_kernel(shapes: TileShapes) -> str:
 def pack_panel(shapes: TileShapes) -> str:
     """The function that packs one panel: line by line, or by turning squares where the lines lie across memory."""
     text = Text()
-    masks = column_masks(text, shapes, "%count", -(-max(shapes.panel, shapes.heights[0]) // shapes.lanes))
     consecutive = text.value(f"icmp eq i64 %number, {shapes.bytes}")
-    upright = text.value(f"icmp eq i64 %line, {shapes.bytes}")
     text.line(f"br i1 {consecutive}, label %rows, label %across")
     text.open("rows")
-    _copy_lines(text, shapes, "0", masks, gather=False)
+    # Whole lines of four vectors, of two, and what is left.
+    first = "0"
+    for vectors in (4, 2):
+        first = _copy_columns(text, shapes, first, vectors)
+    _copy_parts(text, shapes, first, gather=False)
     text.line("ret void")
     text.open("across")
-    turned = text.value(f"and i64 %lines, {-shapes.lanes}")
-    first = text.value(f"select i1 {upright}, i64 {turned}, i64 0")
+    upright = text.value(f"icmp eq i64 %line, {shapes.bytes}")
+    text.line(f"br i1 {upright}, label %upright, label %anywhere")
+    text.open("upright")
     with text.loop("0", "%count", shapes.lanes) as part:
         source, target = text.moved("%source", (part, "%number")), text.moved("%target", (part, shapes.bytes))
         count = text.value(f"sub i64 %count, {part}")
         text.line(
-            f"call void @turn_squares(ptr {source}, i64 %number, i64 {count}, i64 {first}, ptr {target},"
+            f"call void @turn_squares(ptr {source}, i64 %number, i64 {count}, i64 %lines, ptr {target},"
             " i64 %target_line)"
         )
-    _copy_lines(text, shapes, first, masks, gather=True)
     text.line("ret void")
-    parameters = "ptr %source, i64 %line, i64 %number, i64 %count, i64 %lines, ptr %target, i64 %target_line"
-    return "\n".join([f"define internal void @pack_panel({parameters}) #0 {{", "start:", *text.lines, "}"])
+    text.open("anywhere")
+    _copy_parts(text, shapes, "0", gather=True)
+    text.line("ret void")
+    return "\n".join([f"define void @pack_panel({PANEL_PARAMETERS}) #0 {{", "start:", *text.lines, "}"])
 
 
-def _copy_lines(text: Text, shapes: TileShapes, first: str, masks: list[str], gather: bool) -> None:
-    vector, lanes = f"<{shapes.lanes} x {shapes.element}>", shapes.lanes
-    parts = range(len(masks)) if gather else ()
-    distances = [_multiples(text, shapes, "%number", lanes * part) for part in parts]
-    with text.loop(first, "%lines", 1) as line:
-        source = text.moved("%source", (line, "%line"))
-        target = text.moved("%target", (line, "%target_line"))
-        for number, mask in enumerate(masks):
+def _copy_columns(text: Text, shapes: TileShapes, first: str, vectors: int) -> str:
+    """Copies whole vectors of consecutive numbers, so many side by side; gives the number that comes behind."""
+    unit = vectors * shapes.lanes
+    rest = text.value(f"sub i64 %count, {first}")
+    whole = text.value(f"and i64 {rest}, {-unit}")
+    end = text.value(f"add i64 {first}, {whole}")
+    with text.loop(first, end, unit) as part:
+        start, goal = (text.moved(pointer, (part, shapes.bytes)) for pointer in ("%source", "%target"))
+        with text.loop("0", "%lines", 1) as line:
+            source, target = text.moved(start, (line, "%line")), text.moved(goal, (line, "%target_line"))
+            for number in range(vectors):
+                value = load_vector(text, shapes, source, number, None)
+                store_vector(text, shapes, value, target, number * shapes.vector_bytes, None)
+    return end
+
+
+def _copy_parts(text: Text, shapes: TileShapes, first: str, *, gather: bool) -> None:
+    """Copies vectors one by one, the last one under a mask."""
+    vector, lanes = shapes.vector, shapes.lanes
+    distances = _multiples(text, shapes, "%number") if gather else ""
+    with text.loop(first, "%count", lanes) as part:
+        (mask,) = column_masks(text, shapes, text.value(f"sub i64 %count, {part}"), 1)
+        start, goal = text.moved("%source", (part, "%number")), text.moved("%target", (part, shapes.bytes))
+        with text.loop("0", "%lines", 1) as line:
+            source, target = text.moved(start, (line, "%line")), text.moved(goal, (line, "%target_line"))
             if gather:
-                places = text.value(f"getelementptr i8, ptr {source}, <{lanes} x i64> {distances[number]}")
-                function = f"@llvm.masked.gather.v{lanes}f{shapes.bytes * 8}.v{lanes}p0"
+                places = text.value(f"getelementptr i8, ptr {source}, <{lanes} x i64> {distances}")
                 value = text.value(
-                    f"call {vector} {function}(<{lanes} x ptr> {places}, i32 {shapes.bytes}, <{lanes} x i1> {mask},"
-                    f" {vector} zeroinitializer)"
+                    f"call {vector} @llvm.masked.gather.{shapes.suffix}.v{lanes}p0(<{lanes} x ptr> {places},"
+                    f" i32 {shapes.bytes}, <{lanes} x i1> {mask}, {vector} zeroinitializer)"
                 )
             else:
-                value = load_vector(text, shapes, source, number, masks)
-            store_vector(text, shapes, value, target, number * shapes.vector_bytes, mask)
+                value = load_vector(text, shapes, source, 0, [mask])
+            store_vector(text, shapes, value, target, 0, mask)
 
 
-def _multiples(text: Text, shapes: TileShapes, distance: str, first: int) -> str:
+def _multiples(text: Text, shapes: TileShapes, distance: str) -> str:
     numbers = f"<{shapes.lanes} x i64>"
     one = text.value(f"insertelement {numbers} poison, i64 {distance}, i64 0")
     every = text.value(f"shufflevector {numbers} {one}, {numbers} poison, <{shapes.lanes} x i32> zeroinitializer")
-    lanes = ", ".join(f"i64 {first + lane}" for lane in range(shapes.lanes))
+    lanes = ", ".join(f"i64 {lane}" for lane in range(shapes.lanes))
     return text.value(f"mul {numbers} {every}, <{lanes}>")
 
 
 def turn_squares(shapes: TileShapes) -> str:
-    """The function that turns squares of numbers, whose lines lie across memory, in registers."""
+    """The function that turns squares of numbers, whose lines lie across memory, in registers: whole ones, then one of
+    the lines that are left."""
     text = Text()
     lanes = shapes.lanes
     (mask,) = column_masks(text, shapes, "%count", 1)
     last = text.value("sub i64 %count, 1")
     # Where there are fewer numbers than lanes, the last one is read again.
     sources = [text.moved("%source", (text.least(str(lane), last), "%number")) for lane in range(lanes)]
-    with text.loop("0", "%lines", lanes) as line:
+    whole = text.value(f"and i64 %lines, {-lanes}")
+    with text.loop("0", whole, lanes) as line:
         distance = text.value(f"mul i64 {line}, {shapes.bytes}")
-        values = []
-        for source in sources:
-            values.append(load_vector(text, shapes, text.moved(source, (distance, 1)), 0, None))
+        values = [load_vector(text, shapes, text.moved(source, (distance, 1)), 0, None) for source in sources]
         target = text.moved("%target", (line, "%target_line"))
         for value in _turned(text, shapes, values):
             store_vector(text, shapes, value, target, 0, mask)
             target = text.moved(target, ("%target_line", 1))
+    rest = text.value(f"sub i64 %lines, {whole}")
+    some = text.value(f"icmp sgt i64 {rest}, 0")
+    text.line(f"br i1 {some}, label %rest, label %done")
+    text.open("rest")
+    lines = column_masks(text, shapes, rest, 1)
+    distance = text.value(f"mul i64 {whole}, {shapes.bytes}")
+    values = [load_vector(text, shapes, text.moved(source, (distance, 1)), 0, lines) for source in sources]
+    target = text.moved("%target", (whole, "%target_line"))
+    for number, value in enumerate(_turned(text, shapes, values)):
+        text.line(f"br i1 {text.value(f'icmp sgt i64 {rest}, {number}')}, label %line{number}, label %done")
+        text.open(f"line{number}")
+        store_vector(text, shapes, value, target, 0, mask)
+        target = text.moved(target, ("%target_line", 1))
+    text.go("done")
     text.line("ret void")
     parameters = "ptr %source, i64 %number, i64 %count, i64 %lines, ptr %target, i64 %target_line"
     return "\n".join([f"define internal void @turn_squares({parameters}) #0 {{", "start:", *text.lines, "}"])
@@ -155,3 +193,65 @@ def _turned(text: Text, shapes: TileShapes, values: list[str]) -> list[str]:
         values = following
         distance //= 2
     return values
+
+
+def pack_block(shapes: TileShapes, height: int) -> str:
+    """The function that packs a block of the left operand for the tiles: rows along memory follow each other, a cache
+    line apart; others become panels as high as the highest tile."""
+    text = Text()
+    along = text.value(f"icmp eq i64 %left_step, {shapes.bytes}")
+    text.line(f"br i1 {along}, label %along, label %across")
+    text.open("along")
+    distance = padded_row(text, shapes, "%depth")
+    panel = Panel("%source", "%left_row", str(shapes.bytes), "%depth", "%rows", "%target", distance)
+    call_pack(text, panel)
+    text.line("ret void")
+    text.open("across")
+    with (
+        text.loop("0", "%depth", _LINES_AT_ONCE) as line,
+        text.loop("0", "%rows", height) as row,
+    ):
+        panel = Panel(
+            text.moved("%source", (row, "%left_row"), (line, "%left_step")), "%left_step", "%left_row",
+            text.least(text.value(f"sub i64 %rows, {row}"), str(height)),
+            text.least(text.value(f"sub i64 %depth, {line}"), str(_LINES_AT_ONCE)),
+            text.moved("%target", (row, text.value(f"mul i64 %depth, {shapes.bytes}")), (line, height * shapes.bytes)),
+            str(height * shapes.bytes),
+        )  # fmt: skip
+        call_pack(text, panel)
+    text.line("ret void")
+    parameters = "ptr %source, i64 %left_row, i64 %left_step, i64 %rows, i64 %depth, ptr %target"
+    return "\n".join([f"define internal void @pack_block({parameters}) #0 {{", "start:", *text.lines, "}"])
+
+
+def padded_row(text: Text, shapes: TileShapes, depth: str) -> str:
+    """The distance of packed rows: not a power of two, or many would share few places of the cache."""
+    return text.value(f"add i64 {text.value(f'mul i64 {depth}, {shapes.bytes}')}, {ROW_PADDING}")
+
+
+def sum_kernel(shapes: TileShapes) -> str:
+    """Adds the parts of a product, each summed over a stretch of the inner dimension: item i is a block of numbers."""
+    text = Text()
+    w = text.words(SUM_WORDS)
+    with text.loop("%begin", "%end", 1) as item:
+        first = text.value(f"mul i64 {item}, {w['block']}")
+        last = text.least(text.value(f"add i64 {first}, {w['block']}"), w["size"])
+        with text.loop(first, last, shapes.lanes) as place:
+            masks = column_masks(text, shapes, text.value(f"sub i64 {last}, {place}"), 1)
+            start = text.moved(w["packed"], (place, shapes.bytes))
+            before, total = text.block, text.label("total")
+            head, body, after = (text.label(hint) for hint in ("head", "body", "after"))
+            first_part = load_vector(text, shapes, start, 0, masks)
+            text.go(head)
+            text.line(f"%{total}.number = phi i64 [ 1, %{before} ], [ %{total}.next, %{body} ]")
+            text.line(f"%{total} = phi {shapes.vector} [ {first_part}, %{before} ], [ %{total}.more, %{body} ]")
+            more = text.value(f"icmp slt i64 %{total}.number, {w['parts']}")
+            text.line(f"br i1 {more}, label %{body}, label %{after}")
+            text.open(body)
+            part = load_vector(text, shapes, text.moved(start, (f"%{total}.number", w["part"])), 0, masks)
+            text.line(f"%{total}.more = fadd {shapes.vector} %{total}, {part}")
+            text.line(f"%{total}.next = add i64 %{total}.number, 1")
+            text.line(f"br label %{head}")
+            text.open(after)
+            store_vector(text, shapes, f"%{total}", text.moved(w["out"], (place, shapes.bytes)), 0, masks[0])
+    return kernel_text("sum", text)

@@ -24,6 +24,7 @@ _TEMPORARY_SUFFIX = ".partial"
 _TALLY_NAME = "tally"
 _TALLY_UNIT = 4096  # the tally file has one byte for each so many bytes stored
 _KEEP_SHARE = 0.75  # of the limit, after an eviction
+_TIDY_AT_ONCE = 4096  # units of the tally; a directory that may hold more files is tidied beside the work
 _TOUCH_SECONDS = 3600.0  # a hit renews the file's time only when that is older than this
 
 
@@ -137,10 +138,29 @@ class ObjectCache:
         try:
             is_new = os.fstat(descriptor).st_size == 0
             os.write(descriptor, b"\0" * -(-size // _TALLY_UNIT))
-            if is_new or os.fstat(descriptor).st_size * _TALLY_UNIT > self.settings.max_bytes:
-                os.ftruncate(descriptor, -(-self._evict() // _TALLY_UNIT) + 1)
+            units = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
+        if not is_new and units * _TALLY_UNIT <= self.settings.max_bytes:
+            return
+        if units <= _TIDY_AT_ONCE:
+            self._tidy(tally)
+        elif _tidying.acquire(blocking=False):
+            # To look at a hundred thousand files takes seconds, or a minute from a cold disk: nobody waits for that.
+            threading.Thread(target=self._tidy_alone, args=(tally,), name="livegrad-tidying", daemon=True).start()
+
+    def _tidy_alone(self, tally: str) -> None:
+        """The same on a thread of its own. A process that ends before leaves the rest to the next one."""
+        lock = _tidying
+        try:
+            self._tidy(tally)
+        except OSError:
+            self._count(unavailable=1)
+        finally:
+            lock.release()
+
+    def _tidy(self, tally: str) -> None:
+        os.truncate(tally, -(-self._evict() // _TALLY_UNIT) + 1)
 
     def _evict(self) -> int:
         """Remove the objects used longest ago while the directory is over its limit; return the bytes that stay."""
@@ -184,11 +204,12 @@ class ObjectCache:
 
 
 _count_lock = threading.Lock()
+_tidying = threading.Lock()  # held while some thread tidies
 
 
 def _renew_lock_after_fork() -> None:
-    global _count_lock
-    _count_lock = threading.Lock()
+    global _count_lock, _tidying
+    _count_lock, _tidying = threading.Lock(), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

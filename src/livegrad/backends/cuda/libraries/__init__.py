@@ -1,4 +1,4 @@
-"""Libraries of CUDA: each step of a plan that one of them can do becomes a call that is captured into the graph.
+"""Libraries of CUDA, and ours for sorting: each step of a plan that one can do becomes a call captured into the graph.
 
 `recipe.py` asks for the call of a step; where a library is missing or cannot do it, the host does.
 """
@@ -10,9 +10,11 @@ from collections.abc import Callable
 from livegrad.backends.cuda.libraries.call import LibraryCall
 from livegrad.backends.cuda.libraries.cublas import matmul_call
 from livegrad.backends.cuda.libraries.cufft import transform_call
+from livegrad.backends.cuda.libraries.sorting import search_call, sort_call
 from livegrad.ir.op import Op
 from livegrad.ops.fourier import fft, irfft, rfft
 from livegrad.ops.linalg import matmul
+from livegrad.ops.sorting import argsort, searchsorted, sort
 from livegrad.schedule.plan import HostStep
 
 LIBRARY_CALLS: dict[Op, Callable[[HostStep], LibraryCall | None]] = {
@@ -20,6 +22,9 @@ LIBRARY_CALLS: dict[Op, Callable[[HostStep], LibraryCall | None]] = {
     fft: transform_call,
     rfft: transform_call,
     irfft: transform_call,
+    sort: sort_call,
+    argsort: sort_call,
+    searchsorted: search_call,
 }
 
 __all__ = ["LIBRARY_CALLS", "LibraryCall"]

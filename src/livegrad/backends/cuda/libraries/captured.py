@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from livegrad.backends.cpu.fork import renew_lock_after_fork
-from livegrad.backends.cuda.driver import checked, device, driver
+from livegrad.backends.cuda.driver import DeviceError, checked, device, driver
 from livegrad.backends.cuda.libraries.call import LibraryCall
 
 _lock = threading.Lock()  # one stream, and handles of libraries that serve one caller at a time
@@ -29,15 +29,24 @@ class Captured:
 
     def capture(self) -> Any:
         """The call as a graph of its own; whoever takes it destroys it."""
-        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         with _lock:
             stream = _capture_stream(device().context_number)
-            checked(driver.cuStreamBeginCapture(stream, mode))
             try:
+                return self._captured(stream)
+            except DeviceError:
+                # Libraries load a kernel when it is first needed; some loads are refused during capture (seen: cuBLAS,
+                # batches of complex numbers). After one run outside it, the kernel is there.
                 self.call.enqueue(stream, self.operands, self.result)
-            except BaseException:
-                _, graph = driver.cuStreamEndCapture(stream)  # what was captured of it goes
-                if int(graph):
-                    driver.cuGraphDestroy(graph)
-                raise
-            return checked(driver.cuStreamEndCapture(stream))
+                checked(driver.cuStreamSynchronize(stream))
+                return self._captured(stream)
+
+    def _captured(self, stream: Any) -> Any:
+        checked(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+        try:
+            self.call.enqueue(stream, self.operands, self.result)
+        except BaseException:
+            _, graph = driver.cuStreamEndCapture(stream)  # what was captured of it goes
+            if graph is not None and int(graph):
+                driver.cuGraphDestroy(graph)
+            raise
+        return checked(driver.cuStreamEndCapture(stream))

@@ -1,0 +1,54 @@
+"""The tests marked `gpu`, run on the machine that has one and kept for the record.
+
+    python -m benchmarks.gpu_tests [PATHS]
+
+Writes `results/<date>-gpu-tests.json`: how many tests of each file passed, failed or were skipped, with the names of
+those that failed, the machine and the version of its driver.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks import machine
+from benchmarks.record import write_record
+
+
+class Tally:
+    """Counts outcomes by file, as pytest reports them."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter[str]] = {}
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self.counts.setdefault(report.nodeid.split("::")[0], Counter())[report.outcome] += 1
+            if report.outcome == "failed":
+                self.failed.append(report.nodeid)
+
+
+def files_with_gpu_tests() -> list[str]:
+    """The files that have tests so marked, or that take the engine's backend: others may need what is not there."""
+    names = ("mark.gpu", "executor_name")
+    found = [path for path in Path("tests").rglob("test_*.py") if any(n in path.read_text("utf-8") for n in names)]
+    return sorted(map(str, found))
+
+
+def main(arguments: Sequence[str]) -> int:
+    tally = Tally()
+    options = ["-m", "gpu", "-q", "-p", "no:cacheprovider"]
+    status = pytest.main([*options, *(arguments or files_with_gpu_tests())], plugins=[tally])
+    names = ("passed", "failed", "skipped")
+    tests = {file: {name: own[name] for name in names} for file, own in sorted(tally.counts.items())}
+    more = {"command": "python -m benchmarks.gpu_tests", "tests": tests, "failed": tally.failed}
+    path = write_record("gpu-tests", machine.describe({}), {}, **more)
+    print(f"wrote benchmarks/results/{path.name}")
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,210 @@
+"""Vertices that one vertex can stand for: where planes around them meet in a point, cells are joined to larger ones.
+
+`meshing` gives the faces and the planes around each vertex; out comes a tree of vertices, from those of single cells
+upwards. What is joined is one piece of surface without holes, so the mesh stays closed and its sheets apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.authoring.assembly.batches import in_batches
+from livegrad.authoring.assembly.dual_cells import Faces, Indices
+from livegrad.authoring.assembly.dual_vertices import Quadrics, summed
+from livegrad.authoring.assembly.surface_points import Points, meeting_points
+from livegrad.backends.cpu import compile_function
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Key
+from livegrad.ir.types import f64
+from livegrad.ops.control import map_over
+
+_WEAKEST = 1e-3
+_SHARP = 0.02
+_LEVELS = 12
+_ROW = {(0, 0): 0, (0, 1): 1, (0, 2): 2, (1, 1): 3, (1, 2): 4, (2, 2): 5}
+
+
+@dataclass
+class VertexTree:
+    """Vertices of single cells first, then those that stand for several; `parent` is -1 where there is none.
+
+    `place` and `smooth` are those of the others; `starts` says where each level begins: parents stand behind their
+    children.
+    """
+
+    parent: Indices
+    place: Points
+    smooth: NDArray[np.bool_]
+    split: NDArray[np.bool_]
+    starts: tuple[int, ...]
+
+    def tops(self) -> Indices:
+        """For each vertex of a single cell the highest one that stands for it."""
+        top = np.arange(len(self.parent), dtype=np.int32)
+        for first, last in reversed(list(pairwise(self.starts))):
+            above = self.parent[first:last]
+            joined = (above >= 0) & ~self.split[above]
+            top[first:last] = np.where(joined, top[above], top[first:last])
+        return top[: self.starts[1]]
+
+    def take_apart(self, vertices: Indices) -> None:
+        """These stand for no others any more, nor do those above them."""
+        while len(vertices):
+            self.split[vertices] = True
+            vertices = np.unique(self.parent[vertices])
+            vertices = vertices[vertices >= 0]
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Pieces of surface of one level: their number in the tree, cell, planes, and whether they may still be joined.
+
+    `inner` is twice the Euler characteristic of a piece, as far as faces that are left out by now contribute.
+    """
+
+    node: Indices
+    cell: Indices
+    planes: Quadrics
+    open: NDArray[np.bool_]
+    inner: Indices
+    faces: Indices
+
+
+def join_vertices(faces: Faces, quadrics: Quadrics, *, error: float, sharp: bool) -> VertexTree:
+    """The tree of vertices; one that stands for several is no further than `error` cells from any of their planes.
+
+    Without `sharp`, nothing is joined across edges of the part: there they are as their cells cut them.
+    """
+    number = len(faces.cells)
+    parents = [np.full(number, -1, np.int32)]
+    places, smooth, starts = [np.empty((0, 3))], [np.empty(0, bool)], [0, number]
+    # A plane without a normal says nothing: it must not pass for one that agrees with all.
+    known = quadrics[0] + quadrics[3] + quadrics[5] > quadrics[13] - 0.5
+    level = _Level(np.arange(number), faces.cells, quadrics, known, np.full(number, 2), faces.corners)
+    for depth in range(1, _LEVELS + 1 if error > 0 else 1):
+        before = level.node
+        level, group, place, strength = _one_level_up(level, 1 << depth, error, starts[-1], sharp)
+        if not len(place):
+            break
+        above = level.node[group]
+        new = above >= starts[-1]
+        for first, parent in zip(starts, parents, strict=False):
+            own = new & (before >= first) & (before < first + len(parent))
+            parent[before[own] - first] = above[own]
+        parents.append(np.full(len(place), -1, np.int32))
+        places.append(place)
+        smooth.append(strength <= _SHARP)
+        starts.append(starts[-1] + len(place))
+    total = np.concatenate(parents)
+    return VertexTree(total, np.concatenate(places), np.concatenate(smooth), np.zeros(len(total), bool), tuple(starts))
+
+
+def _one_level_up(
+    level: _Level, size: int, error: float, next_node: int, sharp: bool
+) -> tuple[_Level, Indices, Points, NDArray[np.float64]]:
+    """Pieces of surface in cells of twice the size; to which each piece belongs; those of several, by place."""
+    cell = level.cell >> 1
+    group, count = _pieces(cell, level.faces)
+    faces = group[level.faces]
+    planes = _seen_from(level, size // 2)
+    gathered = [summed(group, row, count) for row in planes]
+    inner = np.bincount(group, level.inner, count).astype(np.int64)
+    good = (np.bincount(group, ~level.open, count) == 0) & (inner + _outer(faces, count) == 2)
+    tried = np.flatnonzero(good)
+    *places, left, strength = meeting_points([row[tried] for row in gathered], _WEAKEST)
+    place = np.stack(places, -1)
+    fits = (left <= error * error) & _within(places, size)
+    if not sharp:
+        fits &= strength <= _SHARP
+    good[tried] = fits
+    # Pieces of one vertex go on under its number.
+    node = np.full(count, -1)
+    node[group] = level.node
+    corner = np.zeros((count, 3), np.int64)
+    corner[group] = cell
+    several = (np.bincount(group, minlength=count) > 1)[tried] & fits
+    made = tried[several]
+    node[made] = next_node + np.arange(len(made))
+    above = _Level(node, corner, gathered, good, *_remaining(faces, inner, good))
+    return above, group, corner[made] * size + place[several], strength[several]
+
+
+def _within(place: Sequence[NDArray[np.float64]], size: int) -> NDArray[np.bool_]:
+    x, y, z = ((axis >= 0.0) & (axis <= size) for axis in place)
+    return x & y & z
+
+
+def _pieces(cell: Indices, faces: Indices) -> tuple[Indices, int]:
+    """For each vertex the number of its piece: those in one cell that edges of faces join. And how many there are."""
+    key = (cell[:, 0] << 40) | (cell[:, 1] << 20) | cell[:, 2]
+    own = key[faces]
+    pairs = []
+    for corner in range(4):
+        first, second = faces[corner], faces[(corner + 1) % 4]
+        # Every edge is there twice, once in each direction.
+        joins = np.flatnonzero((own[corner] == own[(corner + 1) % 4]) & (first < second))
+        pairs.append((first[joins], second[joins]))
+    first, second = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    root = np.arange(len(cell), dtype=np.int32)
+    while len(first):
+        first, second = root[first], root[second]
+        apart = first != second
+        first, second = first[apart], second[apart]
+        np.minimum.at(root, np.maximum(first, second), np.minimum(first, second))
+        while not np.array_equal(root, above := root[root]):
+            root = above
+    is_root = root == np.arange(len(cell))
+    return (np.cumsum(is_root, dtype=np.int32) - 1)[root], int(is_root.sum())
+
+
+def _seen_from(level: _Level, half: int) -> Quadrics:
+    """The planes as seen from the lowest corner of the larger cell."""
+    steps = [(level.cell[:, axis] & 1) * float(half) for axis in range(3)]
+    return list(in_batches(_moved_planes(), [*level.planes, *steps], ()))
+
+
+@lru_cache(maxsize=1)
+def _moved_planes() -> Any:
+    """Native code: sums over planes through points, and a step, to those of the points a step further."""
+    planes = [input_node(Key(str(index)), f64) for index in range(14)]
+    steps = [input_node(Key(axis), f64) for axis in "xyz"]
+    matrix = [[planes[_ROW[min(i, j), max(i, j)]] for j in range(3)] for i in range(3)]
+    along = [sum((matrix[i][j] * steps[j] for j in (1, 2)), matrix[i][0] * steps[0]) for i in range(3)]
+    heights = planes[9]
+    for step, right, more in zip(steps, planes[6:9], along, strict=True):
+        heights = heights + step * (right * 2.0 + more)
+    right = [value + more for value, more in zip(planes[6:9], along, strict=True)]
+    sums = [total + planes[13] * step for total, step in zip(planes[10:13], steps, strict=True)]
+    made = make_function("moved_planes", [*planes, *steps], [*planes[:6], *right, heights, *sums, planes[13]])
+    return compile_function(map_over(made))
+
+
+def _outer(faces: Indices, count: int) -> Indices:
+    """What faces contribute to twice the Euler characteristic of each piece.
+
+    A face is a point of the surface, the edges between its corners are lines there, each seen from both ends.
+    """
+    total = np.zeros(count)
+    for corner, own in enumerate(faces):
+        weight = (own == faces[(corner + 1) % 4]) - 2.0
+        is_first = np.ones(len(own), bool)
+        for before in faces[:corner]:
+            is_first &= before != own
+        total += np.bincount(own, weight + 2.0 * is_first, count)
+    return total.astype(np.int64)
+
+
+def _remaining(faces: Indices, inner: Indices, good: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+    """What the next level needs: faces between pieces of which one may still be joined."""
+    a, b, c, d = faces
+    within = (a == b) & (b == c) & (c == d)
+    inner = inner - 2 * np.bincount(a[within], minlength=len(inner))
+    return inner, faces[:, ~within & (good[a] | good[b] | good[c] | good[d])]

@@ -1,0 +1,169 @@
+"""Faces as triangles: those of joined vertices are tried against the part, and taken apart again where they fail.
+
+`meshing` gives faces, crossings and the tree of vertices; out come places and triangles. What is left of a face has
+three or four corners; it is cut along the diagonal that is nearer to the surface, or into four around its crossing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.authoring.assembly.dual_cells import Faces, Indices
+from livegrad.authoring.assembly.dual_clusters import VertexTree
+from livegrad.authoring.assembly.dual_vertices import Crossings, Placed, Space, meet_missed_edges
+from livegrad.authoring.assembly.surface_points import Points
+
+_FARTHEST = 0.2  # cells between a crossing and the diagonal of its face, of those that are cut into two
+_REACH = 0.25  # cells within which the surface must be met over the middle of a triangle
+_LONG = 3.0
+_EVEN = 0.01
+_INNER = np.array([[1, 1, 1], [0.7, 0.15, 0.15], [0.15, 0.7, 0.15], [0.15, 0.15, 0.7]]) / [[3], [1], [1], [1]]
+
+
+def triangles_of(
+    places: Callable[[Indices], Placed],
+    space: Space,
+    faces: Faces,
+    found: Crossings,
+    tree: VertexTree,
+    error: float,
+    sharp: bool,
+) -> tuple[Points, Indices]:
+    """The places of vertices and the triangles that they join, every vertex in use.
+
+    Vertices that stand for others are taken apart until no triangle fails: those of single cells always do. `places`
+    finds the places of the latter, once they are needed.
+    """
+    leaves = len(faces.cells)
+    placed = _at_start(space, tree, leaves)
+    place = placed.place
+    rows, inner = np.empty(0, np.int64), np.arange(len(found.place))  # faces to look at; those with one vertex only
+    top = np.full(leaves, -1)
+    while True:
+        before, top = top, tree.tops()
+        rows, inner = _between(faces, rows, inner, before, top)
+        corners = top[faces.corners[:, rows]]
+        used = np.zeros(len(place), bool)
+        used[corners] = True
+        fresh = np.flatnonzero(used[:leaves])
+        fresh = fresh[np.isnan(place[fresh, 0])]
+        if len(fresh):
+            own = places(fresh)
+            place[fresh], placed.normal[fresh], placed.on_edge[fresh] = own.place, own.normal, own.on_edge
+            if sharp:
+                meet_missed_edges(space, placed, _neighbours(corners), leaves)
+        threes, fours, whole = _polygons(corners)
+        face = rows[whole]
+        fours, offset = _by_diagonal(space, place, fours, found.place[face], found.normal[face])
+        far = offset > _FARTHEST
+        every = np.concatenate([place, found.place[face[far]]])
+        a, b, c, d = fours[:, ~far]
+        triangles = np.concatenate(
+            [threes, np.stack([a, b, c]), np.stack([a, c, d]), _fans(fours[:, far], len(place))], 1
+        )
+        wrong = [fours[:, offset > 2 * error], *_failing(space, every, triangles, leaves)]
+        wrong = np.unique(np.concatenate([corners.reshape(-1) for corners in wrong]))
+        wrong = wrong[(wrong >= leaves) & (wrong < len(place))]
+        if not len(wrong):
+            return _in_use(every, triangles.T)
+        tree.take_apart(wrong)
+
+
+def _at_start(space: Space, tree: VertexTree, leaves: int) -> Placed:
+    """Places of joined vertices: those of smooth pieces on the surface; the others are not known yet."""
+    places, normals = tree.place.copy(), np.zeros_like(tree.place)
+    smooth = np.flatnonzero(tree.smooth)
+    if len(smooth):
+        foot, normals[smooth], reached = space.feet(places[smooth])
+        places[smooth[reached]] = foot[reached]
+    unknown = np.full((leaves, 3), np.nan)
+    on_edge = np.concatenate([np.zeros(leaves, bool), ~tree.smooth])
+    return Placed(np.concatenate([unknown, places]), np.concatenate([np.zeros((leaves, 3)), normals]), on_edge)
+
+
+def _neighbours(corners: Indices) -> Indices:
+    """The pairs of vertices that are joined by an edge of a face: each is there in both directions."""
+    pairs = np.stack([corners, np.roll(corners, -1, axis=0)]).reshape(2, -1)
+    return pairs[:, pairs[0] < pairs[1]]
+
+
+def _between(
+    faces: Faces,
+    rows: Indices,
+    inner: Indices,
+    before: Indices,
+    top: Indices,
+) -> tuple[Indices, Indices]:
+    """Faces with several vertices, and those with one, given what they were before vertices were taken apart."""
+    first = faces.corners[0, inner]
+    changed = inner[before[first] != top[first]]
+    a, b, c, d = top[faces.corners[:, changed]]
+    apart = (a != b) | (b != c) | (c != d)
+    still = np.ones(len(inner), bool)
+    still[np.searchsorted(inner, changed[apart])] = False
+    return np.concatenate([rows, changed[apart]]), inner[still]
+
+
+def _polygons(corners: Indices) -> tuple[Indices, Indices, Indices]:
+    """What is left of faces whose corners became the same: those of three, those of four, and the numbers of these."""
+    a, b, c, d = corners
+    differ = np.stack([a != b, b != c, c != d, d != a])
+    number = differ.sum(0, dtype=np.uint8)
+    whole = np.flatnonzero((number == 4) & (a != c) & (b != d))
+    part = np.flatnonzero(number == 3)
+    threes = corners[:, part].T[differ[:, part].T].reshape(-1, 3).T
+    first, second, third = threes
+    return threes[:, (first != second) & (second != third) & (third != first)], corners[:, whole], whole
+
+
+def _by_diagonal(
+    space: Space, places: Points, fours: Indices, crossing: Points, normal: Points
+) -> tuple[Indices, NDArray[np.float64]]:
+    """Faces turned so that the first and third corner are the ends of the better diagonal; how far that is off."""
+    middles = [(places[fours[k]] + places[fours[k + 2]]) / 2 for k in (0, 1)]
+    offsets = [np.abs(np.einsum("ij,ij->i", middle - crossing, normal)) for middle in middles]
+    # Near an edge of the part the crossing's plane says little: the part itself is asked.
+    unsure = np.flatnonzero(np.maximum(*offsets) > _EVEN)
+    values = [np.abs(space.part(space.outside(middle[unsure]))) for middle in middles]
+    turned = np.zeros(fours.shape[1], bool)
+    turned[unsure] = values[1] < values[0]
+    return np.where(turned, np.roll(fours, -1, axis=0), fours), np.where(turned, offsets[1], offsets[0])
+
+
+def _fans(fours: Indices, first: int) -> Indices:
+    """Four triangles around a new vertex inside each face."""
+    middle = first + np.arange(fours.shape[1])
+    return np.concatenate([np.stack([fours[k], fours[(k + 1) % 4], middle]) for k in range(4)], 1)
+
+
+def _failing(space: Space, places: Points, triangles: Indices, leaves: int) -> tuple[Indices, Indices]:
+    """Triangles of joined vertices that are turned over or away from the surface, and those whose edges join more."""
+    tried = triangles[:, triangles.max(0, initial=0) >= leaves]
+    a, b, c = (places[corner] for corner in tried)
+    normal = np.cross(b - a, c - a)
+    length = np.sqrt(np.einsum("ij,ij->i", normal, normal))
+    normal /= np.maximum(length, 1e-300)[:, None]
+    longest = np.maximum(np.abs(b - a).max(-1), np.abs(c - a).max(-1))
+    good = length > 0
+    for number, (u, v, w) in enumerate(_INNER):
+        rows = np.flatnonzero(good & (longest > _LONG)) if number else np.flatnonzero(good)
+        middle = u * a[rows] + v * b[rows] + w * c[rows]
+        good[rows] = space.is_inside(middle - _REACH * normal[rows]) & ~space.is_inside(middle + _REACH * normal[rows])
+    return tried[:, ~good], _with_shared_edges(triangles, len(places))
+
+
+def _with_shared_edges(triangles: Indices, number: int) -> Indices:
+    """Triangles with an edge that another one has in the same direction."""
+    edges = triangles.astype(np.int64) * number + np.roll(triangles, -1, axis=0)
+    flat = np.sort(edges, axis=None)
+    twice = flat[1:][flat[1:] == flat[:-1]]
+    return triangles[:, np.isin(edges, twice).any(0)] if len(twice) else triangles[:, :0]
+
+
+def _in_use(places: Points, triangles: Indices) -> tuple[Points, Indices]:
+    used = np.zeros(len(places), bool)
+    used[triangles.reshape(-1)] = True
+    return places[used], (np.cumsum(used) - 1)[triangles]

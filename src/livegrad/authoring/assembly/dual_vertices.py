@@ -1,0 +1,246 @@
+"""Places for the vertices of a mesh: where the tangent planes of the surface around them meet.
+
+`meshing` gives faces and where the surface crosses the lattice edges inside them. On a smooth surface a vertex comes to
+lie on it, near an edge or a corner of the part on that; each stays in its cell. Lengths are in cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad import ops
+from livegrad.authoring.assembly.batches import in_batches
+from livegrad.authoring.assembly.dual_cells import Faces, Indices
+from livegrad.authoring.assembly.part import Part
+from livegrad.authoring.assembly.pruning import Lattice
+from livegrad.authoring.assembly.surface_points import Points, crossings, feet, is_at_surface, meeting_points
+from livegrad.backends.cpu import compile_function
+from livegrad.ir.dimension import Dimension
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Key, Node
+from livegrad.ir.types import Tensor, f64, i32
+from livegrad.ops.control import map_over
+
+Quadrics = list[NDArray[np.float64]]  # fourteen rows: what `meeting_points` takes
+_WEAKEST = 0.04  # planes that differ by less than some 25 degrees belong to a smooth surface
+_LOOKS = (0.3, 0.1)  # how close to an edge the surface beside it is looked at, as shares of the way
+_LONGEST = 0.25
+_SLACK = 1e-3
+_TURNED = np.cos(np.radians(25.0))
+_ROUNDS = 2
+_CLOSE = 0.05  # cells within which the surface must be met to move out of a cell
+_FAR = 0.9  # how many cells a vertex may move for that
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """Where the surface crosses the lattice edge of each face, in cells from the lattice's origin, and its normal.
+
+    `share` is how far on the edge it lies.
+    """
+
+    place: Points
+    normal: Points
+    share: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Space:
+    """A part and its lattice: a point is its place in cells from the lattice's origin."""
+
+    part: Part
+    lattice: Lattice
+
+    @property
+    def cell(self) -> float:
+        return float(self.lattice.cell[0])
+
+    def outside(self, points: Points) -> Points:
+        """In the part's coordinates."""
+        return self.lattice.origin + points * self.lattice.cell
+
+    def feet(self, points: Points) -> tuple[Points, Points, NDArray[np.bool_]]:
+        """The points of the surface near by, its normals there, and whether it was reached."""
+        places, normals, reached = feet(self.part, self.outside(points), _LONGEST * self.cell)
+        return (places - self.lattice.origin) / self.lattice.cell, normals, reached
+
+    def is_inside(self, points: Points) -> NDArray[np.bool_]:
+        return self.part(self.outside(points)) < 0
+
+    def is_at_surface(self, points: Points, outward: Points, reach: float) -> NDArray[np.bool_]:
+        return is_at_surface(self.part, self.outside(points), outward, reach * self.cell)
+
+
+def find_crossings(space: Space, faces: Faces) -> Crossings:
+    """The crossing of each face's lattice edge, kept off the lattice points."""
+    place = faces.start.astype(np.float64)
+    low = space.outside(place)
+    high = low.copy()
+    last = np.cumsum(faces.numbers)
+    along = [
+        (slice(end - number, end), axis) for axis, (end, number) in enumerate(zip(last, faces.numbers, strict=True))
+    ]
+    for rows in along:
+        high[rows] += space.cell
+    share, normal = crossings(space.part, low, high)
+    share = np.clip(np.nan_to_num(share, nan=0.5), 1e-3, 1 - 1e-3)
+    for rows in along:
+        place[rows] += share[rows[0]]
+    return Crossings(place, np.nan_to_num(np.stack(normal, -1), posinf=0.0, neginf=0.0), share)
+
+
+def quadrics_of(faces: Faces, found: Crossings) -> Quadrics:
+    """The planes around each vertex, seen from the lowest corner of its cell."""
+    # Place 0 of the tables stands for edges that the surface does not cross.
+    tables = [np.concatenate([[0.0], row]) for row in (found.share, *found.normal.T)]
+    return list(in_batches(_gathered_planes(), list(faces.edges), tables))
+
+
+@lru_cache(maxsize=1)
+def _gathered_planes() -> Any:
+    """Native code: the places in the tables of a cell's twelve edges, or 0, to the sums over their planes."""
+    edges = [input_node(Key(f"edge{edge}"), i32) for edge in range(12)]
+    tables = [input_node(Key(name), Tensor(f64, (Dimension.symbol("edges"),))) for name in ("share", "x", "y", "z")]
+    nothing, one = constant(0.0, f64), constant(1.0, f64)
+    sums: list[Node] = [nothing] * 14
+    for edge, number in enumerate(edges):
+        share, x, y, z = (ops.lookup(table, number) for table in tables)
+        used = number > constant(0, i32)
+        axis, first, second = edge // 4, edge // 2 % 2, edge % 2
+        place = [nothing] * 3
+        place[axis], place[(axis + 1) % 3], place[(axis + 2) % 3] = share, (nothing, one)[first], (nothing, one)[second]
+        height = x * place[0] + y * place[1] + z * place[2]
+        rows = [x * x, x * y, x * z, y * y, y * z, z * z, x * height, y * height, z * height, height * height]
+        rows += [ops.select(used, value, nothing) for value in (*place, one)]
+        sums = [total + row for total, row in zip(sums, rows, strict=True)]
+    made = make_function("planes", [*edges, *tables], sums)
+    return compile_function(map_over(made, (*[True] * 12, *[False] * 4)))
+
+
+@dataclass
+class Placed:
+    """Where vertices are, the normal of the surface there, and whether they are on an edge of the part instead."""
+
+    place: Points
+    normal: Points
+    on_edge: NDArray[np.bool_]
+
+
+def place_vertices(
+    space: Space, faces: Faces, found: Crossings, vertices: Indices, planes: Quadrics, sharp: bool
+) -> Placed:
+    """The places of some vertices, with the planes around them: on the surface, and on edges of the part near by."""
+    cells = faces.cells[vertices].astype(np.float64)
+    mean = np.stack([row / np.maximum(planes[13], 1.0) for row in planes[10:13]], -1) + cells
+    placed = Placed(mean.copy(), np.zeros_like(mean), np.zeros(len(mean), bool))
+    if sharp:
+        *meeting, _, strength = meeting_points(planes, _WEAKEST)
+        placed.place = np.stack(meeting, -1) + cells
+        near = np.flatnonzero(strength >= _WEAKEST)
+        if len(near):
+            around = faces.edges[:, vertices[near]]
+            moved = _onto_edges(space, around, found, cells[near], placed.place[near])
+            placed.place[near], placed.on_edge[near] = moved
+    rest = np.flatnonzero(~placed.on_edge)
+    start = np.where(_within(placed.place[rest], cells[rest])[:, None], placed.place[rest], mean[rest])
+    foot, placed.normal[rest], reached = space.feet(start)
+    reached &= _within(foot, cells[rest], _LONGEST)
+    placed.place[rest] = np.where(reached[:, None], foot, start)
+    return placed
+
+
+def _onto_edges(
+    space: Space, edges: NDArray[np.int32], found: Crossings, cells: Points, place: Points
+) -> tuple[Points, NDArray[np.bool_]]:
+    """Vertices that planes in different directions surround: where those meet, and whether that is an edge.
+
+    On a surface that is only bent, the planes close by hardly differ, and nothing is accepted.
+    """
+    _, vertex = np.nonzero(edges)
+    crossing = edges[edges > 0] - 1
+    place = np.clip(place, cells, cells + 1.0)
+    moved, strength, outward = _look_closer(
+        space, vertex, place, found.place[crossing], found.normal[crossing], cells, _SLACK
+    )
+    accepted = (strength >= _WEAKEST) & _within(moved, cells)
+    return moved, accepted & space.is_at_surface(moved, outward, _LONGEST)
+
+
+def meet_missed_edges(space: Space, placed: Placed, pairs: Indices, leaves: int) -> None:
+    """Moves one of two neighbours onto the edge of the part that passes between them, the nearer one.
+
+    An edge may cross a cell of which it leaves all lattice edges alone, and nothing in there knows of it.
+    """
+    for _ in range(_ROUNDS):
+        first, second = pairs
+        apart = ~placed.on_edge[first] & ~placed.on_edge[second] & (np.minimum(first, second) < leaves)
+        pairs = pairs[:, apart]
+        first, second = pairs
+        turned = np.einsum("ij,ij->i", placed.normal[first], placed.normal[second]) < _TURNED
+        pairs = pairs[:, turned]
+        number = pairs.shape[1]
+        if not number:
+            return
+        both, vertex = np.tile(np.arange(number), 2), pairs.reshape(-1)
+        ends, normals = placed.place[vertex], placed.normal[vertex]
+        base = np.floor(ends[:number])
+        *meeting, _, _ = meeting_points(_planes(both, number, ends - base[both], normals), _WEAKEST)
+        start = np.nan_to_num(np.stack(meeting, -1)) + base
+        place, strength, outward = _look_closer(space, both, start, ends, normals, base, np.inf)
+        good = (strength >= _WEAKEST) & space.is_at_surface(place, outward, _CLOSE)
+        away = np.linalg.norm(ends - place[both], axis=1)
+        away[(vertex >= leaves) | ~good[both] | (away > _FAR)] = np.inf
+        # Each edge takes its nearer end, and each end the edge that is nearest.
+        chosen = np.flatnonzero((away <= np.roll(away, number)) & (away < np.inf))
+        chosen = chosen[np.argsort(-away[chosen])]
+        placed.place[vertex[chosen]] = place[both[chosen]]
+        placed.on_edge[vertex[chosen]] = True
+
+
+def _look_closer(
+    space: Space,
+    at: Indices,
+    place: Points,
+    ends: Points,
+    normals: Points,
+    base: Points,
+    slack: float,
+) -> tuple[Points, NDArray[np.float64], Points]:
+    """Where the surface's planes meet, as seen from points between a place and several ends, nearer and nearer.
+
+    `at` says to which place an end belongs, `normals` are those at the ends; places stay in the cells at `base`, give
+    or take the slack. With what the planes say in the second direction, and the mean normal.
+    """
+    moved, strength, near = place, np.zeros(len(place)), normals
+    for share in _LOOKS:
+        points, there, reached = space.feet(place[at] + share * (ends - place[at]))
+        points, near = np.where(reached[:, None], points, ends), np.where(reached[:, None], there, normals)
+        *meeting, _, strength = meeting_points(_planes(at, len(place), points - base[at], near), _WEAKEST)
+        moved = np.nan_to_num(np.stack(meeting, -1), nan=0.5) + base
+        place = np.clip(moved, base - slack, base + (1.0 + slack))
+    outward = np.stack([summed(at, axis, len(place)) for axis in near.T], -1)
+    return moved, strength, outward / np.maximum(np.linalg.norm(outward, axis=1, keepdims=True), 1e-300)
+
+
+def _within(place: Points, cells: Points, slack: float = _SLACK) -> NDArray[np.bool_]:
+    return np.all((place > cells - slack) & (place < cells + (1.0 + slack)), axis=-1)  # type: ignore[return-value]
+
+
+def _planes(at: Indices, number: int, points: Points, normals: Points) -> Quadrics:
+    """Sums over the planes through points, for each of the numbers in `at`."""
+    x, y, z = np.ascontiguousarray(normals.T)
+    height = np.einsum("ij,ij->i", normals, points)
+    rows = [x * x, x * y, x * z, y * y, y * z, z * z, x * height, y * height, z * height, height * height]
+    rows += [*np.ascontiguousarray(points.T), np.ones(len(points))]
+    return [summed(at, row, number) for row in rows]
+
+
+def summed(at: Indices, row: NDArray[Any], number: int) -> NDArray[np.float64]:
+    """The numbers of a row added up for each of the numbers in `at`."""
+    return np.bincount(at, row, number).astype(np.float64, copy=False)

@@ -1,0 +1,65 @@
+"""What a node is while C is written: text, values taken apart, tensors that are read by index, and traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from livegrad.ir.types import Scalar, Type
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A value as an expression in C. A plain one is a name or a constant: it can be repeated, and needs no line.
+
+    An aggregate that was put together of plain values has those as its `parts`.
+    """
+
+    text: str
+    type: Type
+    plain: bool = True
+    parts: tuple[Value, ...] | None = None
+
+    @property
+    def scalar(self) -> Scalar:
+        """The type of a number."""
+        assert isinstance(self.type, Scalar)
+        return self.type
+
+
+@dataclass(frozen=True, slots=True)
+class TensorReference:
+    """A whole tensor that is read by index: its pointer, and the names of its extents and strides."""
+
+    pointer: str
+    element: Scalar
+    extents: tuple[str, ...]
+    strides: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReference:
+    """A trace: the name of the offset of its header in the thread's own memory."""
+
+    header: str
+    element: Type
+
+
+Value: TypeAlias = "Text | TensorReference | TraceReference | tuple[Value, ...]"
+
+
+def leaves_of(value: Value) -> Iterator[Text | TraceReference]:
+    """The scalars and traces of a value, in order."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from leaves_of(part)
+    elif not isinstance(value, TensorReference):
+        yield value
+
+
+def rebuilt(value: Value, leaves: Iterator[Text | TraceReference]) -> Value:
+    """A value of the same shape with other leaves; tensors stay as they are."""
+    if isinstance(value, tuple):
+        return tuple(rebuilt(part, leaves) for part in value)
+    return value if isinstance(value, TensorReference) else next(leaves)

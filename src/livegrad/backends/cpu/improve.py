@@ -1,0 +1,156 @@
+"""The thread that makes better code of kernels that run poor code, and writes to disk what nobody waits for.
+
+Kernels and errands come in; calls of the kernels go elsewhere soon. The thread waits until nothing new has come for a
+moment: whoever makes kernels is not to share the processor with it. Called by `kernels.py` and `function.py`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from livegrad.backends.cpu.native.compiler import NativeCompileError, count
+from livegrad.backends.cpu.tiers import TieredFunction
+
+QUIET_SECONDS = 0.05
+_PATIENCE = 20  # times that: so long does a job wait where it never gets quiet
+_MANY = 256  # jobs: from then on, those are dropped that have nothing to do any more
+
+
+class _Job(Protocol):
+    @property
+    def is_moot(self) -> bool: ...
+    def run(self) -> None: ...
+    def run_at_exit(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Improvement:
+    """Better code for a kernel, unless nobody holds it any more; what is not done when the process ends is left."""
+
+    function: weakref.ref[TieredFunction]
+
+    @property
+    def is_moot(self) -> bool:
+        return self.function() is None
+
+    def run(self) -> None:
+        function = self.function()
+        if function is not None:
+            try:
+                function.improve()
+            except NativeCompileError:
+                count("failed")  # the kernel stays as it is, which is right, if not quick
+
+    def run_at_exit(self) -> None:
+        function = self.function()
+        if function is not None:
+            function.leave_behind()
+
+
+@dataclass(frozen=True)
+class _Errand:
+    run: Callable[[], None]
+    is_moot: bool = False
+
+    def run_at_exit(self) -> None:
+        self.run()
+
+
+class Improver:
+    """Jobs that wait, and the thread that does them; it starts with the first job."""
+
+    def __init__(self, quiet_seconds: float = QUIET_SECONDS) -> None:
+        self.quiet_seconds = quiet_seconds
+        self._waiting: deque[_Job] = deque()
+        self._renew()
+
+    def _renew(self) -> None:
+        """What belongs to threads, which a child of a fork does not have."""
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._busy = False
+        self._last_came = self._waits_since = 0.0
+
+    def improve(self, functions: Iterable[TieredFunction]) -> None:
+        """Has better code made for these, unless nobody holds them any more when their turn comes."""
+        self._add([_Improvement(weakref.ref(function)) for function in functions])
+
+    def later(self, errand: Callable[[], None]) -> None:
+        """Has something done that nobody waits for; it is done before the process ends."""
+        self._add([_Errand(errand)])
+
+    def _add(self, jobs: Iterable[_Job]) -> None:
+        with self._changed:
+            is_asleep = not self._waiting
+            self._last_came = time.monotonic()
+            if is_asleep:
+                self._waits_since = self._last_came
+            elif len(self._waiting) > _MANY:
+                self._waiting = deque(job for job in self._waiting if not job.is_moot)
+            self._waiting.extend(jobs)
+            if self._thread is None and not self._stopping:
+                self._thread = threading.Thread(target=self._run, name="livegrad-improver", daemon=True)
+                self._thread.start()
+            elif is_asleep:
+                self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Return when nothing waits any more; it need not be quiet."""
+        with self._changed:
+            self._last_came = self._waits_since = 0.0
+            self._changed.notify_all()
+            while self._thread is not None and (self._waiting or self._busy):
+                self._changed.wait()
+
+    def stop(self) -> None:
+        """End the thread, which must not be inside LLVM when the process ends, and leave what waits in order."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        while self._waiting:
+            self._waiting.popleft().run_at_exit()
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            job.run()
+            del job  # what it holds is not to wait for the next one
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    def _next(self) -> _Job | None:
+        """The job whose turn it is, once it is quiet; None when the thread has to end."""
+        with self._changed:
+            while not self._stopping:
+                now = time.monotonic()
+                due = min(self._last_came + self.quiet_seconds, self._waits_since + _PATIENCE * self.quiet_seconds)
+                if self._waiting and due <= now:
+                    self._busy = True
+                    if self._last_came:  # nobody waits for all of them
+                        self._waits_since = now
+                    return self._waiting.popleft()
+                self._changed.wait(due - now if self._waiting else None)
+        return None
+
+    def after_fork_in_child(self) -> None:
+        """The child's kernels are its own: what waits is done in both."""
+        self._renew()
+        if self._waiting:
+            self._add([])
+
+
+improver = Improver()
+atexit.register(improver.stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=improver.after_fork_in_child)

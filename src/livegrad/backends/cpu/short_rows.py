@@ -1,0 +1,68 @@
+"""Rows that are shorter than a vector: lanes run across them instead, each taking a row of its own.
+
+A plan's kernel steps come in; those over short rows (points of three coordinates, say) go out with the rows as inner
+dimension and lanes across the dimension before. `kernels.py` calls it; other backends have other ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from livegrad.backends.cpu.bind import SHORT_ROW
+from livegrad.backends.dimensions import loop_dimensions
+from livegrad.schedule.kernel import Kernel, Level, Port, Stage
+from livegrad.schedule.plan import KernelStep, Plan, View
+from livegrad.schedule.row_chains import RowChain
+
+# Measured at 1M × 3 single numbers, two threads: x * s, with a number for each row, takes 4.2 ms in rows of lanes and
+# 1.2 across them; the length of each row 6.2 and 1.0; x divided by it 15 and 2.5.
+_MANY_ROWS = 64
+
+
+def across_short_rows(plan: Plan, chains: Sequence[RowChain]) -> Plan:
+    """The plan with lanes across short rows, but in chains, which work row by row."""
+    chained = {id(step) for chain in chains for step in chain.steps}
+    steps = [_across(step) if isinstance(step, KernelStep) and id(step) not in chained else step for step in plan.steps]
+    return replace(plan, steps=tuple(steps))
+
+
+def _across(step: KernelStep) -> KernelStep:
+    kernel = step.kernel
+    if kernel.split or any(stage.scan is not None for stage in kernel.stages):
+        return step
+    if kernel.along:
+        is_short = prod(step.inner) <= SHORT_ROW and prod(step.domain) >= _MANY_ROWS
+        keeps = any(port.scratch for port in kernel.outputs)
+        return replace(step, kernel=replace(kernel, along=False)) if is_short and not keeps else step
+    if step.inner or _uses_rows(kernel):
+        return step
+    domain = loop_dimensions(step).domain
+    if len(domain) < 2 or domain[-1] > SHORT_ROW or prod(domain[:-1]) < _MANY_ROWS:
+        return step
+    first = next(axis for axis in range(len(step.domain)) if prod(step.domain[axis:]) == domain[-1])
+    return _with_inner(step, first) if first else step
+
+
+def _uses_rows(kernel: Kernel) -> bool:
+    return any(end.kind == "row" for stage in kernel.stages for end in (*stage.sources, *stage.targets))
+
+
+def _with_inner(step: KernelStep, first: int) -> KernelStep:
+    """The step with its dimensions from `first` on as inner ones."""
+    kernel = step.kernel
+    made = replace(
+        kernel,
+        domain_rank=first,
+        inner_rank=kernel.domain_rank - first,
+        reads=_leveled(kernel.reads, step.reads, first),
+        outputs=tuple(replace(port, level="point") for port in kernel.outputs),
+        stages=tuple(Stage("point", stage.body, stage.sources, stage.targets) for stage in kernel.stages),
+    )
+    return replace(step, kernel=made, domain=step.domain[:first], inner=step.domain[first:])
+
+
+def _leveled(ports: Sequence[Port], views: Sequence[View], first: int) -> tuple[Port, ...]:
+    levels: list[Level] = ["point" if any(view.strides[first:]) else "row" for view in views]
+    return tuple(replace(port, level=level) for port, level in zip(ports, levels, strict=True))

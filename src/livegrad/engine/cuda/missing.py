@@ -1,0 +1,49 @@
+"""Features that steps read and nobody gave a value: those steps do not run, nor does what depends on them.
+
+`CudaExecutable.run` asks before it looks for a program; where every feature has a value, nothing here is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from livegrad.diagnostics import CompileError, LivegradError
+from livegrad.engine.executor import Failure, RunReport
+from livegrad.engine.live_plan import FeatureOperand, LivePlan, operand_key
+from livegrad.ops.context import FeatureLevel
+
+
+class MissingFeature(CompileError):
+    """A step reads a feature that has no value."""
+
+    def __init__(self, step: str, feature: FeatureLevel) -> None:
+        super().__init__(f"`{step}` reads the feature `{feature}`", help="give it a value with engine.set_feature")
+        self.step = step
+
+
+def steps_without_features(
+    plan: LivePlan, features: Mapping[FeatureLevel, Any], steps: Sequence[str]
+) -> dict[str, LivegradError]:
+    """The steps that read a feature without a value, and (in the plan's order) what depends on them."""
+    lost: dict[str, LivegradError] = {}
+    for key in steps:
+        for operand in plan.steps[key].all_operands():
+            if isinstance(operand, FeatureOperand) and features.get(operand.feature) is None:
+                lost[key] = MissingFeature(key, operand.feature)
+            source = plan.producer.get(str(operand_key(operand)))
+            if source in lost and key not in lost:
+                lost[key] = lost[source]
+    return lost
+
+
+def run_without(start: Callable[[], RunReport], missing: Mapping[str, LivegradError]) -> RunReport:
+    """The report of a run of the other steps, with the failures of these."""
+    report = start()
+    if report.later is not None:
+        report = report.later()
+    own = [
+        Failure(key, error) for key, error in missing.items() if isinstance(error, MissingFeature) and error.step == key
+    ]
+    return replace(report, failures=(*report.failures, *own))

@@ -1,0 +1,98 @@
+"""The commonest edit of code: a block computes another function, of the same inputs into the same outputs.
+
+In: the block, and what was compiled before. Out: a `Swap`, which touches one step; or None, and `replan` looks further.
+The engine tries this first when an edit of code is all that a frame asks of the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from livegrad.diagnostics import LivegradError
+from livegrad.engine.compile import Compilation
+from livegrad.engine.flatten import DerivedBlock, NetworkNode, RootRef, find_block
+from livegrad.engine.frame import EngineError
+from livegrad.engine.graph import Block, Composite, Graph, Specialized, State
+from livegrad.engine.live_plan import BlockStep, LivePlan
+from livegrad.engine.problems import Problem
+from livegrad.engine.propagate import Inputs
+from livegrad.engine.sources import same_value
+
+
+@dataclass(frozen=True, eq=False)
+class Swap:
+    """Another function for one step; everything else about the step is as it was."""
+
+    node: NetworkNode
+    inputs: Inputs
+    made: Specialized
+    step: BlockStep
+    before: BlockStep
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the function is another one; the same may be written in other words."""
+        return self.step.function != self.before.function
+
+    def commit(self, known: Compilation) -> None:
+        """Makes it part of what was compiled, and of the plan that runs. Cannot fail."""
+        key = self.node.key
+        assert known.plan is not None
+        known.shapes.bodies[key], known.shapes.inputs[key] = self.made, self.inputs
+        known.plan.steps[key] = self.step
+
+
+def find_swap(graph: Graph, known: Compilation, running: LivePlan, block: Block) -> Swap | None:
+    """The swap that an edit of a block's code comes to; None if it comes to more.
+
+    Raises an `EngineError` that names the block if its new function cannot be made.
+    """
+    if isinstance(block, Composite | State | DerivedBlock) or running.places:
+        return None
+    place = find_block(graph, block)
+    key = "" if place is None else place[1]
+    node, step, inputs = known.network.nodes.get(key), running.steps.get(key), known.shapes.inputs.get(key)
+    if node is None or node.block is not block or inputs is None or not isinstance(step, BlockStep):
+        return None
+    if key in known.network.followers or not _has_same_defaults(graph if place is None else place[0], node):
+        return None
+    try:
+        made = block.body.specialize(inputs.given)
+    except LivegradError as error:
+        raise EngineError([Problem(key, block, None, error)]) from None
+    before = known.shapes.bodies[key]
+    if not _fits_in_place_of(made, before):
+        return None
+    fresh = BlockStep(key, made.function, made.sizes, step.operands, step.results, step.level)  # type: ignore[arg-type]
+    return Swap(node, Inputs(block.body, inputs.given, inputs.sources, inputs.results), made, fresh, step)
+
+
+def _fits_in_place_of(made: Specialized, before: Specialized) -> bool:
+    """Whether a function takes and gives just what another one does."""
+    if made.function.__class__ is not before.function.__class__ or made.constants or before.constants:
+        return False
+    if made.sizes != before.sizes or made.features != before.features:
+        return False
+    mine, others = made.function, before.function
+    return mine.parameter_types == others.parameter_types and mine.result_types == others.result_types
+
+
+def _has_same_defaults(home: Graph, node: NetworkNode) -> bool:
+    """Whether what nothing feeds still is what it was: the new body may have other defaults."""
+    for name, pin in node.block.inputs.items():
+        ref = node.feeds[name]
+        if pin in home.sources or not isinstance(ref, RootRef) or ref.key != f"{node.key}.{name}":
+            continue
+        default = node.block.default_of(name)
+        known = pin.default
+        if known is None or not _is_same_number(known[0], default):
+            return False
+        pin.default = default, known[1]  # the same setting from now on: plans are compared by it
+    return True
+
+
+def _is_same_number(before: Any, after: Any) -> bool:
+    return before is after or (
+        isinstance(before, bool | int | float) and before.__class__ is after.__class__ and same_value(before, after)
+    )

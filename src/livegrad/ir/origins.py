@@ -1,0 +1,102 @@
+"""Where nodes were written: the line that authors are at, and the table of places that passes carry along.
+
+A node that an author makes knows its lines. Nodes of closed functions are shared by all functions that have them, so
+their lines are the functions' (`Function.places`); passes work inside `keeping_places`, where a table has them.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from livegrad.diagnostics import Place
+
+if TYPE_CHECKING:
+    from livegrad.ir.node import Function, Node
+
+_MOST_ORIGINS = 8
+
+
+class PlaceTable(dict["Node", tuple[Place, ...]]):
+    """Where the nodes of the functions at work were written, and what was made of those while lines are told apart."""
+
+    __slots__ = ("functions", "made")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.functions: set[Function] = set()  # whose lines are in the table
+        self.made: dict[Any, Any] = {}
+
+
+class _Ambient(threading.local):
+    """What holds for the nodes that this thread makes and looks at."""
+
+    origins: tuple[Place, ...] | None = None  # what new nodes stand for; None: the calling line
+    table: PlaceTable | None = None  # of the functions at work; None: nodes know their lines themselves
+    every_line: bool = False  # whether authors' nodes of two lines are kept apart even if they cannot fail
+    plain: bool = True  # neither of the two: asked for every node that is made
+
+
+ambient = _Ambient()
+
+
+class originating_from:
+    """Nodes made inside stand for these places instead of for the calling line; `move_to` changes the places."""
+
+    __slots__ = ("_before", "_origins")
+
+    def __init__(self, origins: tuple[Place, ...]) -> None:
+        self._origins = origins
+
+    def __enter__(self) -> originating_from:
+        self._before = ambient.origins
+        ambient.origins = self._origins
+        return self
+
+    def move_to(self, origins: tuple[Place, ...]) -> None:
+        ambient.origins = origins
+
+    def __exit__(self, *exception: object) -> None:
+        ambient.origins = self._before
+
+
+class telling_lines_apart:
+    """Inside, what authors write at two lines is two nodes, for those who look for a line."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = ambient.every_line, ambient.plain
+        ambient.every_line, ambient.plain = True, False
+
+    def __exit__(self, *exception: object) -> None:
+        ambient.every_line, ambient.plain = self._before
+
+
+def merge_places(known: tuple[Place, ...], more: tuple[Place, ...]) -> tuple[Place, ...]:
+    """Places without repetition, those of `known` first; eight are kept."""
+    if len(known) >= _MOST_ORIGINS:
+        return known
+    return (known + tuple(place for place in more if place not in known))[:_MOST_ORIGINS]
+
+
+def add_origins(node: Node, origins: tuple[Place, ...], *, first: bool = False) -> None:
+    """Records more places that a node stands for, after those it has; a node that may fail keeps its one line.
+
+    With `first` they come before: a line that was written last is still in somebody's hands.
+    """
+    table = ambient.table
+    if not origins or node.located:
+        return
+    if table is None:
+        known = node.own_origins
+        if first and not node.operands:
+            node.own_origins = origins  # a constant is everybody's
+        elif known is not origins:
+            node.own_origins = merge_places(origins, known) if first else merge_places(known, origins)
+        return
+    known = table.get(node)
+    if known is None:
+        table[node] = origins
+    elif known is not origins:
+        table[node] = merge_places(known, origins)

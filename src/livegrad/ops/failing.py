@@ -1,0 +1,78 @@
+"""When a checked op can fail: rules that look at operands and attributes and say whether a node of them may.
+
+Op records name them as `can_fail`. A node that cannot fail is shared by all lines that write it, so it pays to know.
+"""
+
+from __future__ import annotations
+
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.node import Attribute, Node
+from livegrad.ir.types import Scalar, Tensor, components, scalar_of
+
+_INTEGERS = ("signed", "unsigned")
+_SPREADING = ("broadcast", "splat")
+
+Operands = tuple[Node, ...]
+Attributes = tuple[tuple[str, Attribute], ...]
+
+
+def known_integer(node: Node) -> int | None:
+    """The whole number that a node is at every element; None where it is not known."""
+    while node.op.name in _SPREADING:
+        (node,) = node.operands
+    if node.op is not constant_op or not isinstance(node.type, Scalar) or node.type.kind not in _INTEGERS:
+        return None
+    return node.attribute("value")
+
+
+def division_can_fail(operands: Operands, attributes: Attributes) -> bool:
+    """Integers have no quotient by zero; floats have."""
+    if not operands:
+        return False
+    divisor = operands[-1]
+    while divisor.op.name in _SPREADING:
+        (divisor,) = divisor.operands
+    if divisor.op is constant_op and divisor.attribute("value"):
+        return False
+    scalar = scalar_of(divisor.type)
+    return scalar is not None and scalar.kind in _INTEGERS
+
+
+def cast_can_fail(operands: Operands, attributes: Attributes) -> bool:
+    """Only from a float to an integer that may not hold it."""
+    target = attributes[0][1] if attributes else None
+    if not isinstance(target, Scalar) or target.kind not in _INTEGERS or not operands:
+        return False
+    source = scalar_of(operands[0].type)
+    return source is not None and source.kind == "float"
+
+
+def member_can_fail(operands: Operands, attributes: Attributes) -> bool:
+    """An index into a value of several members."""
+    if len(operands) < 2:
+        return True
+    index = known_integer(operands[1])
+    return index is None or not 0 <= index < len(components(operands[0].type))
+
+
+def lookup_can_fail(operands: Operands, attributes: Attributes) -> bool:
+    """An index into a tensor; one of no dimensions has none to be wrong."""
+    if not operands or not isinstance(operands[0].type, Tensor):
+        return True
+    places = map(known_integer, operands[1:])
+    return not all(
+        isinstance(size, int) and place is not None and 0 <= place < size
+        for size, place in zip(operands[0].type.shape, places, strict=False)
+    )
+
+
+def loop_can_fail(operands: Operands, attributes: Attributes) -> bool:
+    """A loop without a limit runs for as long as it likes."""
+    return dict(attributes).get("limit") is not None
+
+
+def power_can_fail(operands: Operands, attributes: Attributes) -> bool:
+    """An integer to a negative power."""
+    scalar = scalar_of(operands[-1].type) if operands else None
+    exponent = known_integer(operands[-1]) if operands else None
+    return not (scalar is not None and scalar.kind == "unsigned") and (exponent is None or exponent < 0)

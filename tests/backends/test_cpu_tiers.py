@@ -1,0 +1,222 @@
+"""Kernels run poor code first and better code soon: the same bits from both, at the same address, also after a fork."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import livegrad as lg
+from livegrad import ops
+from livegrad.backends.cpu import CpuFunction
+from livegrad.backends.cpu import kernels as kernels_module
+from livegrad.backends.cpu.emit.kernel import emit_kernel
+from livegrad.backends.cpu.improve import Improver, improver
+from livegrad.backends.cpu.kernels import forget_kernels
+from livegrad.backends.cpu.native import compiler
+from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.backends.cpu.native.stubs import give_back, take_stub
+from livegrad.backends.cpu.tiers import TieredFunction
+from tests.backends.subprocesses import run_python
+from tests.conformance.graphs import float_graph
+
+RNG = np.random.default_rng(3)
+ROWS = (6, 1037)
+
+
+@pytest.fixture
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing comes from a cache, and better code comes when it is asked for."""
+    before = set_default_cache(ObjectCache(CacheSettings(None)))
+    monkeypatch.setattr(improver, "quiet_seconds", 3600.0)
+    forget_kernels()
+    yield
+    monkeypatch.undo()
+    forget_kernels()
+    improver.wait()
+    set_default_cache(before)
+
+
+def _codes() -> list[TieredFunction]:
+    return [code for code in kernels_module._loaded.values() if isinstance(code, TieredFunction)]
+
+
+def _bits(result: Any) -> bytes:
+    return b"".join(np.asarray(part).tobytes() for part in (result if isinstance(result, tuple) else (result,)))
+
+
+def _agree(run: Callable[[], Any]) -> None:
+    """Poor code gives certain bits, better code the same."""
+    before = _bits(run())
+    codes = _codes()
+    assert codes
+    assert not any(code.is_improved for code in codes)
+    improver.wait()
+    assert all(code.is_improved for code in codes)
+    assert _bits(run()) == before
+
+
+def _softmax(x: lg.Node) -> lg.Node:
+    weights = ops.exp(x - ops.spread_back(ops.reduce(x, kind="max", axes=(1,)), ROWS, (1,)))
+    return weights / ops.spread_back(ops.reduce(weights, kind="sum", axes=(1,)), ROWS, (1,))
+
+
+PROGRAMS: dict[str, Callable[[lg.Node], Any]] = {
+    "fused products": lambda x: x * 3.1 + x * x - 2.5 * (x - x * 0.7),
+    "a sum of products along rows": lambda x: ops.reduce(x * (x + 0.1), kind="sum", axes=(1,)),
+    "a sum across rows": lambda x: ops.reduce(x * x * 0.3, kind="sum", axes=(0,)),
+    "one number": lambda x: ops.reduce(x * 1.7, kind="sum", axes=(0, 1)),
+    "a place": lambda x: ops.arg_reduce(x, kind="argmax", axis=1),
+    "softmax": _softmax,
+    "functions": lambda x: ops.sin(x) * ops.exp(x * 0.2) + ops.tanh(x),
+    "a running sum": lambda x: ops.cumulative(x, kind="sum", axis=1, reverse=False, exclusive=False),
+}
+
+
+@pytest.mark.parametrize("element", [lg.f32, lg.f64, lg.f16], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.usefixtures("_fresh")
+def test_better_code_gives_the_same_bits(program: str, element: Any) -> None:
+    values = RNG.standard_normal(ROWS).astype(element.dtype)
+    compiled = CpuFunction(lg.trace(PROGRAMS[program], lg.types.Tensor(element, ROWS)))
+    _agree(lambda: compiled(values))
+
+
+@settings(max_examples=10)
+@given(st.data())
+def test_random_graphs_give_the_same_bits(data: st.DataObject) -> None:
+    graph = float_graph(data, lg.f32)
+    compiled = CpuFunction(graph.function)
+    with np.errstate(all="ignore"):
+        before = _bits(compiled(*graph.arguments))
+        improver.wait()
+        assert _bits(compiled(*graph.arguments)) == before
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_a_plan_keeps_its_addresses_while_its_code_gets_better() -> None:
+    compiled = CpuFunction(lg.trace(lambda x: x * x + 0.125, lg.types.Tensor(lg.f32, (40,))))
+    compiled(np.ones(40, np.float32))
+    (code,) = _codes()
+    before = code.address
+    improver.wait()
+    assert code.is_improved
+    assert code.address == before
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_the_kernels_of_a_plan_are_compiled_together() -> None:
+    def two(x: lg.Node) -> tuple[lg.Node, lg.Node]:
+        return ops.reduce(ops.sin(x), kind="sum", axes=(1,)), ops.cumulative(
+            x, kind="sum", axis=0, reverse=False, exclusive=False
+        )
+
+    before = compiler.stats()
+    compiled = CpuFunction(lg.trace(two, lg.types.Tensor(lg.f32, (5, 300))))
+    compiled(np.ones((5, 300), np.float32))
+    after = compiler.stats()
+    assert after.compiled - before.compiled == len(_codes()) == 2
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_a_kernel_that_nobody_holds_is_not_improved() -> None:
+    compiled = CpuFunction(lg.trace(lambda x: x * x - 0.375, lg.types.Tensor(lg.f32, (40,))))
+    compiled(np.ones(40, np.float32))
+    improved: list[TieredFunction] = []
+    before, TieredFunction.improve = TieredFunction.improve, lambda self: improved.append(self)
+    try:
+        forget_kernels()
+        del compiled
+        improver.wait()
+    finally:
+        TieredFunction.improve = before
+    assert not improved
+
+
+def test_a_quick_text_is_shorter() -> None:
+    function = CpuFunction(lg.trace(_softmax, lg.types.Tensor(lg.f32, ROWS)))
+    plan = function.plan().plan
+    assert plan is not None
+    step = plan.steps[0]
+    layout = kernels_module.bind(step, compiler.host_target().vector_bytes).layout  # type: ignore[arg-type]
+    slow, quick = (emit_kernel(step.kernel, layout, quick).text for quick in (False, True))  # type: ignore[union-attr]
+    assert quick.count("\n") < 0.7 * slow.count("\n")
+
+
+LEAVING = """
+from livegrad.backends.cpu.native import compiler
+from livegrad.backends.cpu.improve import improver
+improver.quiet_seconds = float(os.environ["QUIET"])
+run = lg.compile(lg.trace(lambda x: ops.exp(x) * 0.8125, lg.types.Tensor(lg.f32, (50,))))
+run(np.ones(50, np.float32))
+from livegrad.backends.cpu import kernels
+from livegrad.backends.cpu.tiers import TieredFunction
+poor = sum(isinstance(code, TieredFunction) for code in kernels._loaded.values())
+compiled = compiler.stats().compiled
+if os.environ.get("WAIT"):
+    improver.wait()
+print(compiled, poor)
+"""
+
+
+def test_what_is_not_improved_is_left_for_the_next_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUIET", "3600")
+    first = run_python(LEAVING, tmp_path).split()
+    assert first[1] == "1"
+    assert int(first[0]) > 0
+    monkeypatch.setenv("WAIT", "1")
+    assert run_python(LEAVING, tmp_path).split() == ["0", "1"], "poor code was left behind, and is improved"
+    assert run_python(LEAVING, tmp_path).split() == ["0", "0"], "good code is there"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+@pytest.mark.usefixtures("_fresh")
+def test_a_child_of_a_fork_improves_its_own_kernels() -> None:
+    compiled = CpuFunction(lg.trace(lambda x: x * 0.28125 + 1.0, lg.types.Tensor(lg.f32, (40,))))
+    values = np.arange(40, dtype=np.float32)
+    expected = compiled(values).tobytes()
+    child = os.fork()
+    if child == 0:
+        improver.wait()
+        good = all(code.is_improved for code in _codes()) and compiled(values).tobytes() == expected
+        os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not any(code.is_improved for code in _codes())
+
+
+def test_jobs_wait_until_it_is_quiet_and_errands_are_done_at_the_end() -> None:
+    own = Improver(quiet_seconds=3600.0)
+    done: list[str] = []
+    own.later(lambda: done.append("first"))
+    own.later(lambda: done.append("second"))
+    assert not done
+    own.stop()
+    assert done == ["first", "second"]
+
+
+def test_jobs_do_not_wait_for_ever_where_it_never_gets_quiet() -> None:
+    own = Improver(quiet_seconds=0.02)
+    done = threading.Event()
+    own.later(done.set)
+    deadline = time.monotonic() + 60.0
+    while not done.is_set() and time.monotonic() < deadline:
+        own.later(lambda: None)
+        time.sleep(0.001)
+    own.stop()
+    assert done.is_set()
+
+
+def test_a_stub_goes_where_it_is_pointed_and_is_used_again() -> None:
+    first = compiler.compile_kernel("define void @k(i64 %b, i64 %e, ptr %a, i64 %w) {\n ret void\n}", "k", speed=0)
+    stub = take_stub(first.address)
+    address = stub.address
+    give_back(stub)
+    again = take_stub(first.address)
+    assert again.address == address
+    give_back(again)

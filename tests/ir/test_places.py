@@ -1,0 +1,113 @@
+"""Lines to blame are part of the nodes that may fail, and of no others; marks stand for them in code that is shared."""
+
+from __future__ import annotations
+
+import livegrad as lg
+from livegrad import ops
+from livegrad.diagnostics import KernelCheckError, Mark, TextOrigin
+from livegrad.ir.function import map_results, trace
+from livegrad.ir.keeping import keeping_places
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Key, Module, Node
+from livegrad.ir.origins import originating_from, telling_lines_apart
+from livegrad.ir.places import equal_but_for_lines, exchange_places, lines_to_blame, mark_places, name_place
+from livegrad.ir.types import f32, i32, i64
+from livegrad.ir.verify import verify_function
+from livegrad.ir.walk import nodes_of
+from livegrad.passes.pipeline import run_pipeline
+
+FIRST, SECOND = TextOrigin("first.py", 3), TextOrigin("second.py", 40)
+
+
+def test_a_node_that_cannot_fail_is_shared_by_all_lines() -> None:
+    x, y = input_node(Key("x"), i32), input_node(Key("y"), i32)
+    first = x * y + x // 3
+    second = x * y + x // 3
+    assert first is second
+
+
+def test_a_node_that_may_fail_is_its_lines_own() -> None:
+    x, y = input_node(Key("x"), i32), input_node(Key("y"), i32)
+    first = x // y
+    second = x // y
+    again = [x // y for _ in range(3)]
+    assert first is not second
+    assert [place.line for place in first.origins] == [place.line - 1 for place in second.origins]
+    assert again[0] is again[1] is again[2]
+
+
+def test_places_never_pile_up_on_a_node_that_may_fail() -> None:
+    x, y = input_node(Key("x"), i32), input_node(Key("y"), i32)
+    with originating_from((FIRST, SECOND)):
+        node = x // y
+    assert node.origins == (FIRST,)
+
+
+def divided(at: TextOrigin) -> lg.Function:
+    def body(i: Node, value: Node, by: Node) -> Node:
+        with originating_from((at,)):
+            return value // by
+
+    return trace(lambda a, b: ops.make_for_loop(constant(3, i64), lambda i, v: body(i, v, b), a)[0] * 2, i32, i32)
+
+
+def test_marks_stand_for_lines_also_inside_loops() -> None:
+    first, second = divided(FIRST), divided(SECOND)
+    assert first != second
+    (marked, lines), (other, others) = mark_places(first), mark_places(second)
+    assert marked == other
+    assert (lines, others) == ((FIRST,), (SECOND,))
+    assert lines_to_blame(marked) == (Mark(0),)
+    assert mark_places(marked) == (marked, (Mark(0),)), "marking what is marked changes nothing"
+    assert exchange_places(marked, {Mark(0): SECOND}) == second
+    assert equal_but_for_lines(first, second)
+    verify_function(marked)
+
+
+def test_a_function_without_checks_is_its_own_shared_form() -> None:
+    function = trace(lambda x: x * x, f32)
+    assert mark_places(function) == (function, ())
+    assert mark_places(function)[0] is function
+
+
+def test_an_error_with_a_mark_of_an_enclosing_function_is_left_to_that() -> None:
+    error = KernelCheckError("no such element", where=Mark(4))
+    name_place(error, (FIRST,))
+    assert error.where == Mark(4)
+    name_place(error, (None, None, None, None, SECOND))
+    assert str(error) == "no such element (second.py:40)"
+
+
+def test_passes_do_not_add_places_to_shared_nodes() -> None:
+    kept = trace(lambda x, y: x * y * 1.9375, f32, f32)
+    before = {node: node.own_origins for node in nodes_of(kept)}
+    other = trace(lambda x, y: x * y * 1.9375, f32, f32)
+    assert kept == other
+    lowered = run_pipeline(Module((other,))).functions[0]
+    map_results(lowered, lambda node: None)
+    assert {node: node.own_origins for node in nodes_of(kept) if node.operands} == {
+        node: origins for node, origins in before.items() if node.operands
+    }
+    assert kept.origins_of(kept.results[0]) != other.origins_of(other.results[0])
+    assert lowered.origins_of(lowered.results[0])[0] == other.origins_of(other.results[0])[0]
+
+
+def test_a_pass_finds_the_lines_of_the_function_it_was_given() -> None:
+    first, second = (trace(f, f32, f32) for f in (lambda x, y: x * y + 5.0625, lambda x, y: x * y + 5.0625))
+    (result,) = first.results
+    assert result is second.results[0]
+    for function in (first, second, first):
+        with keeping_places((function,)):
+            assert result.origins == function.origins_of(result)
+
+
+def test_where_lines_are_told_apart_each_is_a_node() -> None:
+    x = input_node(Key("x"), f32)
+    with telling_lines_apart():
+        first = x * x
+        second = x * x
+        function = trace(lambda a: ops.sin(a) * 2.0, f32)
+        verify_function(function)
+    assert first is not second
+    assert first is not x * x
+    assert function == trace(lambda a: ops.sin(a) * 2.0, f32), "closed functions are what they are"
