@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.problems_engine import POINTS, gain_of
+from benchmarks.problems_engine import POINTS, turning
 from livegrad.authoring.block import block, edit
 from livegrad.engine.engine import Engine
 
@@ -47,15 +47,13 @@ def build_nothing(problem: Any) -> Callable[[], Any]:
 def build_hot(problem: Any) -> Callable[[], Any]:
     """One number of the last block: a single block is stale."""
     engine, made = chain(problem.size)
-    pin = made[-1]["gain"]
-    return frame_of(engine, made[-1], lambda frame: engine.set(pin, gain_of(frame)), "HOT")
+    return frame_of(engine, made[-1], turning(engine, made[-1]["gain"]), "HOT")
 
 
 def build_hot_all(problem: Any) -> Callable[[], Any]:
     """One number of the first block: the whole chain is stale."""
     engine, made = chain(problem.size)
-    pin = made[0]["gain"]
-    return frame_of(engine, made[-1], lambda frame: engine.set(pin, gain_of(frame)), "HOT")
+    return frame_of(engine, made[-1], turning(engine, made[0]["gain"]), "HOT")
 
 
 def build_code(problem: Any) -> Callable[[], Any]:

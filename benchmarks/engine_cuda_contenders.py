@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.problems_engine import POINTS, gain_of, target_of
+from benchmarks.problems_engine import POINTS, target_of, turning
 from livegrad.authoring.block import block, replace_body
 from livegrad.backends.cuda.memory import memory_in_use
 from livegrad.engine.engine import Engine
@@ -66,15 +66,13 @@ def frame_of(engine: Engine, last: Any, change: Callable[[int], None], expected_
 def build_hot(problem: Any) -> Callable[[], Any]:
     """One number of the last block: a single kernel is launched."""
     engine, made = chain(problem.size)
-    pin = made[-1]["gain"]
-    return frame_of(engine, made[-1], lambda frame: engine.set(pin, gain_of(frame)), "HOT")
+    return frame_of(engine, made[-1], turning(engine, made[-1]["gain"]), "HOT")
 
 
 def build_hot_all(problem: Any) -> Callable[[], Any]:
     """One number of the first block: the whole graph is launched."""
     engine, made = chain(problem.size)
-    pin = made[0]["gain"]
-    return frame_of(engine, made[-1], lambda frame: engine.set(pin, gain_of(frame)), "HOT")
+    return frame_of(engine, made[-1], turning(engine, made[0]["gain"]), "HOT")
 
 
 def build_new_set(problem: Any) -> Callable[[], Any]:

@@ -1,6 +1,11 @@
 """What the engine suite must give: the last value of a chain of blocks after its first change, worked out by hand."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+
+from livegrad.engine.engine import Engine
 
 POINTS = 64
 KINDS = (
@@ -13,6 +18,11 @@ KINDS = (
 def gain_of(frame: int) -> float:
     """Another number every frame."""
     return 1.25 + 0.25 * (frame % 1024)
+
+
+def turning(engine: Engine, pin: Any) -> Callable[[int], None]:
+    """A change: the number of a pin, another one every frame."""
+    return lambda frame: engine.set(pin, gain_of(frame))
 
 
 def target_of(run: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,43 +15,20 @@ from livegrad.authoring.block import block, replace_body
 from livegrad.engine import propagate, wire
 from livegrad.engine.cuda import binding, executable
 from livegrad.engine.engine import Engine
-from livegrad.engine.graph import Composite
 from livegrad.engine.update import Level
 from tests.cuda.simulate import COMPILER, simulated
 from tests.cuda.simulated_driver import SimulatedDriver
-from tests.engine.test_work_of_a_frame import calls_of
+from tests.engine.test_work_of_a_frame import NUMBERS, calls_of
+from tests.engine.test_work_of_a_frame import chain as chain_of_blocks
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
-NUMBERS = np.arange(4, dtype=np.float32)
+chain = partial(chain_of_blocks, backend="cuda")
 
 
 @pytest.fixture
 def driver() -> Iterator[SimulatedDriver]:
     with simulated() as made:
         yield made
-
-
-def chain(length: int, nested: bool = False) -> tuple[Engine, list[Any]]:
-    engine = Engine("cuda")
-    made: list[Any] = []
-    before: Any = None
-    for number in range(length):
-        own = block(lambda x, gain=2.0: x * gain, name=f"b{number}")
-        outer: Any = own
-        if nested:
-            outer = Composite(f"c{number}")
-            outer.graph.add(own)
-            outer.expose(own["x"])
-            outer.expose(own["result"])
-        engine.add(outer)
-        if before is None:
-            engine.set(outer["x"], NUMBERS)
-        else:
-            engine.connect(before, outer["x"])
-        before = outer
-        made.append(own)
-    engine.step()
-    return engine, made
 
 
 class Walks(dict):

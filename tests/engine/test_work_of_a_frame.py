@@ -12,6 +12,8 @@ from livegrad.authoring.block import block, edit
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Composite
 
+NUMBERS = np.arange(4, dtype=np.float32)
+
 
 def calls_of(action: Callable[[], Any], where: str = "") -> int:
     """How many Python functions an action calls, in files of some folder.
@@ -32,8 +34,9 @@ def calls_of(action: Callable[[], Any], where: str = "") -> int:
     return count
 
 
-def chain(blocks: int, nested: bool = False) -> tuple[Engine, list[Any]]:
-    engine = Engine("cpu")
+def chain(blocks: int, nested: bool = False, backend: str = "cpu") -> tuple[Engine, list[Any]]:
+    """Blocks that each double what the one before gives, after their first frame; each in a composite, if asked for."""
+    engine = Engine(backend)
     made: list[Any] = []
     before: Any = None
     for number in range(blocks):
@@ -48,7 +51,7 @@ def chain(blocks: int, nested: bool = False) -> tuple[Engine, list[Any]]:
         if before is not None:
             engine.connect(before, outer["x"])
         else:
-            engine.set(outer["x"], np.ones(4, np.float32))
+            engine.set(outer["x"], NUMBERS)
         before = outer
         made.append(own)
     engine.step()
@@ -98,7 +101,7 @@ def test_an_edit_that_was_refused_is_not_tried_again_until_something_changes():
     assert attempts == 1
     engine.set(made[2]["gain"], 7.0)  # numbers still reach the plan that runs
     assert not engine.step().ok
-    np.testing.assert_array_equal(engine.read(made[3], running=True), np.full(4, 56))
+    np.testing.assert_array_equal(engine.read(made[3], running=True), NUMBERS * 56)  # by 2, 2, 7 and 2
     edit(engine, made[1], lambda x, gain=2.0: x + gain)
     assert engine.step().ok
-    np.testing.assert_array_equal(engine.read(made[3]), np.full(4, 56))
+    np.testing.assert_array_equal(engine.read(made[3]), (NUMBERS * 2 + 2) * 14)

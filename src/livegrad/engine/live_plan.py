@@ -68,8 +68,20 @@ class BufferOperand:
 Operand = ParameterOperand | FeatureOperand | BufferOperand
 
 
+class _Leaf:
+    """What a step that is no region says of itself."""
+
+    def leaf_steps(self) -> Iterator[LeafStep]:
+        """Itself; a region gives the steps inside."""
+        yield self  # type: ignore[misc]
+
+    def block_steps(self) -> Iterator[BlockStep]:
+        """What has to be compiled: nothing but the function of a block."""
+        return iter(())
+
+
 @dataclass(frozen=True)
-class BlockStep:
+class BlockStep(_Leaf):
     """One call of a function: operands in the order of its parameters, a buffer for each result."""
 
     key: str
@@ -83,17 +95,13 @@ class BlockStep:
         """Everything that it reads."""
         return iter(self.operands)
 
-    def leaf_steps(self) -> Iterator[LeafStep]:
-        """Itself; a region gives the steps inside."""
-        yield self
-
     def block_steps(self) -> Iterator[BlockStep]:
         """What has to be compiled: itself."""
         yield self
 
 
 @dataclass(frozen=True)
-class CapturedStep:
+class CapturedStep(_Leaf):
     """A call of a library, with the operands that it was captured with. Other operands mean another capture.
 
     Numbers that the call wants in memory are buffers here: writing one needs no capture.
@@ -109,17 +117,9 @@ class CapturedStep:
         """Everything that it reads."""
         return iter(self.operands)
 
-    def leaf_steps(self) -> Iterator[LeafStep]:
-        """Itself."""
-        yield self
-
-    def block_steps(self) -> Iterator[BlockStep]:
-        """Nothing has to be compiled."""
-        return iter(())
-
 
 @dataclass(frozen=True)
-class AppendStep:
+class AppendStep(_Leaf):
     """An append buffer: its counter `total` is set to zero (a memset), then each writer's rows follow one another.
 
     A writer is a buffer of rows and a number of how many it emitted, which may be more than it has rows. What is beyond
@@ -135,14 +135,6 @@ class AppendStep:
     def all_operands(self) -> Iterator[Operand]:
         """Everything that it reads."""
         return (operand for writer in self.writers for operand in writer)
-
-    def leaf_steps(self) -> Iterator[LeafStep]:
-        """Itself."""
-        yield self
-
-    def block_steps(self) -> Iterator[BlockStep]:
-        """Nothing has to be compiled."""
-        return iter(())
 
 
 LeafStep = BlockStep | CapturedStep | AppendStep

@@ -5,8 +5,8 @@ The file beside this one, which type checkers read in its place, makes classes o
 
 from livegrad.authoring.differentiable.no_diff import no_diff
 from livegrad.authoring.differentiable.pair import Pair, pair
-from livegrad.authoring.function.types import (
-    array,
+from livegrad.authoring.function.types import array, mat, tensor, vec
+from livegrad.authoring.function.vectors import (
     dmat2,
     dmat3,
     dmat4,
@@ -16,12 +16,9 @@ from livegrad.authoring.function.types import (
     ivec2,
     ivec3,
     ivec4,
-    mat,
     mat2,
     mat3,
     mat4,
-    tensor,
-    vec,
     vec2,
     vec3,
     vec4,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
-from livegrad.authoring.function.types import ShapedConstructor
+from livegrad.authoring.function.vectors import ShapedConstructor
 from livegrad.ir.types import Scalar
 
 Value = TypeVar("Value")

@@ -23,13 +23,13 @@ from livegrad.authoring.function.types import (
     FrontType,
     RecordType,
     TupleType,
-    VectorValue,
     describe,
     differential_type,
     ir_of,
     plain_type,
 )
 from livegrad.authoring.function.values import Value, as_scalar_type, convert, node_of, runtime
+from livegrad.authoring.function.vectors import VectorValue
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ops.aggregate import make, member, members_of

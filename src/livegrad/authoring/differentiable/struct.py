@@ -28,11 +28,11 @@ from livegrad.authoring.function.types import (
     FrontType,
     RecordType,
     TupleType,
-    VectorValue,
     describe,
     differential_type,
     plain_type,
 )
+from livegrad.authoring.function.vectors import VectorValue
 from livegrad.ir import types as ir
 
 Bindings = Mapping[TypeVar, Any]

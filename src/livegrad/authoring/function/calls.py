@@ -18,13 +18,7 @@ from livegrad.authoring.function.intrinsics import INTRINSICS, SPECIAL, intrinsi
 from livegrad.authoring.function.iteration import listed
 from livegrad.authoring.function.overloads import call_captured
 from livegrad.authoring.function.places import share
-from livegrad.authoring.function.types import (
-    MISSING,
-    ArrayType,
-    RecordType,
-    ShapedConstructor,
-    describe,
-)
+from livegrad.authoring.function.types import MISSING, ArrayType, RecordType, describe
 from livegrad.authoring.function.values import (
     Value,
     as_scalar_type,
@@ -34,6 +28,7 @@ from livegrad.authoring.function.values import (
     node_of,
     static,
 )
+from livegrad.authoring.function.vectors import ShapedConstructor
 from livegrad.ir import types as ir
 from livegrad.ops.aggregate import make, members_of, splat
 

@@ -123,7 +123,7 @@ class CapturedFunction:
         self.dispatched = False  # it stands in an interface: its body is that of the value's own type
         self.edition = 0  # how often what it was made from has been changed by decorators
         self.compile_count = 0  # how often a body was compiled: for tests of what an edit costs
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())
         look_for_text(function)
 
     def __repr__(self) -> str:

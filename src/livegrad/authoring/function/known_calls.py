@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from livegrad.authoring.function.signature import Default
-from livegrad.authoring.function.types import FrontType, RecordType, VectorValue, from_result, to_argument
+from livegrad.authoring.function.types import FrontType, RecordType, from_result, to_argument
+from livegrad.authoring.function.vectors import VectorValue
 from livegrad.ir import types as ir
 
 _PLAIN = {kind: kind for kind in (float, int, bool, complex, type(None), np.float64, np.float32, np.int64, np.int32)}

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from livegrad.authoring.function.types import VectorValue
+from livegrad.authoring.function.vectors import VectorValue
 from livegrad.authoring.tensor import elementwise, linalg, linear_algebra, norms, transforms
 from livegrad.authoring.tensor.comparison import less
 from livegrad.authoring.tensor.creation import ones_like, zeros_like

@@ -13,14 +13,7 @@ from livegrad.authoring.function.assignment import root_name
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.operators import expect_int
 from livegrad.authoring.function.sequences import sequence
-from livegrad.authoring.function.types import (
-    ArrayType,
-    RecordType,
-    TensorType,
-    describe,
-    is_mutable,
-    swizzle,
-)
+from livegrad.authoring.function.types import ArrayType, RecordType, TensorType, describe, is_mutable
 from livegrad.authoring.function.values import (
     Value,
     array_value,
@@ -31,6 +24,7 @@ from livegrad.authoring.function.values import (
     static,
     tuple_value,
 )
+from livegrad.authoring.function.vectors import swizzle
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node

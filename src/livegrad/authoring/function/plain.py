@@ -15,7 +15,7 @@ import numpy as np
 
 from livegrad.authoring.function import captured, library
 from livegrad.authoring.function.intrinsics import TENSOR_FUNCTIONS
-from livegrad.authoring.function.types import VectorValue
+from livegrad.authoring.function.vectors import VectorValue
 
 
 def _number(function: Callable[..., Any]) -> Callable[..., Any]:

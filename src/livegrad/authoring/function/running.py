@@ -26,13 +26,13 @@ from livegrad.authoring.function.types import (
     RecordType,
     TensorPattern,
     TupleType,
-    VectorValue,
     from_result,
     ir_of,
     to_argument,
     type_of_value,
 )
 from livegrad.authoring.function.values import Value, static
+from livegrad.authoring.function.vectors import VectorValue
 from livegrad.backends.cpu import compile_function
 from livegrad.diagnostics import Origin, UsageError, caller_origin
 from livegrad.ir import types as ir

@@ -35,7 +35,7 @@ class _Custom:
         self._function = function
         self._depth = _Depth()
         self._name = name_of(function)
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())  # its name, not its attributes: those of a `jit` would replace ours
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name}>"

@@ -6,8 +6,7 @@ Every function of the tensor namespace takes handles, works on their nodes, and 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from html import escape
 from typing import Any, ClassVar, NoReturn
 
@@ -20,7 +19,8 @@ from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, default_type, promot
 from livegrad.authoring.tensor.errors import DtypeError, NoDimensionsError, NotANumberError, ShapeError
 from livegrad.authoring.tensor.interop import Interop
 from livegrad.authoring.tensor.lifecycle import Lifecycle
-from livegrad.authoring.tensor.methods import Methods
+from livegrad.authoring.tensor.methods import Methods, namespace
+from livegrad.authoring.tensor.operators import Operators
 from livegrad.authoring.tensor.weakness import cast_number, is_weak, settled
 from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
 from livegrad.engine.execution import execute
@@ -38,7 +38,7 @@ from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast, broadcast_to
 
 
-class Tensor(Interop, Lifecycle, Methods):
+class Tensor(Interop, Lifecycle, Methods, Operators):
     """A multi-dimensional array whose value is computed when it is needed, once.
 
     >>> import livegrad as lg
@@ -50,7 +50,6 @@ class Tensor(Interop, Lifecycle, Methods):
 
     __slots__ = ("__weakref__", "_extra", "_node")
     __array_priority__: ClassVar[float] = 1000.0  # NumPy leaves `array + tensor` to the tensor
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]
     _node: Node | None  # None: freed
     _extra: dict[str, Any] | None  # what few tensors have: a gradient, a wish for one
 
@@ -227,151 +226,16 @@ class Tensor(Interop, Lifecycle, Methods):
         return importlib.import_module("livegrad")
 
     def __getitem__(self, key: Any) -> Tensor:
-        return _namespace().get_item(self, key)
+        return namespace().get_item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Puts values in: this handle then stands for the updated tensor, and other handles for what they stood for."""
-        self._become(_namespace().set_item(self, key, value))
+        self._become(namespace().set_item(self, key, value))
 
     def _settle(self, node: Node) -> None:
         """The engine says: this leaf has the same value, without the history."""
         self._node = node
         hold(node, self)
-
-    # --- operators ---
-
-    def __add__(self, other: Any) -> Tensor:
-        return _binary("add", self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return _binary("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return _binary("sub", other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return _binary("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return _binary("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return _named("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return _named("divide", other, self)
-
-    def __floordiv__(self, other: Any) -> Tensor:
-        return _named("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return _named("floor_divide", other, self)
-
-    def __mod__(self, other: Any) -> Tensor:
-        return _binary("mod", self, other)
-
-    def __rmod__(self, other: Any) -> Tensor:
-        return _binary("mod", other, self)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return _named("pow", self, other)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return _named("pow", other, self)
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return _named("matmul", self, other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return _named("matmul", other, self)
-
-    def __and__(self, other: Any) -> Tensor:
-        return _binary("bit_and", self, other)
-
-    def __rand__(self, other: Any) -> Tensor:
-        return _binary("bit_and", other, self)
-
-    def __or__(self, other: Any) -> Tensor:
-        return _binary("bit_or", self, other)
-
-    def __ror__(self, other: Any) -> Tensor:
-        return _binary("bit_or", other, self)
-
-    def __xor__(self, other: Any) -> Tensor:
-        return _binary("bit_xor", self, other)
-
-    def __rxor__(self, other: Any) -> Tensor:
-        return _binary("bit_xor", other, self)
-
-    def __lshift__(self, other: Any) -> Tensor:
-        return _named("bitwise_left_shift", self, other)
-
-    def __rlshift__(self, other: Any) -> Tensor:
-        return _named("bitwise_left_shift", other, self)
-
-    def __rshift__(self, other: Any) -> Tensor:
-        return _named("bitwise_right_shift", self, other)
-
-    def __rrshift__(self, other: Any) -> Tensor:
-        return _named("bitwise_right_shift", other, self)
-
-    def __lt__(self, other: Any) -> Tensor:
-        return _binary("less", self, other)
-
-    def __le__(self, other: Any) -> Tensor:
-        return _binary("less_equal", self, other)
-
-    def __gt__(self, other: Any) -> Tensor:
-        return _binary("greater", self, other)
-
-    def __ge__(self, other: Any) -> Tensor:
-        return _binary("greater_equal", self, other)
-
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return _binary("equal", self, other)
-
-    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return _binary("not_equal", self, other)
-
-    def __neg__(self) -> Tensor:
-        return _named("negative", self)
-
-    def __pos__(self) -> Tensor:
-        return _named("positive", self)
-
-    def __abs__(self) -> Tensor:
-        return _named("abs", self)
-
-    def __invert__(self) -> Tensor:
-        return _named("bitwise_invert", self)
-
-
-def _in_place(method: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
-    def apply(self: Tensor, other: Any) -> Tensor:
-        """`self` then stands for the result; its shape and type stay."""
-        result = method(self, other)
-        if result is NotImplemented:
-            return result
-        if result.type is not self.type:
-            raise TypeRuleError(
-                "an update in place keeps shape and type",
-                where=caller_origin(),
-                expected=str(self.type),
-                found=str(result.type),
-            )
-        self._become(result)
-        return self
-
-    return apply
-
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
-    setattr(Tensor, f"__i{_name}__", _in_place(getattr(Tensor, f"__{_name}__")))
-for _name in ("and", "or", "xor", "lshift", "rshift"):
-    setattr(Tensor, f"__i{_name}__", _in_place(getattr(Tensor, f"__{_name}__")))
 
 
 # --- from nodes to tensors and back ----------------------------------------------------------------------------------
@@ -403,7 +267,7 @@ def node_of(value: Any, user: str) -> Node:
     if isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
         return number_node(value, default_type(value))
     if isinstance(value, np.ndarray | np.generic):
-        return _namespace().asarray(value).node
+        return namespace().asarray(value).node
     raise UsageError(
         f"`{user}` takes tensors and numbers", where=caller_origin(), found=type(value).__name__, help="use lg.asarray"
     )
@@ -540,13 +404,10 @@ def _binary(name: str, first: Any, second: Any) -> Tensor:
 def _named(name: str, *operands: Any) -> Tensor:
     if not all(map(is_operand, operands)):
         return NotImplemented
-    return getattr(_namespace(), name)(*operands)
+    return getattr(namespace(), name)(*operands)
 
 
-@cache
-def _namespace() -> Any:
-    # The namespace is made of functions on tensors, so this module cannot import it while it is loaded itself.
-    return importlib.import_module("livegrad.authoring.tensor.namespace")
+Tensor._binary, Tensor._named = staticmethod(_binary), staticmethod(_named)
 
 
 def is_traced(node: Node) -> bool:

@@ -87,7 +87,7 @@ class Jitted:
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._lock = threading.RLock()
         self.traces = 0  # how often the function itself was called
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())  # its name, not its attributes: those of a `jit` would replace ours
 
     def __repr__(self) -> str:
         times = {0: "not traced yet", 1: "traced once"}.get(self.traces, f"traced {self.traces} times")

@@ -81,7 +81,7 @@ def grad(
         return import_module("livegrad.authoring.block.gradient").gradient_block(function, of=of, by=by, name=name)
     with_value = value_and_grad(function, argnums, has_aux=has_aux)
 
-    @wraps(function)
+    @wraps(function, updated=())
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, found = with_value(*args, **kwargs)
         return (found, value[1]) if has_aux else found
@@ -99,7 +99,7 @@ def value_and_grad(
     (Tensor(9., dtype=float32), Tensor(6., dtype=float32))
     """
 
-    @wraps(function)
+    @wraps(function, updated=())
     def derived(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         call = _Call(function, args, kwargs, argnums)
         returned = call.returned
@@ -216,7 +216,7 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     Tensor([1.], dtype=float32)
     """
 
-    @wraps(function)
+    @wraps(function, updated=())
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = flatten((args, kwargs))
         nodes = [node_of(leaf, name_of(function)) for leaf in leaves]

@@ -37,7 +37,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
     Tensor([30., 70.], dtype=float32)
     """
 
-    @wraps(function)
+    @wraps(function, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = flatten((args, kwargs))
         nodes = [node_of(leaf, name_of(function)) for leaf in leaves]
@@ -137,7 +137,7 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
             [0., 4.]], dtype=float32)
     """
 
-    @wraps(function)
+    @wraps(function, updated=())
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         point, of_point = _by_arguments(function, args, kwargs, argnums)
         leaves, structure = flatten(point)
@@ -169,7 +169,7 @@ def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
     Tensor([2., 4.], dtype=float32)
     """
 
-    @wraps(function)
+    @wraps(function, updated=())
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         point, of_point = _by_arguments(function, args, kwargs, argnums)
         value, pullback = vjp(of_point, point)

@@ -66,7 +66,7 @@ def bind(step: KernelStep, vector_bytes: int, rows: RowBlock | None = None) -> B
     lanes = 1 if not kernel.along and not domain else lane_count(kernel, vector_bytes)
     if domain and _folds_across(kernel):
         lanes = min(lanes, max(4, 1 << (domain[-1] - 1).bit_length()))  # more would idle in every row
-    row = inner[0] if domain and is_written_out(kernel, inner) else 0
+    row = inner[0] if domain and _is_written_out(kernel, inner) else 0
     lane = len(domain) + (len(inner) if kernel.along else 0) - 1
     layout = Layout(
         lanes,
@@ -84,7 +84,7 @@ def bind(step: KernelStep, vector_bytes: int, rows: RowBlock | None = None) -> B
     return Bound(layout, tuple(domain), tuple(inner), _tuples(reads), _tuples(outputs), block, total, grain)
 
 
-def is_written_out(kernel: Kernel, inner: Sequence[int]) -> bool:
+def _is_written_out(kernel: Kernel, inner: Sequence[int]) -> bool:
     """Whether a kernel's inner points are so few that its code names each of them."""
     scans = any(stage.scan is not None for stage in kernel.stages)
     return not kernel.along and not kernel.split and not scans and len(inner) == 1 and inner[0] <= SHORT_ROW

@@ -92,8 +92,3 @@ def device() -> Device:
         checked(driver.cuCtxSetCurrent(found.context))
         _thread.ready = found
     return found
-
-
-def is_lost() -> bool:
-    """Whether a kernel has faulted: what was on the device is gone, and every call answers with the fault."""
-    return int(driver.cuStreamQuery(device().stream)[0]) in _FAULTS

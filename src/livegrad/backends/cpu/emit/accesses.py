@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from livegrad.backends.cpu.emit import memory
@@ -110,29 +111,46 @@ class Accesses(Frame):
         return {n: value for pack, row in zip(packs, loaded, strict=True) for n, value in zip(pack, row, strict=True)}
 
     def _gather(self, pointer: str, type: Scalar, step: Register, tail: Tail | None) -> Register:
+        return memory.gather(self.asm, pointer, type, self._lane_offsets(step), self._mask_of(tail))
+
+    def _scatter(self, pointer: str, value: Register, step: Register, tail: Tail | None) -> None:
+        memory.scatter(self.asm, pointer, value, self._lane_offsets(step), self._mask_of(tail))
+
+    def _lane_offsets(self, step: Register) -> Register:
+        return self.asm.apply("mul", i64, self._lane_numbers(), self.asm.widen(step, self.asm.lanes))
+
+    def _mask_of(self, tail: Tail | None) -> Register | None:
+        return None if tail is None else self._lane_mask(tail)
+
+    def _either(
+        self, tail: Tail, full: Callable[[], list[Register]], part: Callable[[], list[Register]]
+    ) -> list[Register]:
+        """What one of two texts gives: `full` runs where all lanes stand for elements, `part` at the end."""
         asm = self.asm
-        mask = None if tail is None else self._lane_mask(tail)
-        offsets = asm.apply("mul", i64, self._lane_numbers(), asm.widen(step, asm.lanes))
-        return memory.gather(asm, pointer, type, offsets, mask)
+        whole, some, ready = (asm.label(hint) for hint in ("full", "part", "ready"))
+        asm.branch(self._is_full(tail), whole, some)
+        found: list[list[Register]] = []
+        for label, text in ((whole, full), (some, part)):
+            asm.begin(label)
+            found.append(text())
+            asm.jump(ready)
+        asm.begin(ready)
+        return [asm.phi(a.type, a.lanes, [(a, whole), (b, some)]) for a, b in zip(*found, strict=True)]
+
+    def _is_full(self, tail: Tail) -> Register:
+        position, stop = tail
+        left = self.asm.apply("sub", i64, stop, position)
+        return self.asm.apply("icmp sge", bool_, left, self.asm.constant(self.asm.lanes, i64))
 
     def _load_whole(self, whole: list[tuple[int, str, Scalar]], tail: Tail | None) -> dict[int, Register]:
-        asm = self.asm
+        def load(mask: Register | None) -> list[Register]:
+            return [memory.load_vector(self.asm, pointer, type, mask) for _, pointer, type in whole]
+
         if tail is None or tail in self.masks:
-            mask = None if tail is None else self.masks[tail]
-            return {number: memory.load_vector(asm, pointer, type, mask) for number, pointer, type in whole}
-        full, part, ready = (asm.label(hint) for hint in ("full", "part", "ready"))
-        asm.branch(self._is_full(tail), full, part)
-        asm.begin(full)
-        complete = [memory.load_vector(asm, pointer, type, None) for _, pointer, type in whole]
-        asm.jump(ready)
-        asm.begin(part)
-        mask = self._lane_mask(tail)
-        masked = [memory.load_vector(asm, pointer, type, mask) for _, pointer, type in whole]
-        asm.jump(ready)
-        asm.begin(ready)
-        pairs = zip(complete, masked, strict=True)
-        merged = [asm.phi(a.type, a.lanes, [(a, full), (b, part)]) for a, b in pairs]
-        return {number: value for (number, _, _), value in zip(whole, merged, strict=True)}
+            loaded = load(None if tail is None else self.masks[tail])
+        else:
+            loaded = self._either(tail, lambda: load(None), lambda: load(self._lane_mask(tail)))
+        return {number: value for (number, _, _), value in zip(whole, loaded, strict=True)}
 
     # --- packed rows ---
 
@@ -165,50 +183,34 @@ class Accesses(Frame):
 
     def _load_columns(self, rows: list[list[Column]], tail: Tail | None) -> list[list[Register]]:
         """Columns of packed rows: from whole rows where all lanes are there, gathered at the end."""
-        asm = self.asm
+
+        def whole() -> list[Register]:
+            return [own for row in rows for own in load_columns(self.asm, row[0].pointer, row[0].type, len(row))]
+
+        def gathered() -> list[Register]:
+            return [self._gather(*column, tail) for row in rows for column in row]
+
         if not rows:
             return []
-        if tail is None:
-            return [load_columns(asm, row[0].pointer, row[0].type, len(row)) for row in rows]
-        full, part, ready = (asm.label(hint) for hint in ("full", "part", "ready"))
-        asm.branch(self._is_full(tail), full, part)
-        asm.begin(full)
-        complete = [load_columns(asm, row[0].pointer, row[0].type, len(row)) for row in rows]
-        asm.jump(ready)
-        asm.begin(part)
-        masked = [[self._gather(*column, tail) for column in row] for row in rows]
-        asm.jump(ready)
-        asm.begin(ready)
-        return [
-            [asm.phi(a.type, a.lanes, [(a, full), (b, part)]) for a, b in zip(whole, some, strict=True)]
-            for whole, some in zip(complete, masked, strict=True)
-        ]
+        supply = iter(whole() if tail is None else self._either(tail, whole, gathered))
+        return [[next(supply) for _ in row] for row in rows]
 
     def _store_columns(self, rows: list[tuple[list[Column], list[Register]]], tail: Tail | None) -> None:
-        asm = self.asm
-        if not rows:
-            return
-        if tail is None:
+        def whole() -> list[Register]:
             for row, held in rows:
-                store_columns(asm, row[0].pointer, held)
-            return
-        full, part, ready = (asm.label(hint) for hint in ("full", "part", "stored"))
-        asm.branch(self._is_full(tail), full, part)
-        asm.begin(full)
-        for row, held in rows:
-            store_columns(asm, row[0].pointer, held)
-        asm.jump(ready)
-        asm.begin(part)
-        for row, held in rows:
-            for column, value in zip(row, held, strict=True):
-                self._scatter(column.pointer, value, column.step, tail)
-        asm.jump(ready)
-        asm.begin(ready)
+                store_columns(self.asm, row[0].pointer, held)
+            return []
 
-    def _is_full(self, tail: Tail) -> Register:
-        position, stop = tail
-        left = self.asm.apply("sub", i64, stop, position)
-        return self.asm.apply("icmp sge", bool_, left, self.asm.constant(self.asm.lanes, i64))
+        def scattered() -> list[Register]:
+            for row, held in rows:
+                for column, value in zip(row, held, strict=True):
+                    self._scatter(column.pointer, value, column.step, tail)
+            return []
+
+        if rows and tail is None:
+            whole()
+        elif rows and tail is not None:
+            self._either(tail, whole, scattered)
 
     def _store(
         self,
@@ -251,25 +253,13 @@ class Accesses(Frame):
             rows.append(([self._column("output", number, indices) for number in pack], held))
         self._store_columns(rows, tail)
 
-    def _scatter(self, pointer: str, value: Register, step: Register, tail: Tail | None) -> None:
-        asm = self.asm
-        mask = None if tail is None else self._lane_mask(tail)
-        offsets = asm.apply("mul", i64, self._lane_numbers(), asm.widen(step, asm.lanes))
-        memory.scatter(asm, pointer, value, offsets, mask)
-
     def _store_whole(self, whole: list[tuple[str, Register]], tail: Tail | None) -> None:
-        asm = self.asm
+        def store(mask: Register | None) -> list[Register]:
+            for pointer, value in whole:
+                memory.store_vector(self.asm, pointer, value, mask)
+            return []
+
         if tail is None or tail in self.masks:
-            mask = None if tail is None else self.masks[tail]
-            for pointer, value in whole:
-                memory.store_vector(asm, pointer, value, mask)
-            return
-        full, part, ready = (asm.label(hint) for hint in ("full", "part", "stored"))
-        asm.branch(self._is_full(tail), full, part)
-        for label, masked in ((full, False), (part, True)):
-            asm.begin(label)
-            mask = self._lane_mask(tail) if masked else None
-            for pointer, value in whole:
-                memory.store_vector(asm, pointer, value, mask)
-            asm.jump(ready)
-        asm.begin(ready)
+            store(None if tail is None else self.masks[tail])
+        else:
+            self._either(tail, lambda: store(None), lambda: store(self._lane_mask(tail)))

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.memory import from_memory, memory_type, to_memory
 from livegrad.backends.cpu.emit.values import Register, byte_size, llvm_type
@@ -30,8 +32,9 @@ def store_columns(asm: Assembler, pointer: str, columns: list[Register]) -> None
     asm.line(f"store {packed.typed}, ptr {pointer}, align {byte_size(columns[0].type)}")
 
 
-def _picked(asm: Assembler, source: Register, places: range | list[int]) -> Register:
-    wanted = ", ".join(f"i32 {place}" for place in places)
+def _picked(asm: Assembler, source: Register, places: Sequence[int | None]) -> Register:
+    """The lanes at these places; None: whatever."""
+    wanted = ", ".join("i32 poison" if place is None else f"i32 {place}" for place in places)
     vector = llvm_type(source.type, source.lanes)
     text = f"shufflevector {source.typed}, {vector} poison, <{len(places)} x i32> <{wanted}>"
     return asm.make(text, source.type, len(places))
@@ -39,14 +42,8 @@ def _picked(asm: Assembler, source: Register, places: range | list[int]) -> Regi
 
 def _appended(asm: Assembler, first: Register, second: Register, size: int) -> Register:
     """The lanes of both; a shuffle takes two vectors of one width, so the second is padded to the first's."""
-    padding = ["i32 poison"] * (size - second.lanes)
-    if padding:
-        wanted = ", ".join([f"i32 {lane}" for lane in range(second.lanes)] + padding)
-        vector = llvm_type(second.type, second.lanes)
-        text = f"shufflevector {second.typed}, {vector} poison, <{size} x i32> <{wanted}>"
-        second, lanes = asm.make(text, second.type, size), second.lanes
-    else:
-        lanes = second.lanes
-    wanted = ", ".join(f"i32 {lane}" for lane in range(size + lanes))
-    text = f"shufflevector {first.typed}, {second.typed}, <{size + lanes} x i32> <{wanted}>"
-    return asm.make(text, first.type, size + lanes)
+    total = size + second.lanes
+    padded = _picked(asm, second, [*range(second.lanes), *[None] * (size - second.lanes)])
+    wanted = ", ".join(f"i32 {lane}" for lane in range(total))
+    text = f"shufflevector {first.typed}, {padded.typed}, <{total} x i32> <{wanted}>"
+    return asm.make(text, first.type, total)

@@ -1,0 +1,86 @@
+"""Vectors and matrices as people write them: `vec3(1, 2, 3)` makes a NumPy array whose components have names.
+
+The constructors are annotations too; `types` has the types that they stand for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir import types as ir
+
+_COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
+
+
+def swizzle(name: str) -> tuple[int, ...] | None:
+    """The components that an attribute such as `x` or `zyx` names."""
+    if 1 <= len(name) <= 4 and all(letter in _COMPONENTS for letter in name):
+        return tuple(_COMPONENTS[letter] for letter in name)
+    return None
+
+
+class VectorValue(np.ndarray):
+    """A short vector outside of functions: a NumPy array whose components have names.
+
+    >>> v = vec3(1.0, 2.0, 3.0)
+    >>> float(v.y), v.zx.tolist()
+    (2.0, [3.0, 1.0])
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        places = swizzle(name)
+        if places is None or self.ndim != 1 or max(places) >= self.shape[0]:
+            raise AttributeError(f"a vector of shape {self.shape} has no attribute `{name}`")
+        picked = np.asarray(self)[list(places)]
+        return picked[0] if len(places) == 1 else picked.view(VectorValue)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        places = swizzle(name)
+        if places is None or self.ndim != 1:
+            super().__setattr__(name, value)
+        else:
+            np.asarray(self)[list(places)] = value
+
+
+@dataclass(frozen=True)
+class ShapedConstructor:
+    """`vec3`, `mat2` and so on: an annotation, and a function that makes values.
+
+    >>> import livegrad as lg
+    >>> lg.vec3(1.0), lg.vec3(1.0, 2.0, 3.0), lg.mat2
+    (VectorValue([1., 1., 1.], dtype=float32), VectorValue([1., 2., 3.], dtype=float32), mat2)
+    """
+
+    type: ir.Vector | ir.Matrix
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        own = self.type
+        return (own.size,) if isinstance(own, ir.Vector) else (own.rows, own.columns)
+
+    def __call__(self, *parts: Any) -> VectorValue:
+        """From one number for all components, or from numbers and vectors that make up all of them."""
+        dtype = self.type.element.dtype
+        flat = np.concatenate([np.asarray(part, dtype).reshape(-1) for part in parts]) if parts else np.zeros(1, dtype)
+        count = int(np.prod(self.shape))
+        if flat.size not in (1, count):
+            raise ValueError(f"{self.name} takes 1 or {count} numbers, not {flat.size}")
+        return np.array(np.broadcast_to(flat, (count,)).reshape(self.shape)).view(VectorValue)
+
+
+vec2, vec3, vec4 = (ShapedConstructor(ir.Vector(ir.f32, n), f"vec{n}") for n in (2, 3, 4))
+dvec2, dvec3, dvec4 = (ShapedConstructor(ir.Vector(ir.f64, n), f"dvec{n}") for n in (2, 3, 4))
+ivec2, ivec3, ivec4 = (ShapedConstructor(ir.Vector(ir.i32, n), f"ivec{n}") for n in (2, 3, 4))
+mat2, mat3, mat4 = (ShapedConstructor(ir.Matrix(ir.f32, n, n), f"mat{n}") for n in (2, 3, 4))
+dmat2, dmat3, dmat4 = (ShapedConstructor(ir.Matrix(ir.f64, n, n), f"dmat{n}") for n in (2, 3, 4))
+SHAPED_NAMES = {
+    made.type: made.name
+    for made in (vec2, vec3, vec4, dvec2, dvec3, dvec4, ivec2, ivec3, ivec4, mat2, mat3, mat4, dmat2, dmat3, dmat4)
+}
