@@ -1,4 +1,4 @@
-"""Loops over tensors: one native call a trip, state and rows in place, and the values of the reference."""
+"""Loops over tensors: one native call for all trips, state and rows in place, and the values of the reference."""
 
 import re
 from collections.abc import Callable
@@ -128,10 +128,26 @@ def bodies(function: Function) -> list[LoopBody]:
     return [call._body for call in plan._calls if isinstance(call, LoopCall)]
 
 
-def test_a_trip_of_kernels_is_one_native_call_in_both_directions() -> None:
-    for body in bodies(vjp(trace(decaying, ROW, ROW))):
-        assert [len(side) for side in body.sides] == [1, 1]
+@pytest.mark.parametrize("program", [decaying, growing_while, swapping, scanning], ids=lambda own: own.__name__)
+def test_all_trips_of_kernels_are_one_native_call_in_both_directions(program: Callable[..., Node]) -> None:
+    for body in bodies(vjp(trace(program, ROW, ROW))):
+        assert body.trips is not None
         assert not body.host_keys
+
+
+def test_traces_that_change_places_are_handed_on_by_the_host() -> None:
+    def exchange(index: Node, y: Node, a: Node, b: Node) -> tuple[Node, ...]:
+        return y + 1.0, b, a
+
+    def program(x: Node) -> Node:
+        first = ops.trace_unstack(ops.reshape(x, shape=(1, 3)))
+        y, a, _ = ops.make_for_loop(whole(3), exchange, x, first, ops.trace_new(type=first.type))
+        return y + ops.trace_get(a, whole(0))
+
+    function = trace(program, ROW)
+    (body,) = bodies(function)
+    assert body.trips is None
+    np.testing.assert_array_equal(CpuFunction(function)(np.ones(3)), evaluate(function, np.ones(3)))
 
 
 def test_what_is_remembered_is_written_in_place_and_read_from_there() -> None:

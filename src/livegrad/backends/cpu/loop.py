@@ -1,4 +1,5 @@
-"""Loops over tensors: the body's plan bound to memory once, and then a trip is one call of native code.
+"""Loops over tensors: the body's plan bound to memory once, and then all trips are one call of native code, or a trip
+is a few of them where the body has steps of the host.
 
 State lies in two places, and each trip reads it where the last one wrote it. What a loop remembers is written to rows
 of an array in place, and read from there. `execute.py` makes a `LoopCall` for each such loop of a plan.
@@ -7,12 +8,11 @@ of an array in place, and read from there. `execute.py` makes a `LoopCall` for e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
 
-from livegrad.backends.cpu.loop_body import LoopBody, MakeCall, Memory, key_of, reader
+from livegrad.backends.cpu.loop_body import LoopBody, MakeCall, Memory, Move, key_of, reader
 from livegrad.backends.cpu.rows import Column, Rows, as_rows, longer_column, new_column, padded_column
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.entries import Entries
@@ -22,6 +22,7 @@ from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 from livegrad.schedule.signature import assemble_value, flatten_value, leaf_types
 
 _FIRST_ROWS = 16  # of a loop that may take any number of trips
+_MOST_AT_ONCE = 1 << 62  # trips of one that remembers nothing
 
 
 class LoopCall:
@@ -58,13 +59,13 @@ class LoopCall:
     def _repeat_while(self, run: LoopRun, operands: Sequence[Any]) -> int:
         limit = self._node.attribute("limit")
         goes_on = bool(self._owner.run_nested(self._node.attribute("condition"), *operands))
-        for index in count():
-            if not goes_on:
-                return index
+        index = 0
+        while goes_on:
             if index == limit:
                 raise KernelCheckError(f"the loop ran past its limit of {limit}", where=self._node.origin)
-            goes_on = run.trip(index)
-        raise AssertionError("unreachable: the loop above ends by returning")
+            index += run.some_trips(index, limit)
+            goes_on = self._body.goes_on_word[0]
+        return index
 
 
 def _used_results(step: HostStep, plan: Plan, number: int) -> set[int]:
@@ -115,26 +116,43 @@ class LoopRun:
             if isinstance(slot, Buffer):
                 value = np.asarray(value, slot.element.dtype, order="C")
                 start = value.ctypes.data
-                for words, index, offset in self._body.fixed_words.get(slot.number, ()):
-                    words[index] = start + offset
+                for block, index, offset in self._body.fixed_words.get(slot.number, ()):
+                    block.ints[index] = start + offset
             for values in self._values:
                 values[key_of(slot)] = value
 
     def repeat(self, trips: int, reverse: bool) -> None:
         """So many trips, with the index counting up or down."""
-        if trips:
-            self._have_rows(trips)
+        if not trips:
+            return
+        self._have_rows(trips)
+        if self._body.trips is not None:
+            self._run_native(trips, trips - 1 if reverse else 0, -1 if reverse else 1)
+            return
         for index in reversed(range(trips)) if reverse else range(trips):
-            self.trip(index)
+            self._trip(index)
 
-    def trip(self, index: int) -> int:
-        """One trip; for `while`, whether to go on."""
+    def some_trips(self, index: int, limit: int | None) -> int:
+        """Trips of a `while` from an index on, until it ends, the limit comes or the rows are full; how many."""
         if index >= self._capacity:
             self._have_rows(max(_FIRST_ROWS, 2 * index))
+        if self._body.trips is None:
+            self._trip(index)
+            return 1
+        last = _MOST_AT_ONCE if not self._tables else self._capacity
+        return self._run_native((last if limit is None else min(last, limit)) - index, index, 1)
+
+    def _run_native(self, trips: int, first: int, step: int) -> int:
+        assert self._body.trips is not None
+        done = self._body.trips.run(trips, first, step, self._side)
+        self._side = (self._side + done) % 2
+        return done
+
+    def _trip(self, index: int) -> None:
         body, side = self._body, self._side
         body.index_word[0] = index
-        for words, place, start, step in self._moving[side]:
-            words[place] = start + index * step
+        for block, place, start, step in self._moving[side]:
+            block.ints[place] = start + index * step
         values = self._values[side]
         for key, column in self._seen_rows:
             values[key] = column[index] if isinstance(column, list) else column[index, ...]
@@ -145,12 +163,11 @@ class LoopRun:
         self._side = 1 - side
         for into, out in self._objects:
             self._values[1 - side][into] = values[out]
-        return body.goes_on_word[0]
 
     def _have_rows(self, capacity: int) -> None:
         """Makes room for so many rows, and works out what changes from trip to trip."""
         self._capacity = capacity
-        self._moving: list[list[tuple[memoryview[int], int, int, int]]] = [[], []]
+        self._moving: list[list[Move]] = [[], []]
         self._seen_rows: list[tuple[Any, Column]] = []
         self._kept_objects: list[tuple[Any, list[Any]]] = []
         for table in self._tables:
@@ -163,8 +180,10 @@ class LoopRun:
                     continue
                 start, step = column.ctypes.data, column.strides[0]
                 for moving, words in zip(self._moving, self._body.row_words, strict=True):
-                    moving += [(ints, place, start + offset, step) for ints, place, offset in words.get(key, ())]
+                    moving += [(block, place, start + offset, step) for block, place, offset in words.get(key, ())]
             self._kept_objects += [(s, c) for s, c in table.written_columns() if isinstance(c, list)]
+        if self._body.trips is not None:
+            self._body.trips.move(self._moving)
 
     def results(self, trips: int) -> list[Any]:
         """The carried leaves after so many trips, in memory of their own."""

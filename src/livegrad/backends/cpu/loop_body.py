@@ -1,6 +1,7 @@
 """A loop's body as native code: its plan bound to memory for both places that the loop's state may be in.
 
-`loop.py` hands in the form that `row_loop` gives, and runs `sides` in turn. Neighbouring kernels are one call.
+`loop.py` hands in the form that `row_loop` gives. A body of nothing but kernels runs all its trips in one native call
+(`trips`); one with steps of the host runs its `sides` in turn, where neighbouring kernels are one call.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import numpy as np
 from livegrad.backends.cpu.kernels import ALIGNMENT, code_of, make_recipe
 from livegrad.backends.cpu.memory_pool import aligned_memory
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
-from livegrad.backends.cpu.native.pool import interrupt_flag_address
+from livegrad.backends.cpu.native.pool import interrupt_flag_address, runtime
 from livegrad.backends.cpu.native.pool_ir import MAX_THREADS
+from livegrad.backends.cpu.native.trips import PLACE, trips_library
 from livegrad.backends.cpu.recipe import KernelRecipe, Recipe
 from livegrad.backends.sites import Site
 from livegrad.diagnostics import KernelCheckError
@@ -28,8 +30,9 @@ from livegrad.schedule.signature import leaf_types
 
 _CLEAN = -1
 
-Word = tuple["memoryview[int]", int, int]  # words of an argument block, an index, a byte offset
+Word = tuple[ArgumentBlock, int, int]  # an argument block, an index of its words, a byte offset
 _Record = tuple[int, int, int, ArgumentBlock]  # kernel, total, grain, arguments
+Move = tuple[ArgumentBlock, int, int, int]  # a word, the address that it holds in trip 0, and how far a trip moves it
 
 
 class Call(Protocol):
@@ -66,15 +69,18 @@ class LoopBody:
         recipe, self._counts = make_recipe(self.plan)
         self._arena = aligned_memory(recipe.arena_bytes)
         self._scratch = [aligned_memory((size + ALIGNMENT) * MAX_THREADS) for size in recipe.scratch]
-        self._statuses = array("q", [_CLEAN] * max(1, len(recipe.kernels)))
+        self.statuses = array("q", [_CLEAN] * max(1, len(recipe.kernels)))
         # Where an address goes that is known at the start of a run, and where one that changes from trip to trip.
         self.fixed_words: dict[int | ObjectSlot, list[Word]] = {}
         self.row_words: list[dict[int | ObjectSlot, list[Word]]] = [{}, {}]
         steps = zip(self.plan.steps, self._counts, strict=True)
         own = [step for step, count in steps if count is None and isinstance(step, HostStep)]
         hosts = {step: make_call(step, self, self.plan) for step in own}
-        self.sides = [self._calls(side, recipe, hosts) for side in range(2)]
         self.host_keys = {key_of(slot) for step in hosts for slot in (*step.operands, step.result)}
+        records = [self._records(side, recipe) for side in range(2)]
+        self._sites = [kernel.sites for kernel in recipe.kernels]
+        self.trips = NativeTrips(self, records) if not hosts and not self._hands_on_objects() else None
+        self.sides = [self._calls(own, recipe, hosts) for own in records] if self.trips is None else []
 
     def _arrange_slots(self) -> None:
         """Which argument and result of the plan is what."""
@@ -89,29 +95,37 @@ class LoopBody:
         ]
         self._index_key, self._goes_on_key = key_of(self.plan.arguments[0]), key_of(results[-1])
 
-    def _calls(self, side: int, recipe: Recipe, hosts: Mapping[HostStep, Call]) -> list[Call]:
-        """The steps for state that is read on one side and written on the other; neighbouring kernels are one call."""
+    def _hands_on_objects(self) -> bool:
+        """Whether a trip gives the next one more than arrays."""
+        rows = (slot for reads, writes in self.row_slots for slot in (*reads, *writes))
+        return any(isinstance(slot, ObjectSlot) for slot in (*self.state_in, *self.state_out, *rows))
+
+    def _records(self, side: int, recipe: Recipe) -> list[_Record]:
+        """The kernels for state that is read on one side and written on the other."""
         arrays: dict[Any, Any] = {self._index_key: self.index}
         if self.is_while:
             arrays[self._goes_on_key] = self.goes_on
         for slots, own in ((self.state_in, self.state[side]), (self.state_out, self.state[1 - side])):
             arrays |= {key_of(slot): memory for slot, memory in zip(slots, own, strict=True) if memory is not None}
         addresses = {key: memory.ctypes.data for key, memory in arrays.items()}
+        return [self._record(kernel, number, addresses, side) for number, kernel in enumerate(recipe.kernels)]
+
+    def _calls(self, records: Sequence[_Record], recipe: Recipe, hosts: Mapping[HostStep, Call]) -> list[Call]:
+        """The steps of one side; neighbouring kernels are one call."""
         calls: list[Call] = []
-        numbered = iter(enumerate(recipe.kernels))
+        numbered = iter(enumerate(zip(recipe.kernels, records, strict=True)))
         for step, count in zip(self.plan.steps, self._counts, strict=True):
             if count is None:
                 assert isinstance(step, HostStep)
                 calls.append(hosts[step])
                 continue
             for _ in range(count):
-                number, kernel = next(numbered)
-                record = self._record(kernel, number, addresses, side)
+                number, (kernel, record) = next(numbered)
                 if kernel.interruptible:
-                    calls.append(_LongKernel(record, number, kernel.sites, self._statuses))
+                    calls.append(_LongKernel(record, number, kernel.sites, self.statuses))
                     continue
                 if not calls or not isinstance(calls[-1], _Kernels):
-                    calls.append(_Kernels(self._statuses))
+                    calls.append(_Kernels(self.statuses))
                 calls[-1].add(record, number, kernel.sites)  # type: ignore[attr-defined]
         return calls
 
@@ -119,7 +133,7 @@ class LoopBody:
         native = code_of(kernel)
         assert native is not None, "a kernel that was just compiled is in memory"
         block = ArgumentBlock(len(kernel.words))
-        status = self._statuses.buffer_info()[0] + 8 * number
+        status = self.statuses.buffer_info()[0] + 8 * number
         bases = {"number": 0, "arena": self._arena.ctypes.data, "status": status, "interrupt": interrupt_flag_address()}
         moving = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
         for index, word in enumerate(kernel.words):
@@ -131,7 +145,7 @@ class LoopBody:
                 block.ints[index] = addresses[word.slot] + word.value
             else:
                 words = self.row_words[side] if word.slot in moving else self.fixed_words
-                words.setdefault(word.slot, []).append((block.ints, index, word.value))
+                words.setdefault(word.slot, []).append((block, index, word.value))
         return native.addresses[kernel.symbol], kernel.total, kernel.grain, block
 
     # --- memory, as host steps of the body see it ---
@@ -153,8 +167,18 @@ class LoopBody:
 
     def forget_failures(self) -> None:
         """A check that failed in a run that was interrupted is no business of the next one."""
-        for place in range(len(self._statuses)):
-            self._statuses[place] = _CLEAN
+        for place in range(len(self.statuses)):
+            self.statuses[place] = _CLEAN
+
+    def check(self) -> None:
+        """Raises what a kernel found wrong."""
+        for status, sites in zip(self.statuses, self._sites, strict=False):
+            if sites and status != _CLEAN:
+                raise _failure(status, sites)
+
+    @property
+    def has_checks(self) -> bool:
+        return any(self._sites)
 
 
 def key_of(slot: Slot) -> int | ObjectSlot:
@@ -181,6 +205,53 @@ def _new_array(slot: Slot) -> np.ndarray[Any, Any] | None:
     if isinstance(slot, ObjectSlot):
         return None
     return aligned_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
+
+
+class NativeTrips:
+    """All trips of a loop in one native call, for a body of kernels alone."""
+
+    def __init__(self, body: LoopBody, records: Sequence[Sequence[_Record]]) -> None:
+        self._body = body
+        self._kept = records  # the argument blocks, whose addresses are in the table
+        self._tables = [array("q", _words_of(own)) for own in records]
+        self._moves = [array("q"), array("q")]
+        self._block = ArgumentBlock(len(PLACE))
+        self._invoke = invoker().invoke_interruptible
+        self._set(
+            run=runtime().code.addresses["pool_run"],
+            index=body.index.ctypes.data,
+            goes_on=body.goes_on.ctypes.data if body.is_while else 0,
+            statuses=body.statuses.buffer_info()[0],
+            checks=len(body.statuses) if body.has_checks else 0,
+            interrupt=interrupt_flag_address(),
+            count=len(records[0]),
+            records_0=self._tables[0].buffer_info()[0],
+            records_1=self._tables[1].buffer_info()[0],
+        )
+
+    def _set(self, **words: int) -> None:
+        for name, value in words.items():
+            self._block.ints[PLACE[name]] = value
+
+    def move(self, sides: Sequence[Sequence[Move]]) -> None:
+        """Takes the addresses that change from trip to trip."""
+        for side, moves in enumerate(sides):
+            own = self._moves[side] = array("q")
+            for block, index, start, step in moves:
+                own.extend((block.address + 8 * index, start, step))
+            self._set(**{f"moves_{side}": own.buffer_info()[0], f"moved_{side}": len(moves)})
+
+    def run(self, trips: int, first: int, step: int, side: int) -> int:
+        """So many trips from an index on, or fewer where the loop's condition ends it; how many there were."""
+        self._set(trips=trips, first=first, step=step, side=side)
+        if self._invoke(trips_library().addresses["run_trips"], 1, 1, self._block.address):
+            raise KeyboardInterrupt
+        self._body.check()
+        return self._block.ints[PLACE["done"]]
+
+
+def _words_of(records: Sequence[_Record]) -> list[int]:
+    return [word for *record, block in records for word in (*record, block.address)]
 
 
 class _Kernels:
