@@ -48,12 +48,11 @@ from livegrad.ops.matrices import diagonal_mask, smaller
 from livegrad.ops.movement import broadcast, index_along, reshape, slice_
 from livegrad.ops.reduction import reduce, spread_back
 from livegrad.ops.rules import filled, zero
-from livegrad.ops.solving import det as det_op
+from livegrad.ops.solving import determinant, solve_vector
 from livegrad.ops.solving import inv as inv_op
 from livegrad.ops.solving import pinv as pinv_op
 from livegrad.ops.solving import slogdet as slogdet_op
 from livegrad.ops.solving import solve as solve_op
-from livegrad.ops.solving import solve_vector
 
 __all__ = [
     "cholesky",
@@ -176,7 +175,7 @@ def det(x: Any, /) -> Tensor:
     >>> lg.linalg.det(lg.asarray([[2.0, 0.0], [0.0, 4.0]]))
     Tensor(8., dtype=float32)
     """
-    return wrap(det_op(matrices(x, "det", square=True)))
+    return wrap(determinant(matrices(x, "det", square=True)))
 
 
 def slogdet(x: Any, /) -> SlogdetResult:
