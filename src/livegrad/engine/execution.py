@@ -20,19 +20,18 @@ from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
 from livegrad.engine import values
 from livegrad.engine.devices import DEFAULT_DEVICE, KEEPING_DEVICES, RUNNERS, assign_devices, run_by_node
 from livegrad.engine.pieces import can_be_handed_on, cut
+from livegrad.engine.settling import settle_all
 from livegrad.engine.values import (
     MOST_GENERATIONS,
     Array,
+    Cell,
     Claim,
     Value,
-    holders_of,
     is_held,
     keep,
     known_value,
     leaf_of,
-    may_be_differentiated,
     read_leaf,
-    settle,
 )
 from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
@@ -47,6 +46,7 @@ from livegrad.ops.placement import transfer
 
 # Graphs beyond this are run piece by piece: the pieces of a repetitive graph share one program.
 _MOST_NODES = 2_000
+_MOST_LOOKED_AT = 1_000
 # A part of a graph with less work than that many additions is not worth starting a thread for.
 _WORTH_A_THREAD = 1e6
 # A slice that does not lie in one piece is copied out of its source if it has no more bytes than this.
@@ -68,6 +68,7 @@ class _Work:
     order: list[Node] = field(default_factory=list)
     known: dict[Node, Value] = field(default_factory=dict)
     kept: set[Node] = field(default_factory=set)
+    lent: set[Node] = field(default_factory=set)  # known, and of use to tensors that wait
     volatile: bool = False
     generation: int = 0
     claim: Claim = field(default_factory=Claim)
@@ -137,6 +138,7 @@ def _claim(work: _Work) -> Claim | None:
         pending += (node, None)
         pending += [operand for operand in reversed(node.operands) if operand not in seen]
     kept.update(root for root in work.roots if root not in work.known)
+    _keep_for_others(work, kept)
     work.kept = kept.difference(work.known)
     for node in work.kept:
         if node.cell.pending is None or not node.cell.pending.is_own():
@@ -155,6 +157,31 @@ def _take(node: Node, work: _Work, kept: set[Node]) -> None:
         return
     if node.op not in _TRIVIAL or any(_is_lost(operand, work.known, kept) for operand in node.operands):
         kept.add(node)
+
+
+def _keep_for_others(work: _Work, kept: set[Node]) -> None:
+    """Keeps values that tensors are built on which wait to be computed: those begin where this work ends.
+
+    Otherwise a loop that builds its next step before it asks for the result of the last would compute all steps anew.
+    """
+    ours = set(work.order)
+    left = _MOST_LOOKED_AT + 2 * len(ours)  # a graph that only grows must not be looked through for every number
+    seen: set[Node] = set()
+    pending = [holder._node for holder in values.waiting_holders() if holder._node not in ours]
+    while pending and left:
+        node = pending.pop()
+        if node in seen or not node.operands:
+            continue
+        seen.add(node)
+        left -= 1
+        if node in work.known:
+            work.lent.add(node)
+        elif node not in ours or node.op in _TRIVIAL or not can_be_handed_on(node):
+            pending += node.operands
+        elif node not in kept:
+            if node.cell is None:
+                node.cell = Cell()
+            kept.add(node)
 
 
 def _is_lost(node: Node, known: dict[Node, Value], kept: set[Node]) -> bool:
@@ -188,7 +215,8 @@ def _take_leaf(node: Node, work: _Work) -> None:
         raise UsageError(
             "the value is not known while a function is traced",
             where=caller_origin(),
-            help="return it, or use lg.cond, lg.while_loop or lg.where instead of Python's control flow",
+            help="return it, or use lg.cond, lg.while_loop or lg.where instead of Python's control flow; an argument "
+            "that Python must know, such as a size or an axis, is named by lg.jit(f, static_argnums=...)",
         )
 
 
@@ -263,18 +291,12 @@ def _let_go(work: _Work, inputs: list[Node]) -> None:
     """Drops what nobody can ask for any more: values that only this execution needed, and histories that grow long."""
     with values.lock:
         for node in inputs:
-            if node.cell is not None and node.cell.value is not None and not is_held(node):
+            if node not in work.lent and node.cell is not None and node.cell.value is not None and not is_held(node):
                 values.forget(node.cell)
         # Asked again only once in a while: a history that a gradient may be asked for stays, and grows.
         if work.volatile or not work.generation or work.generation % MOST_GENERATIONS:
             return
-        for node in work.kept:
-            value = node.cell.value
-            if value is None or may_be_differentiated(node):
-                continue
-            settled = settle(node, value)
-            for holder in holders_of(node):
-                holder._settle(settled)
+        settle_all(work.kept)
 
 
 def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progress: Progress | None) -> None:

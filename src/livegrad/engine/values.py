@@ -103,7 +103,8 @@ class Cell:
     """What is known of a node that somebody holds or held.
 
     `pending` is set while a thread computes the value; `stamp` says up to which change of leaves the value is good;
-    `generation` counts the executions that the value is built on.
+    `generation` counts the executions that the value is built on; `settled` is the leaf that its holders went on to,
+    for graphs from before that still mean them.
     """
 
     __slots__ = (
@@ -115,6 +116,7 @@ class Cell:
         "holder",
         "more_holders",
         "pending",
+        "settled",
         "stamp",
         "value",
         "volatile",
@@ -123,6 +125,7 @@ class Cell:
     def __init__(self) -> None:
         self.value: Value | None = None
         self.pending: Claim | None = None
+        self.settled: Node | None = None
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
         self.holder: weakref.ref[Any] | None = None
         self.more_holders: Sequence[weakref.ref[Any]] = ()  # seldom: the same expression written twice
@@ -157,6 +160,10 @@ class Stats:
     bytes_budget: int = 0  # now
 
 
+_FEW_WAITING = 4096
+# Who holds nodes that are not computed; those that are, or are gone, are taken out when there are twice as many.
+_waiting: list[weakref.ref[Any]] = []
+_look_through_at = _FEW_WAITING
 _valued: weakref.WeakSet[Cell] = weakref.WeakSet()
 _dropped: deque[int] = deque()
 _changes = 0
@@ -186,7 +193,7 @@ def hold(node: Node, holder: Holder) -> None:
             cell = node.cell
             if cell is None:
                 cell = Cell()
-                cell.holder = weakref.ref(holder)
+                cell.holder = _noted(node, holder)
                 node.cell = cell
                 return
     with lock:
@@ -196,9 +203,34 @@ def hold(node: Node, holder: Holder) -> None:
             # Looked through only when their number has doubled: a thousand handles on one node cost no million steps.
             if len(more) & (len(more) - 1) == 0:
                 more = cell.more_holders = [other for other in more if other() is not None]
-            more.append(weakref.ref(holder))  # type: ignore[union-attr]
+            more.append(_noted(node, holder))  # type: ignore[union-attr]
         else:
-            cell.holder = weakref.ref(holder)
+            cell.holder = _noted(node, holder)
+
+
+def _noted(node: Node, holder: Holder) -> weakref.ref[Any]:
+    global _look_through_at
+    reference = weakref.ref(holder)
+    if node.operands:
+        _waiting.append(reference)
+        if len(_waiting) >= _look_through_at:
+            _waiting[:] = [own for own in _waiting if _waits(own())]
+            _look_through_at = max(_FEW_WAITING, 2 * len(_waiting))
+    return reference
+
+
+def waiting_holders(most: int = 1000) -> list[Any]:
+    """Who holds nodes that nobody has computed: the latest, of a bounded number of whom there were."""
+    holders = [reference() for reference in _waiting[-most:]]
+    return [holder for holder in holders if _waits(holder)]
+
+
+def _waits(holder: Holder | None) -> bool:
+    node = None if holder is None else holder._node
+    if node is None or not node.operands:
+        return False
+    cell: Cell | None = node.cell
+    return cell is None or (cell.value is None and cell.pending is None)
 
 
 def holders_of(node: Node) -> Iterator[Any]:
@@ -208,7 +240,7 @@ def holders_of(node: Node) -> Iterator[Any]:
         return
     for reference in (cell.holder, *cell.more_holders):
         holder = reference()
-        if holder is not None and holder._node is node:
+        if holder is not None and (holder._node is node or (cell.settled is not None and holder._node is cell.settled)):
             yield holder
 
 
@@ -275,29 +307,32 @@ def replace_data(leaf: Leaf, array: Array) -> None:
         leaf.changed = _changes
 
 
-def settle(node: Node, value: Value) -> Node:
-    """A leaf with a node's value: from here on the value stands by itself, and its history can go."""
-    made = leaf_node(value)
-    leaf = leaf_of(made)
-    assert leaf is not None
-    leaf.settled = True
-    for below in toposort([node]):
-        found = leaf_of(below)
-        if found is not None:
-            leaf.ancestors[weakref.ref(found)] = found.changed
-            leaf.ancestors.update((r, c) for r, c in found.ancestors.items() if r() is not None)
-    return made
+# --- gradients -------------------------------------------------------------------------------------------------------
+
+_variables: list[weakref.ref[Any]] = []  # who wanted a gradient at some time
 
 
-def has_long_history(node: Node) -> bool:
-    """Whether a value is built on so many executions that it had better stand by itself."""
-    cell: Cell | None = node.cell
-    return cell is not None and cell.value is not None and cell.generation >= MOST_GENERATIONS
+def note_variable(holder: Holder) -> None:
+    """Notes that somebody wants a gradient."""
+    _variables.append(weakref.ref(holder))
+
+
+def differentiable_among(nodes: Iterable[Node]) -> set[Node]:
+    """Those nodes through which a gradient may be asked for: their history cannot go."""
+    _variables[:] = [ref for ref in _variables if (holder := ref()) is not None and holder.requires_grad]
+    nodes = list(nodes)
+    if not _variables:
+        return set()
+    leads: dict[Node, bool] = {}  # whether a gradient goes down to a variable
+    for node in toposort(nodes, stop=ends_gradients):
+        ends = ends_gradients(node)
+        leads[node] = wants_gradient(node) if ends else any(leads[below] for below in node.operands)
+    return {node for node in nodes if leads[node] and not ends_gradients(node)}
 
 
 def may_be_differentiated(node: Node) -> bool:
-    """Whether a gradient may be asked for through the node: then its history cannot go."""
-    return not ends_gradients(node) and any(map(wants_gradient, toposort([node], stop=ends_gradients)))
+    """Whether a gradient may be asked for through the node."""
+    return bool(differentiable_among([node]))
 
 
 def wants_gradient(node: Node) -> bool:

@@ -88,6 +88,55 @@ def test_a_training_loop_by_backward_is_flat():
 
 
 @needs_proc
+def test_a_loop_that_builds_its_next_step_before_it_reads_the_last_is_flat():
+    parameters, loss = network()
+    losses: list[float] = []
+
+    def step() -> None:
+        nonlocal parameters
+        value, slopes = lg.value_and_grad(loss)(parameters)
+        parameters = lg.tree_map(lambda p, g: p - 0.05 * g, parameters, slopes)
+        losses.append(float(value))
+
+    require_flat(step, 10_000 if LONG else 300)
+    assert losses[-1] < 0.2 * losses[0]
+    assert len(parameters["first"].graph) < 1000
+
+
+@needs_proc
+def test_such_a_loop_by_backward_is_flat():
+    parameters, loss = network()
+    for parameter in parameters.values():
+        parameter.requires_grad_()
+    losses: list[float] = []
+
+    def step() -> None:
+        value = loss(parameters)
+        value.backward()
+        for name, parameter in parameters.items():
+            parameters[name] = (parameter - 0.05 * lg.asarray(parameter.grad)).requires_grad_()
+        losses.append(float(value))
+
+    require_flat(step, 10_000 if LONG else 300)
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_what_was_built_on_a_value_before_it_was_known_keeps_its_value_and_its_companions():
+    """Moved onto the data that its operand has become: the same numbers as without, and each computed once."""
+    x = lg.asarray(np.ones(3, np.float32))
+    for number in range(20):
+        following = lg.sin(x) * 2.0 + float(number)
+        np.testing.assert_array_equal(x.numpy(), x.numpy())
+        assert not following.is_computed
+        x = following
+    expected = np.ones(3, np.float32)
+    for number in range(20):
+        expected = (np.sin(expected) * np.float32(2.0) + np.float32(number)).astype(np.float32)
+    np.testing.assert_allclose(x.numpy(), expected, rtol=1e-5)
+    assert len(x.graph) < 100
+
+
+@needs_proc
 def test_a_jitted_training_loop_is_flat():
     parameters, loss = network()
     optimizer = lg.optim.Adam(0.01)
@@ -190,3 +239,19 @@ def test_a_long_chain_executes_and_is_freed():
     gc.collect()
     # Compiled pieces keep the graph that they were made from, and there are few different ones.
     assert live_node_count() <= before + 5 * 2_000
+
+
+def test_a_loop_that_reads_its_loss_before_it_goes_back_finds_its_variables() -> None:
+    """Reading computes the variable too, whose history then may end: the loss from before still leads to it."""
+    p = lg.asarray(np.ones(3, np.float32)).requires_grad_()
+    moved = 0
+    for _ in range(40):
+        before = p.node
+        loss = lg.sum((p * 2.0 - 1.0) ** 2)
+        value = float(loss)
+        moved += p.node is not before
+        (loss + lg.sum(p * 0.0)).backward()  # through the old node and through the new one
+        np.testing.assert_allclose(lg.asarray(p.grad).numpy(), 4.0 * (2.0 * p.numpy() - 1.0), rtol=1e-5, atol=1e-6)
+        p = (p - 0.05 * lg.asarray(p.grad)).requires_grad_()
+    assert moved
+    assert value < 1e-12

@@ -25,7 +25,7 @@ from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.devices import run_where_data_lies
 from livegrad.engine.execution import execute, is_watching
-from livegrad.engine.values import holders_of, leaf_of, may_be_differentiated, read_leaf
+from livegrad.engine.values import holders_of, known_value, leaf_of, may_be_differentiated, read_leaf
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import Type, c128, f64, i64, scalar_of_dtype
@@ -257,7 +257,9 @@ def _static_parameters(
 
 def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
     """Whether a tensor that is no data stands for an argument of an enclosing trace, or is on the way to a variable."""
-    return tensor._extra is not None or is_traced(node) or may_be_differentiated(node)
+    if tensor._extra is not None or (known_value(node) is None and is_traced(node)):
+        return True
+    return may_be_differentiated(node)
 
 
 def _refuse_integer() -> NoReturn:

@@ -14,17 +14,17 @@ import numpy as np
 
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.engine.devices import assign_devices
+from livegrad.engine.settling import has_long_history, settle
 from livegrad.engine.values import (
     Leaf,
     ends_gradients,
-    has_long_history,
     hold,
     holders_of,
     leaf_node,
     leaf_of,
+    note_variable,
     read_leaf,
     replace_data,
-    settle,
     wants_gradient,
 )
 from livegrad.ir.leaves import input_op, parameter_op
@@ -156,6 +156,8 @@ class Lifecycle:
         if wanted:
             self._stand_alone()
         self._extra = {"grad": self.grad} if wanted else None
+        if wanted:
+            note_variable(self)
         if wanted and has_long_history(self.node):
             self._settle(settle(self.node, self._stored()))
         return self

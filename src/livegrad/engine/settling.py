@@ -1,0 +1,115 @@
+"""Where histories end: a value that is built on many executions stands by itself from then on, as data.
+
+A loop that updates its tensors would otherwise remember every step it ever made. `execution` calls `settle_all` once in
+a while with what it has computed; everything here runs under `values.lock`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+
+from livegrad.engine.values import (
+    MOST_GENERATIONS,
+    Cell,
+    Leaf,
+    Value,
+    differentiable_among,
+    holders_of,
+    keep,
+    leaf_node,
+    leaf_of,
+    waiting_holders,
+)
+from livegrad.ir.node import Node
+from livegrad.ir.walk import exchange, toposort
+from livegrad.ir.walk import keep as keep_as_it_is
+
+_NODES_AN_EVENT = 1000  # how many may be looked at for each call of `settle_all`, in the long run
+_calls_to_skip = 0
+
+
+def settle(node: Node, value: Value) -> Node:
+    """A leaf with a node's value: from here on the value stands by itself, and its history can go."""
+    return _data_from(value, _leaves_below([node])[node])
+
+
+def has_long_history(node: Node) -> bool:
+    """Whether a value is built on so many executions that it had better stand by itself."""
+    cell: Cell | None = node.cell
+    return cell is not None and cell.value is not None and cell.generation >= MOST_GENERATIONS
+
+
+def settle_all(nodes: Iterable[Node]) -> None:
+    """Cuts the history of those nodes whose value is known and through which no gradient can be asked for."""
+    known = [node for node in nodes if node.cell is not None and node.cell.value is not None]
+    needed = differentiable_among(known)
+    known = [node for node in known if node not in needed]
+    leaves = _leaves_below(known)
+    made = {node: _data_from(node.cell.value, leaves[node]) for node in known}
+    for node, data in made.items():
+        for holder in list(holders_of(node)):
+            holder._settle(data)
+        node.cell.settled = data
+    if made:
+        _rebase(made)
+
+
+def _data_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
+    made = leaf_node(value)
+    leaf = leaf_of(made)
+    assert leaf is not None
+    leaf.settled = True
+    for found in ancestors:
+        leaf.ancestors[weakref.ref(found)] = found.changed
+        leaf.ancestors.update((r, c) for r, c in found.ancestors.items() if r() is not None)
+    return made
+
+
+def _leaves_below(nodes: list[Node]) -> dict[Node, list[Leaf]]:
+    """The data that each of some nodes was computed from, found in one walk: a bit for each leaf."""
+    leaves: list[Leaf] = []
+    bits: dict[Node, int] = {}
+    for node in toposort(nodes):
+        leaf = leaf_of(node)
+        own = 0
+        if leaf is not None:
+            own = 1 << len(leaves)
+            leaves.append(leaf)
+        for operand in node.operands:
+            own |= bits[operand]
+        bits[node] = own
+    return {node: [leaf for place, leaf in enumerate(leaves) if bits[node] >> place & 1] for node in nodes}
+
+
+def _rebase(made: dict[Node, Node]) -> None:
+    """Tensors that were built on some nodes before these were computed go on from the data that they have become.
+
+    Otherwise a loop that builds its next step before it asks for the result of the last would never let go of any.
+    """
+    global _calls_to_skip
+    if _calls_to_skip:
+        _calls_to_skip -= 1
+        return
+    waiting = waiting_holders()
+    roots = list(dict.fromkeys(holder._node for holder in waiting))
+    moved = exchange(roots, keep_as_it_is, made)
+    _calls_to_skip = len(moved) // _NODES_AN_EVENT
+    for before, after in moved.items():
+        if after is not before and before not in made:
+            _take_over(before.cell, after)
+    for holder in waiting:
+        if moved[holder._node] is not holder._node:
+            holder._settle(moved[holder._node])
+
+
+def _take_over(known: Cell | None, after: Node) -> None:
+    """A node that was built anew is known as it was before."""
+    if known is None:
+        return
+    if after.cell is None:
+        after.cell = Cell()
+    after.cell.companions = known.companions
+    if known.value is not None and after.cell.value is None:
+        keep(after.cell, known.value, known.cost, volatile=known.volatile, stamp=known.stamp)
+        after.cell.generation, after.cell.device = known.generation, known.device
