@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from typing import Any
 
 from livegrad.engine.values import (
     MOST_GENERATIONS,
@@ -17,6 +18,7 @@ from livegrad.engine.values import (
     differentiable_among,
     holders_of,
     keep,
+    known_value,
     leaf_node,
     leaf_of,
     waiting_holders,
@@ -40,11 +42,19 @@ def has_long_history(node: Node) -> bool:
     return cell is not None and cell.value is not None and cell.generation >= MOST_GENERATIONS
 
 
-def settle_all(nodes: Iterable[Node]) -> None:
-    """Cuts the history of those nodes whose value is known and through which no gradient can be asked for."""
-    known = [node for node in nodes if node.cell is not None and node.cell.value is not None]
-    needed = differentiable_among(known)
-    known = [node for node in known if node not in needed]
+def settle_all(computed: Iterable[Node]) -> None:
+    """Cuts the history of nodes that were just computed, and of values that tensors which wait are built on.
+
+    Those of them through which a gradient can be asked for keep theirs.
+    """
+    global _calls_to_skip
+    candidates = [node for node in computed if node.cell is not None and node.cell.value is not None]
+    waiting = waiting_holders() if not _calls_to_skip else []
+    order = toposort([holder._node for holder in waiting], stop=_has_value)
+    _calls_to_skip = max(0, _calls_to_skip - 1, len(order) // _NODES_AN_EVENT)
+    candidates += [node for node in order if has_long_history(node) and known_value(node) is not None]
+    needed = differentiable_among(candidates)
+    known = [node for node in dict.fromkeys(candidates) if node not in needed]
     leaves = _leaves_below(known)
     made = {node: _data_from(node.cell.value, leaves[node]) for node in known}
     for node, data in made.items():
@@ -52,7 +62,7 @@ def settle_all(nodes: Iterable[Node]) -> None:
             holder._settle(data)
         node.cell.settled = data
     if made:
-        _rebase(made)
+        _rebase(waiting, made)
 
 
 def _data_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
@@ -82,34 +92,34 @@ def _leaves_below(nodes: list[Node]) -> dict[Node, list[Leaf]]:
     return {node: [leaf for place, leaf in enumerate(leaves) if bits[node] >> place & 1] for node in nodes}
 
 
-def _rebase(made: dict[Node, Node]) -> None:
+def _rebase(waiting: Iterable[Any], made: dict[Node, Node]) -> None:
     """Tensors that were built on some nodes before these were computed go on from the data that they have become.
 
     Otherwise a loop that builds its next step before it asks for the result of the last would never let go of any.
     """
-    global _calls_to_skip
-    if _calls_to_skip:
-        _calls_to_skip -= 1
-        return
-    waiting = waiting_holders()
     roots = list(dict.fromkeys(holder._node for holder in waiting))
     moved = exchange(roots, keep_as_it_is, made)
-    _calls_to_skip = len(moved) // _NODES_AN_EVENT
     for before, after in moved.items():
         if after is not before and before not in made:
-            _take_over(before.cell, after)
+            _take_over(before, after)
     for holder in waiting:
         if moved[holder._node] is not holder._node:
             holder._settle(moved[holder._node])
 
 
-def _take_over(known: Cell | None, after: Node) -> None:
-    """A node that was built anew is known as it was before."""
+def _take_over(before: Node, after: Node) -> None:
+    """A node that was built anew is known as it was before, if that is still good."""
+    known: Cell | None = before.cell
     if known is None:
         return
     if after.cell is None:
         after.cell = Cell()
     after.cell.companions = known.companions
-    if known.value is not None and after.cell.value is None:
-        keep(after.cell, known.value, known.cost, volatile=known.volatile, stamp=known.stamp)
+    value = known_value(before)
+    if value is not None and after.cell.value is None:
+        keep(after.cell, value, known.cost, volatile=False, stamp=known.stamp)
         after.cell.generation, after.cell.device = known.generation, known.device
+
+
+def _has_value(node: Node) -> bool:
+    return node.cell is not None and node.cell.value is not None

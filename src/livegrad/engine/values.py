@@ -221,8 +221,8 @@ def _noted(node: Node, holder: Holder) -> weakref.ref[Any]:
 
 def waiting_holders(most: int = 1000) -> list[Any]:
     """Who holds nodes that nobody has computed: the latest, of a bounded number of whom there were."""
-    holders = [reference() for reference in _waiting[-most:]]
-    return [holder for holder in holders if _waits(holder)]
+    holders = {id(holder): holder for reference in _waiting[-most:] if (holder := reference()) is not None}
+    return [holder for holder in holders.values() if _waits(holder)]
 
 
 def _waits(holder: Holder | None) -> bool:
@@ -286,15 +286,19 @@ def leaf_of(node: Node) -> Leaf | None:
 
 def read_leaf(leaf: Leaf) -> Value:
     """A leaf's data; an error when it was computed from data that has been replaced since."""
-    for reference, changed in leaf.ancestors.items():
-        ancestor = reference()
-        if ancestor is not None and ancestor.changed > changed:
-            raise UsageError(
-                "this tensor was computed from one that was given other data since, too long ago to compute it anew",
-                where=caller_origin(),
-                help="make a new tensor instead of calling fill on the old one",
-            )
+    if leaf.ancestors and _is_outdated(leaf):
+        raise UsageError(
+            "this tensor was computed from one that was given other data since, too long ago to compute it anew",
+            where=caller_origin(),
+            help="make a new tensor instead of calling fill on the old one",
+        )
     return leaf.array
+
+
+def _is_outdated(leaf: Leaf) -> bool:
+    """Whether data was computed from other data that has been replaced since."""
+    pairs = ((reference(), changed) for reference, changed in leaf.ancestors.items())
+    return any(ancestor is not None and ancestor.changed > changed for ancestor, changed in pairs)
 
 
 def replace_data(leaf: Leaf, array: Array) -> None:
@@ -378,7 +382,7 @@ def _still_good(node: Node, cell: Cell) -> bool:
     for below in toposort([node]):
         leaf = leaf_of(below)
         if leaf is not None:
-            newest[below] = math.inf if leaf.external else leaf.changed
+            newest[below] = math.inf if leaf.external or _is_outdated(leaf) else leaf.changed
         else:
             newest[below] = max((newest[operand] for operand in below.operands), default=0)
         own: Cell | None = below.cell

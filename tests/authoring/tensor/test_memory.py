@@ -255,3 +255,38 @@ def test_a_loop_that_reads_its_loss_before_it_goes_back_finds_its_variables() ->
         p = (p - 0.05 * lg.asarray(p.grad)).requires_grad_()
     assert moved
     assert value < 1e-12
+
+
+@needs_proc
+def test_a_total_that_nobody_reads_does_not_hold_what_it_was_added_up_from():
+    parameters, loss = network()
+    total = lg.asarray(0.0)
+    mean = parameters["second"]
+
+    def step() -> None:
+        nonlocal parameters, total, mean
+        value, slopes = lg.value_and_grad(loss)(parameters)
+        parameters = lg.tree_map(lambda p, g: p - 0.05 * g, parameters, slopes)
+        total, mean = total + value, 0.9 * mean + 0.1 * parameters["second"]
+        float(value)
+
+    for _ in range(64):
+        step()
+    gc.collect()
+    nodes = live_node_count()
+    for _ in range(128):
+        step()
+    gc.collect()
+    assert live_node_count() - nodes < 128 * 12  # what the two are added up by; a step has seventy nodes
+    assert float(total) > 0.0
+
+
+def test_what_was_computed_from_a_settled_value_is_no_longer_good_when_its_origin_changes() -> None:
+    x = lg.asarray(np.ones(3, np.float32))
+    z = x
+    for _ in range(9):
+        z = (z * 0.5 + x).execute()
+    y = (z + 1.0).execute()
+    x.fill(5.0)
+    with pytest.raises(lg.UsageError, match="too long ago"):
+        y.numpy()
