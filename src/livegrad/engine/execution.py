@@ -46,7 +46,6 @@ from livegrad.ops.placement import transfer
 
 # Graphs beyond this are run piece by piece: the pieces of a repetitive graph share one program.
 _MOST_NODES = 2_000
-_MOST_LOOKED_AT = 1_000
 # A part of a graph with less work than that many additions is not worth starting a thread for.
 _WORTH_A_THREAD = 1e6
 # A slice that does not lie in one piece is copied out of its source if it has no more bytes than this.
@@ -165,20 +164,15 @@ def _keep_for_others(work: _Work, kept: set[Node]) -> None:
     Otherwise a loop that builds its next step before it asks for the result of the last would compute all steps anew.
     """
     ours = set(work.order)
-    left = _MOST_LOOKED_AT + 2 * len(ours)  # a graph that only grows must not be looked through for every number
-    seen: set[Node] = set()
-    pending = [holder._node for holder in values.waiting_holders() if holder._node not in ours]
-    while pending and left:
-        node = pending.pop()
-        if node in seen or not node.operands:
-            continue
-        seen.add(node)
-        left -= 1
+
+    def ends(node: Node) -> bool:
+        return node in work.known or (node in ours and node.op not in _TRIVIAL and can_be_handed_on(node))
+
+    waiting = [holder._node for holder in values.waiting_holders() if holder._node not in ours]
+    for node in values.reach(waiting, ends, values.MOST_LOOKED_AT)[0]:
         if node in work.known:
             work.lent.add(node)
-        elif node not in ours or node.op in _TRIVIAL or not can_be_handed_on(node):
-            pending += node.operands
-        elif node not in kept:
+        elif node.operands and ends(node):
             if node.cell is None:
                 node.cell = Cell()
             kept.add(node)

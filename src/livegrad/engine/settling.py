@@ -7,28 +7,27 @@ a while with what it has computed; everything here runs under `values.lock`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from livegrad.engine.values import (
     MOST_GENERATIONS,
+    MOST_LOOKED_AT,
     Cell,
     Leaf,
     Value,
-    differentiable_among,
     holders_of,
     keep,
     known_value,
     leaf_node,
     leaf_of,
+    reach,
     waiting_holders,
 )
+from livegrad.engine.variables import differentiable_among
 from livegrad.ir.node import Node
 from livegrad.ir.walk import exchange, toposort
 from livegrad.ir.walk import keep as keep_as_it_is
-
-_NODES_AN_EVENT = 1000  # how many may be looked at for each call of `settle_all`, in the long run
-_calls_to_skip = 0
 
 
 def settle(node: Node, value: Value) -> Node:
@@ -47,12 +46,10 @@ def settle_all(computed: Iterable[Node]) -> None:
 
     Those of them through which a gradient can be asked for keep theirs.
     """
-    global _calls_to_skip
-    candidates = [node for node in computed if node.cell is not None and node.cell.value is not None]
-    waiting = waiting_holders() if not _calls_to_skip else []
-    order = toposort([holder._node for holder in waiting], stop=_has_value)
-    _calls_to_skip = max(0, _calls_to_skip - 1, len(order) // _NODES_AN_EVENT)
-    candidates += [node for node in order if has_long_history(node) and known_value(node) is not None]
+    waiting = waiting_holders()
+    candidates = [node for node in computed if _has_value(node)]
+    below, _ = reach((holder._node for holder in waiting), _has_value, MOST_LOOKED_AT)
+    candidates += [node for node in below if has_long_history(node) and known_value(node) is not None]
     needed = differentiable_among(candidates)
     known = [node for node in dict.fromkeys(candidates) if node not in needed]
     leaves = _leaves_below(known)
@@ -62,7 +59,7 @@ def settle_all(computed: Iterable[Node]) -> None:
             holder._settle(data)
         node.cell.settled = data
     if made:
-        _rebase(waiting, made)
+        _rebase(waiting, made, needed)
 
 
 def _data_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
@@ -92,17 +89,29 @@ def _leaves_below(nodes: list[Node]) -> dict[Node, list[Leaf]]:
     return {node: [leaf for place, leaf in enumerate(leaves) if bits[node] >> place & 1] for node in nodes}
 
 
-def _rebase(waiting: Iterable[Any], made: dict[Node, Node]) -> None:
+def _rebase(waiting: Iterable[Any], made: dict[Node, Node], needed: Container[Node]) -> None:
     """Tensors that were built on some nodes before these were computed go on from the data that they have become.
 
     Otherwise a loop that builds its next step before it asks for the result of the last would never let go of any.
     """
-    roots = list(dict.fromkeys(holder._node for holder in waiting))
-    moved = exchange(roots, keep_as_it_is, made)
+    moving: list[Any] = []
+    given = dict(made)
+    left = MOST_LOOKED_AT
+
+    def ends(node: Node) -> bool:
+        return node in made or (_has_value(node) and node not in needed)
+
+    for holder in waiting:
+        below, complete = reach([holder._node], ends, left)
+        if complete:
+            left -= len(below)
+            moving.append(holder)
+            given |= {node: node for node in below if node not in made and ends(node)}
+    moved = exchange([holder._node for holder in moving], keep_as_it_is, given)
     for before, after in moved.items():
         if after is not before and before not in made:
             _take_over(before, after)
-    for holder in waiting:
+    for holder in moving:
         if moved[holder._node] is not holder._node:
             holder._settle(moved[holder._node])
 

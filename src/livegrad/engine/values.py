@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,7 +23,6 @@ from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Key, Node, make_unique_node
 from livegrad.ir.types import Tensor, scalar_of_dtype
 from livegrad.ir.walk import toposort
-from livegrad.ops.elementwise import detach
 
 Array = np.ndarray[Any, Any]
 
@@ -50,6 +49,7 @@ Value = Array | DeviceValue
 # A value built on that many executions stands by itself from then on: a loop that updates its tensors for ever would
 # otherwise remember every step it ever made.
 MOST_GENERATIONS = 8
+MOST_LOOKED_AT = 4000  # nodes that wait, for what they are built on
 
 # Re-entrant: a collection while it is held may run code that makes tensors.
 lock = threading.RLock()
@@ -220,9 +220,28 @@ def _noted(node: Node, holder: Holder) -> weakref.ref[Any]:
 
 
 def waiting_holders(most: int = 1000) -> list[Any]:
-    """Who holds nodes that nobody has computed: the latest, of a bounded number of whom there were."""
-    holders = {id(holder): holder for reference in _waiting[-most:] if (holder := reference()) is not None}
+    """Who holds nodes that nobody has computed: the latest first, of a bounded number of whom there were."""
+    latest = reversed(_waiting[-most:])
+    holders = {id(holder): holder for reference in latest if (holder := reference()) is not None}
     return [holder for holder in holders.values() if _waits(holder)]
+
+
+def reach(roots: Iterable[Node], ends: Callable[[Node], bool], most: int) -> tuple[list[Node], bool]:
+    """The nodes below some roots, the nearest first, no further than where `ends` holds; and whether those are all.
+
+    A graph that only grows must not be looked through for every number that is read: there is a limit.
+    """
+    found = dict.fromkeys(roots)
+    queue = deque(found)
+    while queue:
+        if len(found) > most:
+            return list(found), False
+        node = queue.popleft()
+        if node.operands and not ends(node):
+            fresh = [operand for operand in node.operands if operand not in found]
+            found.update(dict.fromkeys(fresh))
+            queue.extend(dict.fromkeys(fresh))
+    return list(found), True
 
 
 def _waits(holder: Holder | None) -> bool:
@@ -309,44 +328,6 @@ def replace_data(leaf: Leaf, array: Array) -> None:
         # Data of a device is replaced by data of that device.
         leaf.array = array if isinstance(leaf.array, np.ndarray) else type(leaf.array).from_host(array)  # type: ignore[attr-defined]
         leaf.changed = _changes
-
-
-# --- gradients -------------------------------------------------------------------------------------------------------
-
-_variables: list[weakref.ref[Any]] = []  # who wanted a gradient at some time
-
-
-def note_variable(holder: Holder) -> None:
-    """Notes that somebody wants a gradient."""
-    _variables.append(weakref.ref(holder))
-
-
-def differentiable_among(nodes: Iterable[Node]) -> set[Node]:
-    """Those nodes through which a gradient may be asked for: their history cannot go."""
-    _variables[:] = [ref for ref in _variables if (holder := ref()) is not None and holder.requires_grad]
-    nodes = list(nodes)
-    if not _variables:
-        return set()
-    leads: dict[Node, bool] = {}  # whether a gradient goes down to a variable
-    for node in toposort(nodes, stop=ends_gradients):
-        ends = ends_gradients(node)
-        leads[node] = wants_gradient(node) if ends else any(leads[below] for below in node.operands)
-    return {node for node in nodes if leads[node] and not ends_gradients(node)}
-
-
-def may_be_differentiated(node: Node) -> bool:
-    """Whether a gradient may be asked for through the node."""
-    return bool(differentiable_among([node]))
-
-
-def wants_gradient(node: Node) -> bool:
-    """Whether somebody who holds the node wants a gradient with respect to it."""
-    return any(holder.requires_grad for holder in holders_of(node))
-
-
-def ends_gradients(node: Node) -> bool:
-    """Whether gradients go no further down than to this node."""
-    return node.op is detach or wants_gradient(node)
 
 
 # --- known values ----------------------------------------------------------------------------------------------------

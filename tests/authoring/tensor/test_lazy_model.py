@@ -36,7 +36,8 @@ class Term:
 
     def leaves(self) -> set[Term]:
         found: set[Term] = set()
-        pending, seen = [self], set[Term]()
+        pending: list[Term] = [self]
+        seen: set[Term] = set()
         while pending:
             term = pending.pop()
             if term not in seen:

@@ -25,7 +25,8 @@ from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.devices import run_where_data_lies
 from livegrad.engine.execution import execute, is_watching
-from livegrad.engine.values import holders_of, known_value, leaf_of, may_be_differentiated, read_leaf
+from livegrad.engine.values import holders_of, known_value, leaf_of, read_leaf
+from livegrad.engine.variables import may_be_differentiated
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import Type, c128, f64, i64, scalar_of_dtype
@@ -304,7 +305,8 @@ def jit(
 
     Python numbers may change from call to call without tracing again; truth values, strings and other hashable objects
     are part of the signature. Tensors from around the function are read anew at each call; if one of them was updated
-    in place, the function is traced again. With tensors that want a gradient it runs as it is, and adds to their graph.
+    in place, the function is traced again. A name around it that stands for something else by now is not looked at.
+    With tensors that want a gradient it runs as it is, and adds to their graph.
 
     >>> import livegrad as lg
     >>> @lg.jit

@@ -15,18 +15,8 @@ import numpy as np
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.engine.devices import assign_devices
 from livegrad.engine.settling import has_long_history, settle
-from livegrad.engine.values import (
-    Leaf,
-    ends_gradients,
-    hold,
-    holders_of,
-    leaf_node,
-    leaf_of,
-    note_variable,
-    read_leaf,
-    replace_data,
-    wants_gradient,
-)
+from livegrad.engine.values import Leaf, hold, holders_of, leaf_node, leaf_of, read_leaf, replace_data
+from livegrad.engine.variables import ends_gradients, note_variable, wants_gradient
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Node
 from livegrad.ir.op import exact_value
