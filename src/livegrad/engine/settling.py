@@ -67,9 +67,11 @@ def _data_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
     leaf = leaf_of(made)
     assert leaf is not None
     leaf.settled = True
+    changes: dict[weakref.ref[Leaf], int] = {}
     for found in ancestors:
-        leaf.ancestors[weakref.ref(found)] = found.changed
-        leaf.ancestors.update((r, c) for r, c in found.ancestors.items() if r() is not None)
+        changes[weakref.ref(found)] = found.changed
+        changes.update((r, c) for r, c in found.ancestors.items() if r() is not None)
+    leaf.ancestors = changes
     return made
 
 

@@ -11,8 +11,9 @@ import sys
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,6 +66,9 @@ class Holder(Protocol):
     def requires_grad(self) -> bool: ...
 
 
+_NO_ANCESTORS: Mapping[weakref.ref[Any], int] = MappingProxyType({})
+
+
 class Leaf(Key):
     """Data given from outside: the key of an input node, together with the array itself.
 
@@ -76,11 +80,11 @@ class Leaf(Key):
     __slots__ = ("ancestors", "array", "changed", "external", "settled")
 
     def __init__(self, array: Value, *, external: bool = False) -> None:
-        super().__init__("data")
+        self.name = "data"  # what Key does, written out: every result of every call comes by here
         self.array: Value = array
         self.external, self.settled = external, False
         self.changed = 0  # when it was last given other data, in the count of `_changes`
-        self.ancestors: dict[weakref.ref[Leaf], int] = {}
+        self.ancestors: Mapping[weakref.ref[Leaf], int] = _NO_ANCESTORS
 
 
 class Claim(threading.Event):
@@ -382,7 +386,7 @@ def keep(cell: Cell, value: Value, cost: float, *, volatile: bool, stamp: int) -
     """Stores a computed value. The caller holds the lock."""
     global _cached_bytes
     if isinstance(value, np.ndarray):
-        value.flags.writeable = False
+        value.setflags(write=False)
     if cell.value is not None:
         _cached_bytes -= cell.value.nbytes
     cell.value, cell.cost, cell.volatile, cell.stamp = value, cost, volatile, stamp

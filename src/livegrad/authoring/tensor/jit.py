@@ -121,12 +121,13 @@ class Jitted:
             kind = leaf.__class__
             if kind is Tensor:
                 node = leaf.node
-                leaf_data = leaf_of(node)
-                if _belongs_to_a_graph(leaf, node) if leaf_data is None else leaf._extra is not None:
+                data = leaf_of(node)
+                if _belongs_to_a_graph(leaf, node) if data is None else leaf._extra is not None:
                     return self.function(*args, **kwargs)
                 parts.append(node.type)
-                stored = leaf._stored() if leaf_data is None else read_leaf(leaf_data)
-                away = away or stored.__class__ is not np.ndarray
+                stored = leaf._stored() if data is None else read_leaf(data)
+                if stored.__class__ is not np.ndarray:
+                    away = True
                 arrays.append(stored)
             elif kind in _NUMBERS:
                 if kind is int and not -_INTEGERS <= leaf < _INTEGERS:
@@ -145,8 +146,12 @@ class Jitted:
             entry = self._compile(key, args, kwargs)
         if entry is None or entry.reads_variables():
             return self.function(*args, **kwargs)
-        arrays += [tensor._stored() for tensor in entry.captures]
-        if away or any(array.__class__ is not np.ndarray for array in arrays[len(arrays) - len(entry.captures) :]):
+        for tensor in entry.captures:
+            stored = tensor._stored()
+            if stored.__class__ is not np.ndarray:
+                away = True
+            arrays.append(stored)
+        if away:
             results = run_where_data_lies(entry.function, arrays)
         else:
             results = entry.plan.run(arrays)
@@ -291,7 +296,7 @@ def _type_of(leaf: Any) -> Type:
 
 def _result(array: Any, type: Type) -> Tensor:
     if array.__class__ is np.ndarray:
-        array.flags.writeable = False
+        array.setflags(write=False)
     return wrap_array(array, type)  # type: ignore[arg-type]
 
 
