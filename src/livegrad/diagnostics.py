@@ -123,7 +123,7 @@ def caller_origins() -> tuple[Origin, ...]:
     while frame is not None:
         code = frame.f_code
         if code.co_filename not in _own_files:
-            if code.co_filename.startswith(_PACKAGE_DIRECTORY):
+            if code.co_filename.startswith((_PACKAGE_DIRECTORY, "<frozen ")):  # Python's loaders
                 _own_files.add(code.co_filename)
                 continue
             if code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("livegrad."):
@@ -200,6 +200,16 @@ class UsageError(LivegradError):
     """
 
     code = "usage"
+
+
+class NotANumberError(UsageError, ValueError, OverflowError):
+    """A value that stands for no number of the kind that is asked for: the integer of a NaN, text for a float.
+
+    >>> issubclass(NotANumberError, ValueError)
+    True
+    """
+
+    code = "not-a-number"
 
 
 class TypeRuleError(LivegradError):

@@ -1,7 +1,7 @@
 """Code is written in an order that needs few registers, with operands first and checks where they stand."""
 
 from livegrad import ops
-from livegrad.backends.cpu.emit.order import in_fewer_registers
+from livegrad.backends.cpu.emit.order import in_fewer_registers, with_less_waiting
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32, i32
@@ -58,3 +58,31 @@ def test_code_with_checks_keeps_its_order():
 
     walk = nodes_of(trace(divided, *[i32] * 80))
     assert in_fewer_registers(walk) is walk
+
+
+def lengths_in_a_row(x: Node, y: Node) -> Node:
+    """Roots that do not depend on each other, and a chain that takes them one by one."""
+    total = x
+    for number in range(12):
+        offset = x - 0.1 * number
+        total = ops.min(total * 0.5, ops.sqrt(offset * offset + y * y))
+    return total
+
+
+def test_other_work_is_done_between_a_root_and_its_use():
+    function = trace(lengths_in_a_row, f32, f32)
+
+    def shortest_wait(order: list[Node]) -> int:
+        """Operations from a root to its user, at least, but for the last roots, after which nothing else is left."""
+        work = [node for node in order if node.operands]
+        waits = [work.index(n) - work.index(o) for n in work for o in n.operands if o.op is ops.sqrt]
+        return min(waits[:-4])
+
+    walk = list(nodes_of(function))
+    order = with_less_waiting(walk, 6)
+    place = {node: number for number, node in enumerate(order)}
+    assert sorted(map(id, order)) == sorted(map(id, walk))
+    assert all(place[operand] < place[node] for node in order for operand in node.operands)
+    assert shortest_wait(walk) == 1
+    assert shortest_wait(order) > 4
+    assert most_alive(order, function.results) < 10 < most_alive(with_less_waiting(walk, 100), function.results)

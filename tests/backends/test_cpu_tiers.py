@@ -20,6 +20,7 @@ from livegrad.backends.cpu.emit.kernel import emit_kernel
 from livegrad.backends.cpu.improve import Improver, improver
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native import compiler
+from livegrad.backends.cpu.native.invoke import invoker
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.backends.cpu.native.stubs import give_back, take_stub
 from livegrad.backends.cpu.tiers import TieredFunction
@@ -214,9 +215,11 @@ def test_jobs_do_not_wait_for_ever_where_it_never_gets_quiet() -> None:
 
 def test_a_stub_goes_where_it_is_pointed_and_is_used_again() -> None:
     first = compiler.compile_kernel("define void @k(i64 %b, i64 %e, ptr %a, i64 %w) {\n ret void\n}", "k", speed=0)
-    stub = take_stub(first.address)
+    stub = take_stub()
+    stub.point_to(first.address)
     address = stub.address
+    invoker().invoke(address, 1, 1, 0)
     give_back(stub)
-    again = take_stub(first.address)
+    again = take_stub()
     assert again.address == address
     give_back(again)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from livegrad.backends.cpu.function import compile_function
-from livegrad.backends.cpu.native.gemm import arrange, arrange_rows, compiled_module, goes_by_rows, shapes_for
-from livegrad.backends.cpu.native.gemm_product import Launches, product_of
-from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
+from livegrad.backends.cpu.native.gemm import arrange, arrange_rows, goes_by_rows, shapes_for
+from livegrad.backends.cpu.native.gemm_product import product_of
 from livegrad.backends.cpu.native.pool import set_threads, threads
 from livegrad.backends.cpu.native.vector_ir import TileShapes, tile_shapes
 from livegrad.ir.function import trace
 from livegrad.ir.types import Tensor, f32, f64
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
+from tests.backends.launches import run
 
 LAYOUTS = ("plain", "transposed", "sliced", "strided")
 
@@ -29,19 +29,6 @@ def made(shape: tuple[int, ...], dtype: str, layout: str, seed: int) -> np.ndarr
     if layout == "strided":
         return generator.standard_normal((*shape[:-1], shape[-1] * 2)).astype(dtype)[..., ::2]
     return generator.standard_normal(shape).astype(dtype)
-
-
-def run(launches: Launches, shapes: TileShapes, places: dict[str, int]) -> None:
-    """The launches on memory of their own, which must hold nothing in particular beforehand."""
-    sizes = {"workspace": launches.workspace, "between": launches.between, "scratch": launches.scratch * threads()}
-    memory = {name: np.full(size + 64, 0xFF, np.uint8) for name, size in sizes.items()}
-    every = {name: -(-array.ctypes.data // 64) * 64 for name, array in memory.items()} | places
-    for step in launches.steps:
-        block = ArgumentBlock(len(step.words))
-        for index, word in enumerate(step.words):
-            block.ints[index] = word if isinstance(word, int) else every[word]
-        code = compiled_module(shapes, step.kernel)
-        invoker().invoke(code.addresses[step.kernel], step.total, step.grain, block.address)
 
 
 def multiply(a: np.ndarray, b: np.ndarray, shapes: TileShapes | None = None, row_block: int = 0) -> np.ndarray:

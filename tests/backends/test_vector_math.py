@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from livegrad.backends.cpu.native.compiler import host_target
 from livegrad.backends.cpu.vector_math import MATH_FUNCTIONS, math_function_name, math_functions
 from livegrad.backends.cpu.vector_math.accuracy import ACCURACY, accuracy_page, accuracy_table
 
@@ -75,11 +76,11 @@ def kernel_text(function: str, element: str, lanes: int) -> str:
 
 
 @cache
-def engine(lanes: int, cpu: str, features: str) -> llvm.ExecutionEngine:
+def engine(lanes: int, cpu: str, features: str, avx512: bool) -> llvm.ExecutionEngine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     requests = [(function, element, lanes) for function in MATH_FUNCTIONS for element in ELEMENTS]
-    text = math_functions(requests)
+    text = math_functions(requests, avx512)
     kernels = "".join(kernel_text(*request) for request in requests)
     module = llvm.parse_assembly("\n".join([text.definitions, *sorted(text.declarations), kernels, ATTRIBUTES]))
     module.verify()
@@ -94,11 +95,19 @@ def engine(lanes: int, cpu: str, features: str) -> llvm.ExecutionEngine:
 
 
 def evaluate(
-    function: str, element: str, arguments: Sequence[Array], lanes: int = 32, cpu: tuple[str, str] | None = None
+    function: str,
+    element: str,
+    arguments: Sequence[Array],
+    lanes: int = 32,
+    cpu: tuple[str, str] | None = None,
+    avx512: bool = True,
 ) -> Array:
-    """The function over arrays; ``cpu`` is a name and its features, the host's where it is not given."""
+    """The function over arrays; ``cpu`` is a name and its features, the host's where it is not given.
+
+    Instructions of AVX-512 are used where the host has them, unless they are not wanted."""
+    avx512 = avx512 and cpu is None and host_target().has_avx512
     cpu = cpu or (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-    address = engine(lanes, *cpu).get_function_address(f"kernel_{function}_{element}")
+    address = engine(lanes, *cpu, avx512).get_function_address(f"kernel_{function}_{element}")
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 3)(address)
     count = len(arguments[0])
     # The last vector is filled up with bits that are a NaN.
@@ -209,6 +218,18 @@ def test_angles_next_to_multiples_of_a_quarter_turn_keep_their_accuracy(function
 
 
 @every_element
+def test_high_powers_of_numbers_near_one_keep_their_accuracy(element: str) -> None:
+    random = np.random.default_rng(7)
+    reach = 120.0 if element == "f32" else 1000.0
+    x = random.uniform(0.97, 1.04, 200_000 if element == "f32" else 1_000).astype(DTYPE[element])
+    x = x[x != 1.0]
+    exponents = random.choice([-1.0, 1.0], len(x)) * random.uniform(0.7 * reach, reach, len(x))
+    arguments = [x, (exponents / np.log2(x.astype(np.float64))).astype(DTYPE[element])]
+    errors = ulp_errors(evaluate("pow", element, arguments), *exact_results("pow", element, arguments))
+    assert errors.max() <= ACCURACY["pow"].bound(element)
+
+
+@every_element
 def test_fmod_is_exact_for_any_ratio(element: str) -> None:
     random = np.random.default_rng(3)
     arguments = [random_bit_patterns(element, 20_000, random) for _ in range(2)]
@@ -288,6 +309,17 @@ def test_lane_count_does_not_change_a_bit(function: str, element: str) -> None:
         assert_same_bits(evaluate(function, element, arguments, lanes), expected)
 
 
+@pytest.mark.skipif(not host_target().has_avx512, reason="this processor has no AVX-512")
+@every_element
+@every_function
+def test_instructions_of_avx_512_do_not_change_a_bit(function: str, element: str) -> None:
+    arguments = sample_arguments(function, element, 30_000, seed=6)
+    values = special_values(element)
+    special = [values] if MATH_FUNCTIONS[function] == 1 else [axis.ravel() for axis in np.meshgrid(values, values)]
+    arguments = [np.concatenate(pair) for pair in zip(arguments, special, strict=True)]
+    assert_same_bits(evaluate(function, element, arguments), evaluate(function, element, arguments, avx512=False))
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names an x86-64 CPU")
 @every_element
 @every_function
@@ -310,6 +342,12 @@ def test_declarations_are_kept_apart_from_definitions() -> None:
     text = math_functions([("exp", "f32", 8)])
     assert text.declarations == {"declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)"}
     assert "declare" not in text.definitions
+
+
+def test_instructions_of_avx_512_are_written_for_whole_registers_only() -> None:
+    assert "llvm.x86.avx512.mask.getexp.ps.512" in math_functions([("log", "f32", 32)], avx512=True).definitions
+    assert "x86" not in math_functions([("log", "f32", 8)], avx512=True).definitions
+    assert "x86" not in math_functions([("log", "f32", 32)]).definitions
 
 
 def test_functions_are_outlined_and_take_their_attributes_from_the_caller() -> None:

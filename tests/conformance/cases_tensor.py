@@ -7,9 +7,10 @@ import numpy as np
 
 from livegrad.ir.function import make_function, trace
 from livegrad.ir.node import Node
-from livegrad.ir.types import SCALARS, Scalar, Tensor, f16, f32, f64, i32, i64
-from livegrad.ops.assignment import last_writer
-from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ir.types import SCALARS, Scalar, Tensor, c64, c128, f16, f32, f64, i32, i64
+from livegrad.ops.assignment import assign
+from livegrad.ops.conversion import complex_parts, from_parts
+from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, concatenate, flip, iota, pad, permute, reshape, slice_
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
@@ -87,6 +88,9 @@ def movement_cases() -> Iterator[Case]:
         for shape, axes in _FLIPS[: 2 if scalar is not f32 else None]:
             yield make_case(flip, lambda x, a=axes: flip(x, axes=a), Tensor(scalar, shape), note=f"{axes}")
         yield from _cutting_cases(scalar, some)
+    for scalar in (c64, c128):
+        yield make_case(complex_parts, complex_parts, Tensor(scalar, (3, 37)))
+        yield make_case(from_parts, from_parts, Tensor(scalar.real, (3, 37, 2)))
 
 
 def _cutting_cases(scalar: Scalar, some: slice) -> Iterator[Case]:
@@ -281,6 +285,15 @@ def draw_below(size: int) -> Draw:
     return draw
 
 
+def draw_around(size: int) -> Draw:
+    """Indices of which some are out of range, on either side."""
+
+    def draw(scalar: Scalar, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+        return rng.integers(-2, size + 2, shape).astype(scalar.dtype)
+
+    return draw
+
+
 def indexing_cases() -> Iterator[Case]:
     shapes: tuple[tuple[tuple[int, ...], tuple[int, ...] | None], ...] = (
         ((37,), (50,)),
@@ -296,13 +309,6 @@ def indexing_cases() -> Iterator[Case]:
         for shape, at in shapes if scalar in (f32, f64) else shapes[:3:2]:
             for index in (i32, i64) if scalar is f32 else (i64,):
                 yield from _indexing_pair(scalar, shape, at, index)
-    for shape, at in ((37,), (50,)), ((4, 3), (5, 2)), ((5,), (0,)), ((3,), ()):
-        yield make_case(
-            last_writer,
-            lambda *indices, s=shape: last_writer(*indices, shape=s),
-            *[Tensor(i64, at)] * len(shape),
-            draws=tuple(map(draw_below, shape)),
-        )
 
 
 def _indexing_pair(scalar: Scalar, shape: tuple[int, ...], at: tuple[int, ...] | None, index: Scalar) -> Iterator[Case]:
@@ -311,6 +317,11 @@ def _indexing_pair(scalar: Scalar, shape: tuple[int, ...], at: tuple[int, ...] |
     source, updates = Tensor(scalar, shape), scalar if at is None or not shape else Tensor(scalar, at)
     note = "scalar_index" if at is None else ""
     yield make_case(lookup, lookup, source, *indices, note=note, draws=(draw_any, *below))
+    if accepts(lookup_or, source, updates, *indices):
+        around = tuple(map(draw_around, shape))
+        yield make_case(lookup_or, lookup_or, source, updates, *indices, note=note, draws=(draw_any, draw_any, *around))
+    if accepts(assign, source, updates, *indices):
+        yield make_case(assign, assign, source, updates, *indices, note=note, draws=(draw_any, draw_any, *below))
     if accepts(scatter_add, source, updates, *indices) and scalar.kind != "bool":
         tolerance = EXACT
         if scalar.kind in ("float", "complex"):

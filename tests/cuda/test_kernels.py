@@ -33,7 +33,7 @@ SIZES = {"n": 5, "m": 3, "k": 4}
 
 
 def kernels(function: Function) -> list[KernelText]:
-    plan = CpuFunction(function).schedule(SIZES, cut_columns=False)
+    plan = CpuFunction(function).schedule(SIZES, for_cpu=False)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
     return [emit_kernel(step.kernel, bind(step, plan).layout) for step in steps]
 
@@ -79,7 +79,7 @@ def fold(shape: tuple[int, ...], axis: int, kind: str = "sum", element: Scalar =
 
 
 def bound(function: Function) -> Bound:
-    plan = CpuFunction(function).schedule(SIZES, cut_columns=False)
+    plan = CpuFunction(function).schedule(SIZES, for_cpu=False)
     (step,) = [step for step in plan.steps if isinstance(step, KernelStep)]
     return bind(step, plan, share_rows=True)
 
@@ -187,7 +187,7 @@ def test_folds_of_all_layouts_compile(architecture: str) -> None:
     functions.append(trace(lambda x: ops.arg_reduce(x, kind="argmax", axis=0), Tensor(f32, (30_000, 70))))
     functions += [long, trace(lambda x, y: x / y, Tensor(f32, (1 << 20,)), Tensor(f32, (1 << 20,)))]
     for function in functions:
-        plan = CpuFunction(function).schedule(SIZES, cut_columns=False)
+        plan = CpuFunction(function).schedule(SIZES, for_cpu=False)
         for step in plan.steps:
             assert isinstance(step, KernelStep)
             text = emit_kernel(step.kernel, bind(step, plan, share_rows=True).layout)
@@ -210,7 +210,7 @@ def test_a_check_names_its_site() -> None:
 def test_kernels_that_remember_run_one_by_one() -> None:
     """They share memory that is no buffer of the plan."""
     function = trace(lambda x, y: (ops.sin(x), ops.cos(y)), Tensor(f32, (8,)), Tensor(f32, (9,)))
-    plan = CpuFunction(function).schedule(cut_columns=False)
+    plan = CpuFunction(function).schedule(for_cpu=False)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
     assert dependencies(steps, plan) == [[], []]
     assert dependencies(steps, plan, one_by_one=[0, 1]) == [[], [0]]
@@ -224,7 +224,7 @@ def test_launches_wait_only_for_what_they_touch() -> None:
             y, kind="sum", axes=(0,)
         )
 
-    plan = CpuFunction(trace(function, Tensor(f32, (64,)), Tensor(f32, (32,)))).schedule(cut_columns=False)
+    plan = CpuFunction(trace(function, Tensor(f32, (64,)), Tensor(f32, (32,)))).schedule(for_cpu=False)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
     found = dependencies(steps, plan)
     for number, before in enumerate(found):

@@ -60,7 +60,7 @@ def test_a_kernel_takes_one_struct_of_as_many_words_as_are_packed(architecture):
         lambda x, y, s: (ops.reduce(x * y, kind="sum", axes=(1,)), x + y * ops.broadcast(s, shape=(3, 5), axes=())),
         Tensor(f32, (3, 5)), Tensor(f32, (3, 5)), f32,
     )  # fmt: skip
-    plan = CpuFunction(function).schedule({}, cut_columns=False)
+    plan = CpuFunction(function).schedule({}, for_cpu=False)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
     assert steps
     for step in steps:

@@ -39,7 +39,7 @@ def own_cache(tmp_path: Path) -> Any:
 
 @needs_nvrtc
 def test_a_recipe_comes_back_from_text_as_it_was(own_cache: None) -> None:
-    recipe = make_recipe(CpuFunction(several_steps()).schedule(cut_columns=False), "sm_90")
+    recipe = make_recipe(CpuFunction(several_steps()).schedule(for_cpu=False), "sm_90")
     data = encode(recipe)
     assert data is not None
     found = decode(data)
@@ -53,7 +53,7 @@ def test_a_recipe_comes_back_from_text_as_it_was(own_cache: None) -> None:
 
 @needs_nvrtc
 def test_a_recipe_whose_code_is_gone_is_none(own_cache: None, tmp_path: Path) -> None:
-    recipe = make_recipe(CpuFunction(several_steps()).schedule(cut_columns=False), "sm_90")
+    recipe = make_recipe(CpuFunction(several_steps()).schedule(for_cpu=False), "sm_90")
     data = encode(recipe)
     assert data is not None
     forget_cubins()
@@ -68,7 +68,7 @@ def test_a_recipe_whose_code_is_gone_is_none(own_cache: None, tmp_path: Path) ->
 @needs_nvrtc
 def test_steps_of_the_host_stand_between_graphs_and_are_not_kept_on_disk(own_cache: None) -> None:
     function = trace(lambda a: ops.sin(ops.det(ops.cos(a))), Tensor(f64, (4, 3, 3)))
-    recipe = make_recipe(CpuFunction(function).schedule(cut_columns=False), "sm_90")
+    recipe = make_recipe(CpuFunction(function).schedule(for_cpu=False), "sm_90")
     assert [isinstance(segment, HostRecipe) for segment in recipe.segments] == [False, True, False]
     assert encode(recipe) is None
 

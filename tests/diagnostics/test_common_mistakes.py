@@ -12,6 +12,7 @@ import livegrad as lg
 BALL: Any = lg.shapes.sphere(1.0)
 PART: Any = BALL.part(((-2, -2, -2), (2, 2, 2)), "ball")
 NUMBER: Any = 2.0
+ANYTHING: Any = None
 
 
 def engine_with_a_block() -> tuple[lg.Engine, lg.Block]:
@@ -75,3 +76,111 @@ def test_a_prompt_completes_the_names_of_a_namespace_and_no_others():
 def test_what_was_minimised_is_shown_in_a_line():
     found = lg.optim.minimize(lambda x: (x - 3.0) ** 2, lg.asarray(0.0), lg.optim.SGD(0.5), steps=3)
     assert repr(found) == "<minimum after 3 steps, loss 9 → 0: Tensor(3., dtype=float32)>"
+
+
+# --- values that are no numbers --------------------------------------------------------------------------------------
+
+
+def set_a_pin(value: Any) -> None:
+    engine, double = engine_with_a_block()
+    engine.set(double["x"], value)
+
+
+def set_a_feature(value: Any, feature: str = "animation_time") -> None:
+    lg.Engine().set_feature(feature, value)
+
+
+def profile_everything() -> None:
+    lg.Engine().profiling = "everything"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda: lg.vec3(1.0, "a", 2.0), "no components of `vec3`"),
+        (lambda: lg.vec3(None), "expected f32, found None"),
+        (lambda: lg.vec3(1.0, 2.0), "`vec3` takes 1 or 3 numbers"),
+        (lambda: lg.vec2(1e300, 0.0), "found 1e+300"),
+        (lambda: lg.vec2([1j, 2.0]), "no components of `vec2`"),
+        (lambda: lg.ivec2(float("nan"), 1), "expected i32, found nan"),
+        (lambda: lg.ivec2([2**40, 1]), "expected i32, found [1099511627776, 1]"),
+        (lambda: lg.mat2("a"), "no components of `mat2`"),
+        (lambda: lg.f32("a"), "no number of type f32"),
+        (lambda: lg.f32(ANYTHING), "no number of type f32"),
+        (lambda: lg.i32(2**40), "no number of type i32"),
+        (lambda: set_a_pin("a"), "no number and no array of numbers"),
+        (lambda: set_a_pin(None), "found None"),
+        (lambda: set_a_pin([[1.0], [1.0, 2.0]]), "found [[1.0], [1.0, 2.0]]"),
+        (lambda: set_a_pin({"a": 1.0}), "no number and no array of numbers"),
+        (lambda: lg.State("s", "a"), "no number and no array of numbers"),
+        (lambda: set_a_feature("now"), "no number and no array of numbers"),
+        (lambda: set_a_feature(None), "no number and no array of numbers"),
+        (lambda: set_a_feature([1.0, 2.0]), "feature `animation_time`"),
+        (lambda: set_a_feature([1.0, 2.0, 3.0], "pointer_position"), "feature `pointer_position`"),
+        (profile_everything, "expected off, block or step, found 'everything'"),
+        (lambda: lg.block(lambda x, mode="fast": x), "the default of `mode`"),
+        (lambda: lg.Engine().reset(lg.State("s", 1.0)), "`s` is not in this engine"),
+        (lambda: lg.Engine().reset(1.0), "`reset` takes a state"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_number_is_refused_at_the_line_that_wrote_it(mistake: Any, said: str):
+    with pytest.raises(lg.UsageError) as caught:
+        mistake()
+    assert said in str(caught.value)
+    assert "test_common_mistakes.py" in str(caught.value.where)
+
+
+def test_a_vector_keeps_what_its_type_can_hold():
+    assert lg.vec3(lg.vec2(1.0, 2.0), 3).tolist() == [1.0, 2.0, 3.0]
+    assert lg.ivec2(1.9, True).tolist() == [1, 1]
+    assert lg.vec2(float("inf"), float("-inf")).tolist() == [float("inf"), float("-inf")]
+    assert lg.dvec2(1e300, 0.0).tolist() == [1e300, 0.0]
+
+
+def test_a_component_that_a_vector_does_not_have_cannot_be_set():
+    with pytest.raises(AttributeError, match="has no attribute `w`"):
+        lg.vec3(1.0).w = 2.0
+
+
+def test_a_feature_is_held_to_what_reads_it():
+    engine = lg.Engine()
+    read = engine.add(lg.block(lambda k=2.0: lg.context_tensor("footprint", lg.f32) * k, name="read"))
+    engine.set_feature("footprint", 3.0)
+    engine.step()
+    with pytest.raises(lg.UsageError, match="feature `footprint`"):
+        engine.set_feature("footprint", [1.0, 2.0])
+    engine.step()
+    assert float(engine.read(read)) == 6.0
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lg.grad,
+        lg.value_and_grad,
+        lg.vmap,
+        lg.jacrev,
+        lg.jacfwd,
+        lg.hessian,
+        lg.checkpoint,
+        lg.custom_vjp,
+        lg.custom_jvp,
+        lambda f: lg.vjp(f, 1.0),
+        lambda f: lg.jvp(f, (1.0,), (1.0,)),
+        lambda f: lg.scan(f, 0.0, lg.ones(2)),
+        lambda f: lg.fori_loop(0, 2, f, 0.0),
+        lambda f: lg.while_loop(lambda x: x < 1.0, f, 0.0),
+        lambda f: lg.while_loop(f, lambda x: x + 1.0, 0.0),
+        lambda f: lg.cond(True, f, f),
+        lambda f: lg.switch(0, [f]),
+    ],
+)
+def test_a_transform_of_what_a_function_gives_is_told_to_take_the_function(transform):
+    with pytest.raises(lg.UsageError, match=r"takes a function.*found Tensor; pass the function itself") as caught:
+        transform(lg.asarray(2.0))
+    assert "test_common_mistakes.py" in str(caught.value.where)
+
+
+def test_a_folder_that_is_not_there_is_named():
+    with pytest.raises(FileNotFoundError, match=r"there is no such folder to write to"):
+        lg.save("nowhere/a.npz", lg.ones(2))

@@ -131,8 +131,8 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]
 
         return run
 
-    for module, name in ((cpu_function, "run_pipeline"), (kernels, "_made")):
-        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    for owner, name in ((cpu_function, "run_pipeline"), (kernels.Compiling, "_made")):
+        monkeypatch.setattr(owner, name, counted(name, getattr(owner, name)))
     before = set_default_cache(ObjectCache(CacheSettings(tmp_path / "objects")))
     kernels.forget_kernels()
     cpu_function.forget_functions()

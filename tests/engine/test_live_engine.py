@@ -585,3 +585,34 @@ def test_the_same_code_that_reads_a_feature_is_compiled_once():
     assert isinstance(other, Function)
     assert compile_function(first) is compile_function(again)
     assert compile_function(first) is not compile_function(other)
+
+
+def test_a_number_of_a_wrong_type_that_is_taken_back_leaves_no_problem():
+    engine = Engine()
+    pick = engine.add(block(lambda x, place: x[place], name="pick"))
+    engine.set(pick["x"], np.array([1.0, 2.0, 3.0]))
+    engine.set(pick["place"], 1)
+    engine.step()
+    assert float(engine.read(pick)) == 2.0
+    engine.set(pick["place"], 1.5)
+    assert engine.step().problems
+    engine.set(pick["place"], 2)
+    assert engine.step().problems == ()
+    assert float(engine.read(pick)) == 3.0
+    assert pick.debug.errors == []
+    engine.set(pick["place"], np.float64(1.5))
+    assert engine.step().problems
+    assert engine.step().problems  # nothing has changed
+    engine.set(pick["place"], 2)
+    engine.step()
+    assert float(engine.read(pick)) == 3.0
+
+
+def test_a_number_may_go_from_whole_to_broken_and_back():
+    engine = Engine()
+    add = engine.add(block(lambda x, n=1: lg.sum(x) + n, name="add"))
+    engine.set(add["x"], np.ones(3))
+    for number in (7, 0, 1.5, 2, 3.5, -1):
+        engine.set(add["n"], number)
+        assert engine.step().problems == ()
+        assert float(engine.read(add)) == 3.0 + number

@@ -170,3 +170,46 @@ def test_an_overflow_inside_of_a_region_is_reported(executor_name):
     engine.set(gate["limit"], 1.5)
     assert engine.step().warnings == ()
     assert keep.debug.warnings == []
+
+
+def doubling() -> Composite:
+    body = Composite("body")
+    double = body.graph.add(block(lambda x: x * 2.0, name="double"))
+    body.expose(double["x"])
+    body.expose(double["result"], "doubled")
+    return body
+
+
+def test_iterations_and_choices_are_counted_in_whole_numbers():
+    engine = Engine()
+    loop = engine.add(For("loop", doubling(), {"x": "doubled"}))
+    choice = engine.add(Switch("choice", doubling(), doubling()))
+    engine.set(loop["x"], 1.0)
+    engine.set(choice["x"], 1.0)
+    for pin, region in ((loop["count"], loop), (choice["index"], choice)):
+        engine.set(loop["count"], 2)
+        engine.set(choice["index"], 1)
+        engine.step()
+        assert float(engine.read(region)) in (2.0, 4.0)
+        engine.set(pin, 2.5)
+        (wrong,) = engine.step().problems
+        assert (wrong.block, wrong.pin) == (region, pin.name)
+        assert "is a whole number" in str(wrong)
+
+
+def test_what_is_no_composite_and_no_pin_is_refused_where_it_is_given():
+    for make in (
+        lambda: For("loop", block(lambda x: x, name="plain"), {}),  # type: ignore[arg-type]
+        lambda: If("choice", 3),  # type: ignore[arg-type]
+        lambda: Composite("body").expose(3),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(lg.UsageError) as caught:
+            make()
+        assert "test_regions.py" in str(caught.value.where)
+
+
+def test_a_block_inside_of_a_composite_is_said_to_be_there():
+    engine, body = Engine(), doubling()
+    engine.add(body)
+    with pytest.raises(lg.UsageError, match="`double` is not in this graph; it is inside of `body`: expose the pin"):
+        engine.set(body.graph.blocks["double"]["x"], 1.0)

@@ -8,7 +8,7 @@ from livegrad.ir.leaves import constant, input_node, parameter
 from livegrad.ir.node import Function, Key, Module, Node
 from livegrad.ir.types import Tuple, f32, f64, i32
 from livegrad.ir.verify import verify_function
-from livegrad.ir.walk import attribute_functions, reachable_functions, rewrite, toposort
+from livegrad.ir.walk import reachable_functions, rewrite, toposort
 from livegrad.ops.control import call, switch
 from livegrad.ops.elementwise import add, mul
 
@@ -147,7 +147,7 @@ def test_functions_are_found_inside_tuples_and_inside_each_other() -> None:
     names = [function.name for function in reachable_functions([chosen])]
     assert set(names) == {"inner", "outer", "twice", "choose"}
     assert names.index("inner") < names.index("outer") < names.index("choose")
-    assert [function.name for function in attribute_functions(chosen.results[0])] == ["twice", "outer"]
+    assert [function.name for function in chosen.results[0].functions] == ["twice", "outer"]
 
 
 def test_a_module_finds_its_functions_by_name() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from livegrad.diagnostics import UsageError
 from livegrad.ir.function import make_function
+from livegrad.ir.interning import InternTable
 from livegrad.ir.leaves import constant, input_node, is_constant, parameter
 from livegrad.ir.node import Key, Node, make_node
 from livegrad.ir.op import Op
@@ -154,3 +155,18 @@ def test_threads_that_make_and_drop_nodes_never_get_a_wrong_one() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_a_table_keeps_what_somebody_holds_and_nothing_else() -> None:
+    table: InternTable[Key] = InternTable()
+    first, second = Key("first"), Key("second")
+    assert table.enter(("a",), first) is first
+    assert table.enter(("a",), second) is first
+    del first
+    entry = table.get(("a",))
+    assert entry is not None
+    assert entry() is None
+    assert table.enter(("a",), second) is second
+    table.enter(("b",), Key("dropped"))
+    table.enter(("c",), second)
+    assert set(table) == {("a",), ("c",)}

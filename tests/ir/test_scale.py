@@ -168,7 +168,10 @@ def test_memory_stays_flat_when_graphs_are_built_and_dropped() -> None:
         return tracemalloc.get_traced_memory()[0]
 
     # Earlier tests may have made the table large, and it never shrinks by itself.
-    node_module._table = dict(list(node_module._table.items()))
+    entries = dict(node_module._table)
+    node_module._table.clear()
+    node_module._table.update(entries)
+    del entries
     tracemalloc.start()
     try:
         first, last = memory_after(1), memory_after(30)

@@ -62,6 +62,10 @@ def test_functions_of_complex_numbers_are_numpys(name: str, dtype: Any, run: Any
         expected = UNARY[name](z)
     found = run(trace(getattr(ops, name), Tensor(scalar_of_dtype(dtype), z.shape)), z)
     assert found.dtype == expected.dtype
+    if name == "abs" and run is not evaluate:  # `hypot` of the vector math: its table says 1.5 ulp
+        finite = np.isfinite(expected)
+        np.testing.assert_array_max_ulp(found[finite], expected[finite], 2)
+        found, expected = found[~finite], expected[~finite]
     np.testing.assert_array_equal(found, expected)
 
 

@@ -12,7 +12,8 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
-from livegrad.ir.types import Tensor, f32, f64, i8
+from livegrad.ir.types import Tensor, f32, f64, i8, shape_of
+from livegrad.ir.walk import nodes_of
 from livegrad.ops import convolution
 from livegrad.ops.convolution import convolve
 from livegrad.ops.reduction import reduce
@@ -61,7 +62,7 @@ def test_the_gradients_of_a_convolution_are_convolutions() -> None:
     )
     gradient = vjp(function)
     assert gradient.result_types == function.parameter_types
-    assert op_names(gradient) <= {"convolve", "pad", "slice", "flip", "permute", "parameter", "constant"}
+    assert op_names(gradient) <= {"convolve", "pad", "slice", "flip", "permute", "reshape", "parameter", "constant"}
     rng = np.random.default_rng(6)
     for size in (1, 3):
         x, w = (rng.standard_normal(s).astype(np.float32) for s in ((size, 3, 8, 8), (5, 3, 3, 3)))
@@ -83,9 +84,9 @@ BY_TWO = {"window": (2,), "strides": (1,), "padding": ((1, 1),), "dilation": (1,
 def test_padding_never_is_an_extremum() -> None:
     x = np.array([-3, -128, -5], np.int8)
     np.testing.assert_array_equal(pooled(x, "max", **BY_TWO), [-3, -3, -5, -5])
-    np.testing.assert_array_equal(pooled(x, "argmax", **BY_TWO), [0, 0, 2, 2])
+    np.testing.assert_array_equal(pooled(x, "argmax", **BY_TWO), [1, 0, 1, 0])
     lowest = np.array([-128, -128], np.int8)
-    np.testing.assert_array_equal(pooled(lowest, "argmax", **BY_TWO), [0, 0, 1])
+    np.testing.assert_array_equal(pooled(lowest, "argmax", **BY_TWO), [1, 0, 0])
     np.testing.assert_array_equal(pooled(np.array([-2.0]), "max", **BY_TWO), [-2, -2])
 
 
@@ -100,7 +101,7 @@ def test_a_window_of_nothing_but_padding_has_no_element() -> None:
 def test_a_nan_is_the_extremum_of_its_windows() -> None:
     x = np.array([1.0, np.nan, 3.0, 2.0])
     np.testing.assert_array_equal(pooled(x, "max", **BY_TWO), [1, np.nan, np.nan, 3, 2])
-    np.testing.assert_array_equal(pooled(x, "argmin", **BY_TWO), [0, 1, 1, 3, 3])
+    np.testing.assert_array_equal(pooled(x, "argmin", **BY_TWO), [1, 1, 0, 1, 0])
 
 
 def test_of_equal_elements_the_first_gets_the_derivative() -> None:
@@ -135,3 +136,32 @@ def test_what_does_not_fit_is_refused() -> None:
         reduce_window(x, kind="sum", window=(1, 1, 0), strides=(1, 1, 1), padding=((0, 0),) * 3, dilation=(1, 1, 1))
     with pytest.raises(TypeRuleError, match="for each of 3 dimensions"):
         reduce_window(x, kind="sum", window=(2,), strides=(1,), padding=((0, 0),), dilation=(1,))
+
+
+@pytest.mark.parametrize("kind", ["max", "sum"])
+@pytest.mark.parametrize("window", [2, 3])
+def test_pools_of_symbolic_sizes_have_gradients(kind: str, window: int) -> None:
+    n, m = Dimension.symbol("n"), Dimension.symbol("m")
+    step = 2 if window == 2 else 1
+    attributes = {"window": (1, window), "strides": (1, step), "padding": ((0, 0),) * 2, "dilation": (1, 1)}
+    function = trace(lambda x: reduce_window(x, kind=kind, **attributes), Tensor(f32, (n, 2 * m)))
+    gradient = vjp(function)
+    assert not {"scatter_add", "lookup"} & op_names(gradient)
+    for shape in ((1, 4), (3, 10)):
+        x = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+        ct = np.random.default_rng(8).standard_normal(evaluate(function, x).shape).astype(np.float32)
+        np.testing.assert_array_equal(run_function(gradient, x, ct), evaluate(gradient, x, ct))
+
+
+def test_gradients_by_images_multiply_no_zeros_between_windows() -> None:
+    def strided(x: Any, w: Any) -> Any:
+        return convolve(x, w, strides=(2, 2), padding=((1, 1), (1, 1)), dilation=(1, 1), groups=1)
+
+    gradient = vjp(trace(strided, Tensor(f32, (1, 3, 16, 16)), Tensor(f32, (5, 3, 3, 3))))
+    shapes = [
+        tuple(shape_of(operand.type)[1:] for operand in node.operands)
+        for node in nodes_of(gradient)
+        if node.op is convolve and shape_of(node.type)[0] == 1
+    ]
+    # Four phases of three channels, of two by two taps each, over cotangents that lie side by side.
+    assert shapes == [((5, 10, 10), (5, 2, 2))]

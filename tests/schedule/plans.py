@@ -10,18 +10,23 @@ from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import exp, log, sqrt
 from livegrad.passes.pipeline import run_pipeline
-from livegrad.schedule.plan import HostStep, Plan
+from livegrad.schedule.plan import HostStep, KernelStep, Plan
 from livegrad.schedule.schedule import schedule
 
 
-def plan_of(callable: Callable[..., Any] | Function, *types: Type) -> Plan:
+def plan_of(callable: Callable[..., Any] | Function, *types: Type, for_cpu: bool = True) -> Plan:
     """The plan of a function after all passes."""
     function = callable if isinstance(callable, Function) else trace(callable, *types)
-    return schedule(run_pipeline(Module((function,))).functions[0])
+    return schedule(run_pipeline(Module((function,))).functions[0], for_cpu)
 
 
 def host_ops(plan: Plan) -> list[str]:
     return [step.op.name for step in plan.steps if isinstance(step, HostStep)]
+
+
+def writing_kernels(plan: Plan) -> list[str]:
+    """The names of the kernels that change memory by computed index."""
+    return [step.kernel.name for step in plan.steps if isinstance(step, KernelStep) and step.kernel.written]
 
 
 def along(value: Node, like: Node, axis: int) -> Node:

@@ -207,3 +207,15 @@ def test_spread_rows_are_never_stored() -> None:
 
     plan = plan_of(centred, GRID)
     assert all(buffer.bytes <= 128 * 4 for buffer in plan.places)
+
+
+def test_sweeps_down_long_columns_are_kernels_of_their_own() -> None:
+    """A group of lanes would find nothing of long columns in the cache in its next sweep."""
+
+    def shares(x: Node) -> Node:
+        return softmax(x, 0)
+
+    long, short = plan_of(shares, Tensor(f32, (2048, 512))), plan_of(shares, Tensor(f32, (100, 512)))
+    assert short.kernels == 1
+    assert long.kernels > 3
+    assert long.bytes_moved < 6.1 * 2048 * 512 * 4

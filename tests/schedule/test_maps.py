@@ -20,7 +20,7 @@ from livegrad.passes.differentiate.reverse import vjp
 from livegrad.passes.pipeline import run_pipeline
 from livegrad.schedule.maps import prepare_maps
 from livegrad.schedule.tensor_sums import additions_of
-from tests.schedule.plans import host_ops, plan_of
+from tests.schedule.plans import host_ops, plan_of, writing_kernels
 
 TABLE = Tensor(f64, (7,))
 IMAGE = Tensor(f64, (4, 5))
@@ -42,13 +42,15 @@ def mapped(point: Any, *shared: Any) -> Function:
 
 def test_the_gradient_of_a_texture_is_one_kernel_and_additions() -> None:
     function = vjp(mapped(lambda i, t: lookup(t, i) * lookup(t, i + 1), TABLE))
-    assert set(host_ops(plan_of(function))) == {"scatter_add"}
+    assert host_ops(plan_of(function)) == []
+    assert set(writing_kernels(plan_of(function))) == {"scatter_add"}
     assert_same(function, AT, np.linspace(0.1, 1.0, 7), np.linspace(1.0, 2.0, 6))
 
 
 def test_the_gradient_of_an_image_is_added_by_two_indices() -> None:
     function = vjp(mapped(lambda i, t: sin(lookup(t, i % 4, i)), IMAGE))
-    assert set(host_ops(plan_of(function))) == {"scatter_add"}
+    assert host_ops(plan_of(function)) == []
+    assert set(writing_kernels(plan_of(function))) == {"scatter_add"}
     assert_same(function, AT, np.linspace(0.1, 1.0, 20).reshape(4, 5), np.linspace(1.0, 2.0, 6))
 
 
@@ -64,7 +66,8 @@ def test_reads_in_branches_are_added_where_the_branch_ran() -> None:
         return first * make_switch(i % 3, [lambda: lookup(t, i), lambda: lookup(t, i + 3), lambda: lookup(t, i) * 2.0])
 
     function = vjp(mapped(point, TABLE))
-    assert set(host_ops(plan_of(function))) == {"scatter_add"}
+    assert host_ops(plan_of(function)) == []
+    assert set(writing_kernels(plan_of(function))) == {"scatter_add"}
     assert_same(function, AT, np.linspace(0.1, 1.0, 7), np.linspace(1.0, 2.0, 6))
 
 
@@ -82,7 +85,8 @@ def test_one_tensor_by_additions_beside_one_that_a_loop_fills() -> None:
         return make_for_loop(i, lambda k, a: a * lookup(t, k), lookup(image, i, i))[0] * lookup(image, i, i + 1)
 
     function = vjp(mapped(point, TABLE, IMAGE))
-    assert {"map", "scatter_add"} <= set(host_ops(plan_of(function)))
+    assert "map" in host_ops(plan_of(function))
+    assert set(writing_kernels(plan_of(function))) == {"scatter_add"}
     assert_same(function, AT, np.linspace(0.1, 1.0, 7), np.linspace(0.5, 1.0, 20).reshape(4, 5), np.ones(6))
 
 

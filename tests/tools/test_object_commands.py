@@ -139,9 +139,29 @@ def test_a_program_that_fails_says_why(tmp_path, capsys):
     (tmp_path / "broken.py").write_text("1 / 0\n")
     code, _, error = run(capsys, "graph", f"{tmp_path / 'broken.py'}:x")
     assert code == 1
-    assert "broken.py` cannot be loaded: ZeroDivisionError: division by zero" in error
+    assert "broken.py` cannot be loaded: ZeroDivisionError: division by zero (broken.py:1:1)" in error
     assert "there is no module `nowhere`" in run(capsys, "graph", "nowhere:x")[2]
     assert "there is no file" in run(capsys, "graph", "nowhere.py:x")[2]
+
+
+def test_a_function_that_fails_when_it_is_called_says_why(tmp_path, capsys):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "def fails():\n    1 / 0\n\ndef takes(x):\n    return x\n\ndef leaves():\n    raise SystemExit(3)\n"
+    )
+    for name, said in (
+        ("fails()", "cannot be called: ZeroDivisionError: division by zero (program.py:2:5)"),
+        ("takes()", "cannot be called: TypeError: takes() missing 1 required positional argument"),
+        ("leaves()", "cannot be called: it ended the program (program.py:8:5)"),
+    ):
+        code, out, error = run(capsys, "graph", f"{program}:{name}")
+        assert (code, out) == (1, "")
+        assert said in error
+        assert "Traceback" not in error
+    (tmp_path / "syntax.py").write_text("def f(:\n")
+    error = run(capsys, "graph", f"{tmp_path / 'syntax.py'}:f")[2]
+    assert "SyntaxError: invalid syntax" in error
+    assert "frozen" not in error
 
 
 # --- passes and explain -----------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typing import Literal
 
 from livegrad.schedule.plan import KernelStep
 
-StrideKind = Literal["zero", "one", "row", "any"]  # row: from one short row to the next, where rows are packed
+# row: from one short row to the next, where rows are packed; near: by so many elements from lane to lane.
+StrideKind = Literal["zero", "one", "row", "any", "near -1", "near 2", "near 3", "near 4"]
 
 
 @dataclass

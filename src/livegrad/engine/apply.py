@@ -86,6 +86,8 @@ class Applier:
                     return False
             else:
                 self._plan_problems = ()
+        else:
+            self._plan_problems = ()  # what the compiler refused waits in the journal: nothing of it is left
         self._apply_numbers(numbers, frame)
         self._report()
         return True

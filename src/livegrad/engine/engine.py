@@ -23,8 +23,8 @@ from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.phases import describe_phases
 from livegrad.engine.regions import Region
 from livegrad.engine.runtime import Runtime
-from livegrad.engine.sources import ExternalBuffer, Numbers
-from livegrad.ops.context import parse_feature
+from livegrad.engine.sources import ExternalBuffer, Numbers, feature_value
+from livegrad.ops.context import feature_named, parse_feature
 
 
 def _make_cuda_executor() -> Executor:
@@ -100,8 +100,13 @@ class Engine:
     def set_feature(self, feature: str, value: Any) -> None:
         """Gives a feature of the context a value: exactly the steps that read it become stale."""
         level = parse_feature(feature)
-        self._applier.wanted_features[level] = value
-        self.graph.journal.write("feature", level, repr(value))
+        declared, plan = feature_named(level.feature).type, self.plan
+        types = [] if declared is None else [declared]
+        if plan is not None and level in plan.readers:
+            types += plan.types_of_number(level)
+        own = feature_value(value, types, f"feature `{feature}`")
+        self._applier.wanted_features[level] = own
+        self.graph.journal.write("feature", level, repr(own))
 
     def keep(self, pin: Pin | Block) -> None:
         """Says that an output will be read: its memory is shared with nothing."""
@@ -110,6 +115,9 @@ class Engine:
 
     def reset(self, state: State) -> None:
         """Gives a state its initial value again, from the next frame on."""
+        if not isinstance(state, State):
+            raise UsageError("`reset` takes a state", where=caller_origin(), found=type(state).__name__)
+        self._place(state)
         self.graph.journal.write("reset", state, "reset")
 
     # --- running ---
@@ -140,6 +148,9 @@ class Engine:
 
     @profiling.setter
     def profiling(self, level: Literal["off", "block", "step"]) -> None:
+        if level not in ("off", "block", "step"):
+            expected = "off, block or step"
+            raise UsageError("no such profiling", where=caller_origin(), expected=expected, found=repr(level))
         self._runtime.profiling = level
         self._runtime.is_quiet = False
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 
-import numpy as np
-
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.captured import CapturedCall
 from livegrad.engine.cuda_kernel import CudaKernel
@@ -23,12 +21,13 @@ from livegrad.engine.sources import (
     Given,
     Numbers,
     Setting,
+    array_of,
     describe_setting,
     same_value,
     setting_of,
 )
 from livegrad.ir.node import Function
-from livegrad.ir.types import Type, scalar_of_dtype
+from livegrad.ir.types import Type
 from livegrad.ops.context import FeatureLevel
 
 
@@ -172,7 +171,7 @@ class State(Block):
 
     The only way to close a cycle. It advances once a frame, after all steps have run.
 
-    >>> State("position", np.zeros(3, np.float32))["next"]
+    >>> State("position", [0.0, 0.0, 0.0])["next"]
     position.next
     """
 
@@ -180,8 +179,7 @@ class State(Block):
         self.name = name
         self.debug = Debug()
         self.shapes = {}
-        self.initial: Numbers = np.array(initial, order="C")
-        scalar_of_dtype(self.initial.dtype)
+        self.initial: Numbers = array_of(initial)
         self._make_pins(("next",), ("value",))
 
     def default_of(self, name: str) -> Any:
@@ -209,6 +207,8 @@ class Composite(Block):
 
     def expose(self, pin: Pin, name: str | None = None) -> Pin:
         """Makes an inner pin one of this block; several inner inputs may share a name, and are then fed alike."""
+        if not isinstance(pin, Pin):
+            raise UsageError("not a pin", where=caller_origin(), found=type(pin).__name__, help='block["name"] is one')
         own = name or pin.name
         if pin.direction == "input":
             self.inner_inputs.setdefault(own, []).append(pin)
@@ -331,7 +331,8 @@ class Graph:
         if old is None:
             default = target.block.default_of(target.name)
             like = None if default is None else setting_of(default)
-        fresh = setting_of(value, like)
+        # A float that the block cannot take must not make floats of the integers that correct it.
+        fresh = setting_of(value, None if target.block.debug.errors else like)
         if old is None or (old.is_number != fresh.is_number):
             self.sources[target] = fresh
             implied = before is None and like is not None and like.is_number and fresh.is_number
@@ -393,8 +394,12 @@ class Graph:
 
     def _require(self, block: Block) -> None:
         if self.blocks.get(block.name) is not block:
+            around = None if block.home is None else block.home.around
+            inside = "" if around is None else f"; it is inside of `{around[0].name}`: expose the pin there"
             raise UsageError(
-                f"block `{block.name}` is not in this graph", where=caller_origin(), help="add it with `add`"
+                f"block `{block.name}` is not in this graph{inside}",
+                where=caller_origin(),
+                help=None if inside else "add it with `add`",
             )
 
     def _require_input(self, pin: Pin) -> None:

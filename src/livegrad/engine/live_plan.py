@@ -276,17 +276,21 @@ class LivePlan:
         return found
 
     @cached_property
-    def _types_of_numbers(self) -> dict[str, tuple[Type, ...]]:
+    def _types_of_numbers(self) -> dict[str | FeatureLevel, tuple[Type, ...]]:
         return {}
 
-    def types_of_number(self, key: str) -> tuple[Type, ...]:
-        """As what its readers take a parameter; remembered, for it is asked in every frame that changes one."""
+    def types_of_number(self, key: str | FeatureLevel) -> tuple[Type, ...]:
+        """As what its readers take a number; remembered, for it is asked in every frame that changes one."""
         found = self._types_of_numbers.get(key)
         if found is None:
             operands = (operand for reader in self.readers[key] for operand in self.steps[reader].all_operands())
             found = tuple(dict.fromkeys(operand.type for operand in operands if operand_key(operand) == key))
             self._types_of_numbers[key] = found
         return found
+
+    def forget_types(self) -> None:
+        """Steps have changed in place, and may take their numbers as other types."""
+        self.__dict__.pop("_types_of_numbers", None)
 
     def __str__(self) -> str:
         lines = [self._summary()]

@@ -35,7 +35,7 @@ def raised_at(error: BaseException) -> Origin | None:
     entry = error.__traceback__
     while entry is not None:
         file = entry.tb_frame.f_code.co_filename
-        if not file.startswith(_OWN_FOLDER) and _LIBRARIES not in file:
+        if not file.startswith((_OWN_FOLDER, "<frozen ")) and _LIBRARIES not in file:
             found = Origin(entry.tb_frame.f_code, entry.tb_lasti)
         entry = entry.tb_next
     return found

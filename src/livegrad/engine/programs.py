@@ -23,7 +23,7 @@ from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node, attribute_key
 from livegrad.ir.places import Places, exchange_places, mark_places, name_place
 from livegrad.ir.types import Scalar, Tensor, bf16
-from livegrad.ir.walk import attribute_functions, exchanged_functions
+from livegrad.ir.walk import exchanged_functions
 from livegrad.ops.conversion import cast
 
 _MOST_PROGRAMS = 512
@@ -172,7 +172,7 @@ def _attributes_and_lines(node: Node) -> tuple[Any, Places]:
             break
     else:
         return attribute_key(attributes), own
-    marked = {function: mark_places(function) for function in attribute_functions(node)}
+    marked = {function: mark_places(function) for function in node.functions}
     if not any(lines for _, lines in marked.values()):
         return attribute_key(attributes), own
     inner = [line for _, lines in marked.values() for line in lines]

@@ -253,8 +253,12 @@ def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem
         return
     control = node.feeds[region.control_name]
     assert control is not None
-    if given_of(control, shapes).type.shape != ():
-        error = GraphError("a region is controlled by one number", found=str(given_of(control, shapes).type))
+    steering = given_of(control, shapes).type
+    if steering.shape != ():
+        error = GraphError("a region is controlled by one number", found=str(steering))
+        problems.append(problem(node, region.control_name, error))
+    elif region.kind in ("for", "switch") and steering.element.kind in ("float", "complex"):
+        error = GraphError(f"`{region.control_name}` is a whole number", expected="an integer", found=str(steering))
         problems.append(problem(node, region.control_name, error))
     for entering, leaving in region.carried.items():
         first, later = shapes.types[f"{node.key}#{entering}"], outputs[leaving]

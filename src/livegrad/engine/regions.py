@@ -27,6 +27,14 @@ class Region(Composite):
         self.shapes = {}
         self.bodies = dict(bodies)
         self.carried = dict(carried or {})
+        for body in self.bodies.values():
+            if not isinstance(body, Composite):
+                raise UsageError(
+                    f"the bodies of `{name}` are composites",
+                    where=caller_origin(),
+                    found=type(body).__name__,
+                    help="put blocks into one: body = lg.Composite(name); body.graph.add(block); body.expose(pin)",
+                )
         first, *others = self.bodies.values()
         for other in others:
             if set(other.outputs) != set(first.outputs):

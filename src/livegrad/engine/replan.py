@@ -90,6 +90,7 @@ def commit(made: Compilation, known: Compilation | None) -> Compilation:
             plan.__dict__[name] = fresh.__dict__[name]
         else:
             plan.__dict__.pop(name, None)
+    plan.forget_types()
     return known
 
 

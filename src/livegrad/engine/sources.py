@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import copysign
@@ -9,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.backends.arguments import array_argument, scalar_argument
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.ir.types import Scalar, Tensor, scalar_of_dtype
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of_dtype
 
 Numbers = np.ndarray[Any, Any]
+_NUMBER_KINDS = "?biufc"  # NumPy's
+_SHOWN = 60  # characters
 _NUMBER_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
 
 
@@ -106,9 +110,43 @@ def setting_of(value: Any, like: Setting | None = None) -> Setting:
         if value.__class__ is int and like is not None and like.value.__class__ is float:
             value = float(value)
         return Setting(value, _weakly(value.__class__))
-    array = np.array(value, order="C")
+    array = array_of(value)
     given = Given(Tensor(scalar_of_dtype(array.dtype), array.shape))
     return Setting(array[()] if array.ndim == 0 else array, given)
+
+
+def array_of(value: Any) -> Numbers:
+    """A copy of a number, a nest of numbers or an array, in one piece.
+
+    >>> array_of([1.0, 2.0])
+    array([1., 2.])
+    """
+    try:
+        array = np.array(value, order="C")
+    except ValueError:  # lists of different lengths
+        array = None
+    if array is None or (array.dtype.kind not in _NUMBER_KINDS and array.dtype.name != "bfloat16"):
+        found = repr(value)
+        raise UsageError(
+            "no number and no array of numbers",
+            where=caller_origin(),
+            found=found if len(found) <= _SHOWN else type(value).__name__,
+        )
+    return array
+
+
+def feature_value(value: Any, types: Iterable[Type], place: str) -> Any:
+    """A value for a feature of the context: Python numbers stay numbers, anything else becomes an array.
+
+    `types` are what it is declared as and read as: one that does not fit raises.
+    """
+    made = value if value.__class__ in _NUMBER_TYPES else array_of(value)
+    for type in types:
+        if isinstance(type, Scalar) or (isinstance(type, Tensor) and not type.shape):
+            scalar_argument(made, type.element if isinstance(type, Tensor) else type, place)
+        elif isinstance(type, Vector | Matrix):
+            array_argument(made, type, place)
+    return made
 
 
 @cache

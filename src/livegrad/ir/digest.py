@@ -6,13 +6,14 @@ Two functions with one digest compute the same; the lines that their checks name
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.places import mark_places
 from livegrad.ir.types import Type
-from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions
+from livegrad.ir.walk import nodes_of, reachable_functions
 
 
 def function_digest(function: Function) -> bytes | None:
@@ -34,34 +35,44 @@ def _digest(function: Function, inner: dict[Function, bytes | None]) -> bytes | 
         numbers[node] = number
         text = [node.op.name, *[str(numbers[operand]) for operand in node.operands]]
         if node.attributes:
-            if any(inner[function] is None for function in attribute_functions(node)):
+            if node.functions and None in [inner[function] for function in node.functions]:
                 return None
             encoded = _encoded(node.attributes, inner)
             if encoded is None:
                 return None
             text.append(encoded)
-        if node.may_fail and node.origin is not None:
+        if node.op.checked and node.may_fail and node.origin is not None:
             text.append(str(node.origin))  # its number: what a failing check reports
         parts.append(" ".join(text))
-    parts.append(" ".join(map(str, function.parameter_types)))
+    parts.append(" ".join(map(_text_of, function.parameter_types)))
     parts.append(" ".join(str(numbers[result]) for result in function.results))
     return hashlib.sha256("\n".join(parts).encode()).digest()
 
 
 def _encoded(value: Any, inner: dict[Function, bytes | None]) -> str | None:
     """An attribute by its exact type and value; None for a key, which means nothing elsewhere."""
+    kind = value.__class__
+    if kind is str or kind is int:
+        return repr(value)
+    if kind is tuple:
+        items = [_encoded(item, inner) for item in value]
+        return None if None in items else f"({','.join(items)})"  # type: ignore[arg-type]
+    if isinstance(value, Type):
+        return _text_of(value)
     if isinstance(value, Key):
         return None
     if isinstance(value, Function):
         digest = inner[value]
         return None if digest is None else digest.hex()
-    if isinstance(value, tuple):
-        items = [_encoded(item, inner) for item in value]
-        return None if None in items else f"({','.join(map(str, items))})"
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, complex):
         return f"{value.real.hex()}j{value.imag.hex()}"
-    if isinstance(value, Type | Dimension):
+    if isinstance(value, Dimension):
         return str(value)
     return repr(value)
+
+
+@lru_cache(maxsize=1024)
+def _text_of(type: Type) -> str:
+    return str(type)

@@ -15,17 +15,18 @@ from livegrad.ir.walk import exchange, keep, rewrite, substitute, toposort
 
 def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) -> Function:
     """A closed function of `inputs`, which may be any nodes; they become its parameters by position."""
-    parameters = tuple(parameter(index, node.type) for index, node in enumerate(inputs))
-    for node in toposort(results, stop=set(inputs).__contains__):
-        if node.op is parameter_op and node not in inputs:
-            raise VerifyError(
-                f"function `{name}` uses a parameter that is not its own",
-                where=node.origin,
-                help="pass it as an operand and give the function a parameter for it",
-            )
+    parameters = tuple([parameter(index, node.type) for index, node in enumerate(inputs)])
+    given = dict(zip(inputs, parameters, strict=True))
     with keeping_places(()) as places:
-        exchanged = exchange(results, keep, dict(zip(inputs, parameters, strict=True)))
-        function = Function(name, parameters, tuple(exchanged[result] for result in results))
+        exchanged = exchange(results, keep, given)
+        for node in exchanged:
+            if node.op is parameter_op and node not in given:
+                raise VerifyError(
+                    f"function `{name}` uses a parameter that is not its own",
+                    where=node.origin,
+                    help="pass it as an operand and give the function a parameter for it",
+                )
+        function = Function(name, parameters, tuple([exchanged[result] for result in results]))
         places.take(function, exchanged)
     return function
 
@@ -79,10 +80,12 @@ def captured_values(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[No
             continue
         if node.op in (input_op, parameter_op):
             outer.add(node)
-        elif any(operand in own for operand in node.operands):
+        elif not own.isdisjoint(node.operands):
             own.add(node)
-        elif any(operand in outer for operand in node.operands):
+        elif not outer.isdisjoint(node.operands):
             outer.add(node)
+    if not outer:
+        return ()
     inside = own.difference(inputs)
     needed = {operand for node in order if node in inside for operand in node.operands} | set(results)
     return tuple(node for node in order if node in outer and node in needed)

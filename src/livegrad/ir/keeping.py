@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.origins import PlaceTable, ambient
-from livegrad.ir.walk import attribute_functions, functions_in, nodes_of, reachable_functions
+from livegrad.ir.walk import functions_in, nodes_of, reachable_functions
 
 _P = ParamSpec("_P")
 _Subject = TypeVar("_Subject", Function, Module)
@@ -37,9 +37,12 @@ class keeping_places:
         while pending:  # those that use others first: they know best
             function = pending.pop()
             table.functions.add(function)
+            written = function.places
             for node in nodes_of(function):
-                if places := function.origins_of(node):
-                    table.setdefault(node, places)
+                if node not in table:
+                    places = node.own_origins if node.located else written.get(node, node.own_origins)
+                    if places:
+                        table[node] = places
             pending += [used for used in functions_in(function) if used not in table.functions]
         return self
 
@@ -58,7 +61,7 @@ class keeping_places:
     def _keep_nodes(self, function: Function, inner: Function) -> None:
         table = ambient.table
         assert table is not None
-        function.places.update((node, table[node]) for node in nodes_of(inner) if node in table)
+        function.places.update({node: table[node] for node in nodes_of(inner) if node in table})
 
     def take(self, function: Function, exchanged: Mapping[Node, Node]) -> None:
         """As `keep`, for a function of which it is known what each of its nodes was made from."""
@@ -71,10 +74,9 @@ class keeping_places:
             return
         function.places.update(table)
         for node in exchanged.values():
-            if node.attributes:
-                for inner in attribute_functions(node):
-                    for own, places in inner.places.items():
-                        function.places.setdefault(own, places)
+            for inner in node.functions:
+                for own, places in inner.places.items():
+                    function.places.setdefault(own, places)
 
     def __exit__(self, *exception: object) -> None:
         ambient.table, ambient.origins, ambient.plain = self._before, self._origins, self._plain
@@ -94,6 +96,15 @@ def keeps_places(transform: Callable[Concatenate[_Subject, _P], _Made]) -> Calla
     return kept
 
 
+_derivations: list[CachedDerivation[Any, Any]] = []
+
+
+def forget_derivations() -> None:
+    """Drops all that `cached_derivation` keeps: the parts of derivatives and batches too."""
+    for derivation in _derivations:
+        derivation.cache_clear()
+
+
 class CachedDerivation(Generic[_P, _Made]):
     """What `cached_derivation` makes of a function."""
 
@@ -101,6 +112,7 @@ class CachedDerivation(Generic[_P, _Made]):
         update_wrapper(self, transform)
         self._transform = transform
         self._kept = lru_cache(maxsize)(transform)
+        _derivations.append(self)
 
     def __call__(self, function: Function, /, *arguments: _P.args, **named: _P.kwargs) -> _Made:
         if not ambient.every_line:
@@ -110,6 +122,11 @@ class CachedDerivation(Generic[_P, _Made]):
         if key not in made:
             made[key] = self._transform(function, *arguments, **named)
         return made[key]
+
+    @property
+    def kept(self) -> int:
+        """How many results are kept now."""
+        return self._kept.cache_info().currsize
 
     def cache_clear(self) -> None:
         self._kept.cache_clear()

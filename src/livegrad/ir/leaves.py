@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError, caller_origin
-from livegrad.ir.node import Key, Node
+from livegrad.ir.node import Key, Node, make_node
 from livegrad.ir.op import Op, exact_value
 from livegrad.ir.types import Scalar, Type
 
@@ -63,17 +63,17 @@ def constant(value: Any, type: Scalar) -> Node:
             found=str(type),
             help="spread it with splat or broadcast",
         )
-    return constant_op(value=exact_value(value, type), type=type)
+    return make_node(constant_op, (), (("type", type), ("value", exact_value(value, type))))
 
 
 def parameter(index: int, type: Type) -> Node:
     """A function's parameter: its position and type are its identity."""
-    return parameter_op(index=index, type=type)
+    return make_node(parameter_op, (), (("index", index), ("type", type)))
 
 
 def input_node(key: Key, type: Type) -> Node:
     """A leaf whose value is given from outside under `key`."""
-    return input_op(key=key, type=type)
+    return make_node(input_op, (), (("key", key), ("type", type)))
 
 
 def is_constant(node: Node, value: Any = None) -> bool:

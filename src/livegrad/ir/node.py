@@ -7,24 +7,22 @@ that line alone.
 
 from __future__ import annotations
 
-import os
 import struct
-import threading
-import weakref
-from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from livegrad.diagnostics import Place, UsageError, caller_origin, caller_origins
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.drawing import Box, draw_graph
+from livegrad.ir.interning import InternTable
 from livegrad.ir.origins import add_origins, ambient
 from livegrad.ir.types import Tuple, Type
 
 if TYPE_CHECKING:
     from livegrad.ir.op import Op
 
+_new = object.__new__
 _pack_double = struct.Struct("<d").pack
 Attribute = Any  # int, float, complex, bool, str, None, Type, Dimension, Function, Key, or a tuple of those
 
@@ -51,10 +49,11 @@ class Node:
     (<mul: f32>, (<sin: f32>, <parameter: f32>))
     """
 
-    __slots__ = ("__weakref__", "attributes", "cell", "located", "op", "operands", "own_origins", "type")
+    __slots__ = ("__weakref__", "attributes", "cell", "functions", "located", "op", "operands", "own_origins", "type")
     op: Op
     operands: tuple[Node, ...]
     attributes: tuple[tuple[str, Attribute], ...]
+    functions: tuple[Function, ...]  # among its attributes, in tuples too: bodies of loops, branches, callees
     type: Type
     own_origins: tuple[Place, ...]  # the lines of authors that made it, or that of whoever made it first
     located: bool  # whether its line is part of its identity
@@ -182,27 +181,7 @@ class Node:
         return self.op.named("bit_not")(self)
 
 
-class _Entry(weakref.ref[Node]):
-    """A weak reference that knows its place in the table."""
-
-    __slots__ = ("key",)
-    key: tuple[Any, ...]
-
-
-_table: dict[tuple[Any, ...], _Entry] = {}
-_table_lock = threading.RLock()  # a collection inside may run code that makes nodes
-
-
-def _renew_lock() -> None:
-    global _table_lock
-    _table_lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    # Another thread of the parent may have held it; that thread is not in the child.
-    os.register_at_fork(after_in_child=_renew_lock)
-# Callbacks run at any moment, also while the lock is held: they only append here, and `make_node` clears up.
-_dead: deque[_Entry] = deque()
+_table: InternTable[Node] = InternTable()
 
 
 def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...] = ()) -> Node:
@@ -210,12 +189,7 @@ def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, A
 
     An error names the line of the code that ran: of a node that may fail there is one for each line that writes it.
     """
-    if attributes:
-        # Written out for its speed: half of the nodes have attributes, and most attributes are tuples of integers.
-        parts = [(name, attribute_key(value)) for name, value in attributes]
-        key = (op, *map(id, operands), tuple(parts))
-    else:
-        key = (op, *map(id, operands))
+    key = _key_of(op, operands, attributes) if attributes else (op, *map(id, operands))
     origins = ambient.origins
     by_author = origins is None
     if origins is None:
@@ -230,62 +204,69 @@ def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, A
     entry = _table.get(key)
     node = entry() if entry is not None else None
     if node is None:
-        node = _insert(key, _fresh(op, operands, attributes, origins, located))
+        node = _new(Node)
+        node.op, node.operands, node.attributes, node.cell = op, operands, attributes, None
+        node.functions = _functions_among(attributes) if attributes else ()
+        node.own_origins, node.located = origins, located
+        node.type = op.derive_type(operands, attributes, origins)
+        node = _table.enter(key, node)
     if node.own_origins is not origins or not plain:
         add_origins(node, origins, first=by_author)
-    if attributes and node.attributes is not attributes:
-        _refresh_places(node.attributes, attributes)
+    if node.functions and node.attributes is not attributes:
+        _refresh_places(node.functions, _functions_among(attributes))
     return node
+
+
+def _key_of(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Any, ...]:
+    if not attributes:
+        return (op, *map(id, operands))
+    parts = [
+        (name, value if value.__class__ in _own_keys else attribute_key(value))  # which would find the same
+        for name, value in attributes
+    ]
+    return (op, *map(id, operands), tuple(parts))
 
 
 def is_interned(node: Node) -> bool:
     """Whether a node is the one that `make_node` would give, at its line if that is part of its identity."""
-    attributes = tuple([(name, attribute_key(value)) for name, value in node.attributes])
-    key = (node.op, *map(id, node.operands), *((attributes,) if attributes else ()))
+    key = _key_of(node.op, node.operands, node.attributes)
     entry = _table.get((*key, *node.own_origins) if node.located else key)
     return entry is not None and entry() is node
 
 
 def make_unique_node(op: Op, attributes: tuple[tuple[str, Attribute], ...], type: Type) -> Node:
     """A node without operands that no other can equal, because an attribute is its own: it need not be interned."""
-    node = object.__new__(Node)
-    node.op, node.operands, node.attributes, node.type, node.cell, node.located = op, (), attributes, type, None, False
+    node = _new(Node)
+    node.op, node.operands, node.attributes, node.functions = op, (), attributes, ()
+    node.type, node.cell, node.located = type, None, False
     node.own_origins = caller_origins() if ambient.origins is None else ambient.origins
     return node
 
 
-def _refresh_places(known: tuple[Attribute, ...], fresh: tuple[Attribute, ...]) -> None:
+def _refresh_places(known: tuple[Function, ...], fresh: tuple[Function, ...]) -> None:
     """Equal functions are one attribute; it learns the places of the one that was written last."""
     for old, new in zip(known, fresh, strict=True):
-        if old.__class__ is tuple:
-            _refresh_places(old, new)
-        elif old.__class__ is Function and old is not new:
+        if old is not new:
             old.places.update(new.places)
 
 
-def _fresh(op: Op, operands: tuple[Node, ...], attributes: Any, origins: tuple[Place, ...], located: bool) -> Node:
-    node = object.__new__(Node)
-    node.op, node.operands, node.attributes, node.cell, node.located = op, operands, attributes, None, located
-    node.own_origins = origins
-    node.type = op.derive_type(operands, attributes, origins)
-    return node
+def _functions_among(attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Function, ...]:
+    found: tuple[Function, ...] = ()
+    for _, value in attributes:
+        kind = value.__class__
+        if kind is Function:
+            found += (value,)
+        elif kind is tuple:
+            for item in value:
+                if item.__class__ is not int:  # most tuples are of integers
+                    found += _functions_within(value)
+                    break
+    return found
 
 
-def _insert(key: tuple[Any, ...], fresh: Node) -> Node:
-    with _table_lock:
-        while _dead:
-            gone = _dead.popleft()
-            if _table.get(gone.key) is gone:
-                del _table[gone.key]
-            del gone  # its key may hold a function alive, whose nodes are to follow in this loop
-        entry = _table.get(key)
-        node = entry() if entry is not None else None
-        if node is not None:
-            return node
-        entry = _Entry(fresh, _dead.append)
-        entry.key = key
-        _table[key] = entry
-        return fresh
+def _functions_within(values: tuple[Attribute, ...]) -> tuple[Function, ...]:
+    nested = [_functions_within(value) if value.__class__ is tuple else (value,) for value in values]
+    return tuple([value for inner in nested for value in inner if value.__class__ is Function])
 
 
 def live_node_count() -> int:
@@ -296,24 +277,33 @@ def live_node_count() -> int:
 def attribute_key(value: Attribute) -> Any:
     """Attributes are the same only when type and bits are: 1 is not True, 0.0 is not -0.0, NaN is itself."""
     kind = value.__class__
-    if kind is int or kind is str:
-        return kind, value
+    if kind in _own_keys:
+        return value
     if kind is tuple:
         for item in value:  # type: ignore[union-attr]
             if item.__class__ is not int:
                 return tuple([attribute_key(item) for item in value])  # type: ignore[union-attr]
-        return "integers", value
+        return value
     if kind is float:
-        return "float", _pack_double(value)
-    if isinstance(value, complex):
-        return "complex", struct.pack("<dd", value.real, value.imag)
-    if value is None or isinstance(value, _KINDS_OF_ATTRIBUTES):
+        return _pack_double(value)
+    if kind is bool:
         return kind, value
+    if isinstance(value, Type | Dimension | Function | Key):
+        _own_keys.add(kind)
+        return value
+    if isinstance(value, int | str):
+        return kind, value
+    if isinstance(value, complex):
+        return struct.pack("<dd", value.real, value.imag)
     if isinstance(value, tuple):
         return tuple(map(attribute_key, value))
     if isinstance(value, float):
-        return "float", _pack_double(value)
+        return _pack_double(value)
     raise UsageError(f"{value!r} cannot be an attribute", expected="a number, string, type, function or tuple of those")
+
+
+# Classes whose objects equal none of another class among keys: truth values and floats have other keys than themselves.
+_own_keys: set[type] = {int, str, type(None)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,13 +323,11 @@ class Function:
     parameters: tuple[Node, ...]
     results: tuple[Node, ...]
 
-    @cached_property
-    def places(self) -> dict[Node, tuple[Place, ...]]:
-        """Where this function's nodes (and those of functions inside) were written; no part of its identity.
+    places: dict[Node, tuple[Place, ...]] = field(default_factory=dict, init=False, repr=False)
+    """Where this function's nodes (and those of functions inside) were written; no part of its identity.
 
-        A node may be shared with other functions, and so tell of other places: this table tells them apart.
-        """
-        return {}
+    A node may be shared with other functions, and so tell of other places: this table tells them apart.
+    """
 
     def origins_of(self, node: Node) -> tuple[Place, ...]:
         """The lines that a node of this function stands for.
@@ -351,25 +339,22 @@ class Function:
         """
         return node.own_origins if node.located else self.places.get(node, node.own_origins)
 
-    @cached_property
-    def _key(self) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-        return self.parameters, self.results
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self._key)
-
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Function) and self._key == other._key)
+        if self is other:
+            return True
+        return isinstance(other, Function) and self.results == other.results and self.parameters == other.parameters
 
     def __hash__(self) -> int:
-        return self._hash
+        known = self.__dict__.get("_hash")
+        if known is None:
+            known = self.__dict__["_hash"] = hash((self.parameters, self.results))
+        return known
 
-    @property
+    @cached_property
     def parameter_types(self) -> tuple[Type, ...]:
         return tuple(parameter.type for parameter in self.parameters)
 
-    @property
+    @cached_property
     def result_types(self) -> tuple[Type, ...]:
         return tuple(result.type for result in self.results)
 
@@ -417,6 +402,3 @@ class Module:
             if function.name == name:
                 return function
         raise UsageError(f"no function `{name}`", expected="one of " + ", ".join(f.name for f in self.functions))
-
-
-_KINDS_OF_ATTRIBUTES = (bool, int, str, Type, Dimension, Function, Key)

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,9 +16,10 @@ import numpy as np
 from livegrad.diagnostics import LivegradError, Place, TypeRuleError, UsageError, caller_origin
 from livegrad.ir.bfloat16 import narrow, widen
 from livegrad.ir.node import Attribute, Node, make_node
-from livegrad.ir.types import Scalar, Tensor, Type, bf16, scalar_of
+from livegrad.ir.types import Scalar, Tensor, Type, bf16, f32, f64, scalar_of
 
 ALL_OPERANDS = range(1 << 62)
+_type_of = attrgetter("type")
 TypeRule = Callable[..., Type]
 JvpRule = Callable[..., "Node | None"]
 TransposeRule = Callable[..., tuple["Node | None", ...]]
@@ -90,8 +93,9 @@ class Op:
         self, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...], origins: tuple[Place, ...]
     ) -> Type:
         try:
-            types = [operand.type for operand in operands]
-            return self.type_of(*types, **dict(attributes)) if attributes else self.type_of(*types)
+            if not attributes:
+                return self.type_of(*map(_type_of, operands))
+            return self.type_of(*map(_type_of, operands), **dict(attributes))
         except LivegradError as error:
             if error.where is not None:
                 raise
@@ -131,11 +135,19 @@ def literal(value: Any, like: Type | None, op: Op) -> Node:
 
 _KINDS = ("bool", "unsigned", "signed", "float", "complex")
 _PYTHON_TYPES = {"bool": bool, "signed": int, "unsigned": int, "float": float, "complex": complex}
+_single = struct.Struct("<f")
+# Most constants are floats of these types.
+_ROUND: dict[Scalar, Callable[[float], float]] = {f64: float, f32: lambda x: _single.unpack(_single.pack(x))[0]}
 
 
 def exact_value(value: Any, scalar: Scalar, user: str = "constant") -> bool | int | float | complex:
     """A number as the scalar type holds it: rounded to its precision, but never wrapped, truncated or overflowed."""
     number = value.item() if isinstance(value, np.generic) else value
+    if number.__class__ is float and scalar in _ROUND:
+        try:
+            return _ROUND[scalar](number)
+        except OverflowError:
+            raise _unfit(value, scalar, user) from None
     if not isinstance(number, bool | int | float | complex) or _KINDS.index(_kind_of(number)) > _KINDS.index(
         scalar.kind
     ):

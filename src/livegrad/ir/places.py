@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from livegrad.diagnostics import LivegradError, Mark, Place
 from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.origins import originating_from
-from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, reachable_functions
+from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_in, reachable_functions
 
 Places = tuple[Place | None, ...]  # by the numbers of marks
 
@@ -49,8 +49,14 @@ def equal_but_for_lines(first: Function, second: Function) -> bool:
 
 def lines_to_blame(function: Function) -> Places:
     """The lines that a function's nodes, and those of functions inside, name when they fail; ordered by structure."""
-    nodes = (node for inner in reachable_functions([function]) for node in nodes_of(inner))
-    return tuple(dict.fromkeys(node.origin for node in nodes if node.may_fail))
+    functions = [inner for inner in reachable_functions([function]) if may_blame(inner)]
+    failing = [node for inner in functions for node in nodes_of(inner) if node.may_fail]
+    return tuple(dict.fromkeys([node.origin for node in failing]))
+
+
+def may_blame(function: Function) -> bool:
+    """Whether it is worth looking for nodes that may fail among a function's own."""
+    return any(op.checked for op in ops_in(function))
 
 
 def exchange_places(function: Function, exchange: Mapping[Place | None, Place | None]) -> Function:
@@ -65,7 +71,7 @@ def _exchanged(
     function: Function, exchange: Mapping[Place | None, Place | None], functions: Mapping[Function, Function]
 ) -> Function:
     order = nodes_of(function)
-    if not any(node.may_fail for node in order) and not any(
+    if not (may_blame(function) and any(node.may_fail for node in order)) and not any(
         functions[used] is not used for used in functions_in(function)
     ):
         return function

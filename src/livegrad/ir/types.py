@@ -5,21 +5,19 @@ Types are interned, so that the same type is the same object; every other module
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, dataclass_transform
 
 import numpy as np
 
-from livegrad.diagnostics import UsageError
+from livegrad.diagnostics import NotANumberError, UsageError, caller_origin
 from livegrad.ir.bfloat16 import BFLOAT16, narrow
 from livegrad.ir.dimension import Dimension, Size
+from livegrad.ir.interning import InternTable
 
-_interned: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_interned: InternTable[Any] = InternTable()
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -28,23 +26,26 @@ class _Interned(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
-            found = _interned.get((cls, *map(_exact, args)))
+            entry = _interned.get((cls, *map(_exact, args)))
+            found = None if entry is None else entry()
             if found is not None:
                 return found
         fresh = super().__call__(*args, **kwargs)
         key = (cls, *(_exact(getattr(fresh, field.name)) for field in fields(fresh)))
-        with _lock:
-            return _interned.setdefault(key, fresh)
+        return _interned.enter(key, fresh)
 
 
 def _exact(value: Any) -> Any:
     # True == 1 and hash alike; keys must tell them apart.
+    kind = value.__class__
+    if kind is int or kind is str or kind.__class__ is _Interned:
+        return value
     if not isinstance(value, tuple):
-        return value.__class__, value
+        return kind, value
     for item in value:
         if item.__class__ is not int:
             return tuple(map(_exact, value))
-    return "integers", value
+    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +84,14 @@ class Scalar(Type):
         >>> f32(0.5).dtype
         dtype('float32')
         """
-        return narrow(value)[()] if self is bf16 else self.dtype.type(value)
+        try:
+            if value is not None:  # which NumPy takes for NaN
+                return narrow(value)[()] if self is bf16 else self.dtype.type(value)
+        except (ValueError, TypeError, OverflowError):
+            pass
+        raise NotANumberError(f"no number of type {self}", where=caller_origin(), found=repr(value))
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """How NumPy holds it; bfloat16, which it does not know, as two opaque bytes."""
         return _NUMPY[self.name]
@@ -135,7 +141,9 @@ def scalar_of_dtype(dtype: Any) -> Scalar:
     known = np.dtype(dtype)
     found = bf16 if known.name == "bfloat16" else _FROM_NUMPY.get(known)  # the package ml_dtypes has one
     if found is None:
-        raise UsageError(f"no livegrad type for dtype {dtype}", expected="one of " + ", ".join(SCALARS))
+        raise UsageError(
+            f"no livegrad type for dtype {dtype}", where=caller_origin(), expected="one of " + ", ".join(SCALARS)
+        )
     return found
 
 
@@ -286,13 +294,16 @@ class Trace(Type):
         return f"trace<{self.element}>"
 
 
+_OVER_SCALARS = (Tensor, Vector, Matrix)
+
+
 def scalar_of(type: Type) -> Scalar | None:
     """The scalar at the bottom of a scalar, vector, matrix or tensor of those; None for anything else.
 
     >>> scalar_of(Vector(f32, 3)), scalar_of(Tuple((f32, i32)))
     (f32, None)
     """
-    while isinstance(type, Vector | Matrix | Tensor):
+    while isinstance(type, _OVER_SCALARS):
         type = type.element
     return type if isinstance(type, Scalar) else None
 
@@ -304,14 +315,14 @@ def with_scalar(type: Type, scalar: Scalar) -> Type:
     vec<bool, 3>
     """
     match type:
+        case Tensor(shape=shape):
+            return Tensor(scalar, shape)
         case Scalar():
             return scalar
         case Vector(size=size):
             return Vector(scalar, size)
         case Matrix(rows=rows, columns=columns):
             return Matrix(scalar, rows, columns)
-        case Tensor(shape=shape):
-            return Tensor(scalar, shape)
     raise UsageError(f"{type} has no scalar element")
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from livegrad.diagnostics import LivegradError, VerifyError
 from livegrad.ir.dimension import Dimension
@@ -15,20 +14,12 @@ from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Attribute, Function, Key, Module, Node, is_interned
 from livegrad.ir.op import Op
 from livegrad.ir.types import Type
-from livegrad.ir.walk import nodes_of
+from livegrad.ir.walk import functions_in, nodes_of, ops_in
 
-_EXACT_KINDS = (bool, int, float, complex, str, type(None), Dimension, Function, Key)
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What the checks that depend on the caller need to know of a function whose structure is right."""
-
-    ops: frozenset[Op]
-    uses: tuple[Function, ...]
+_EXACT_KINDS = frozenset((bool, int, float, complex, str, type(None), Dimension, Function, Key))
 
 
-_verified: weakref.WeakKeyDictionary[Function, _Facts] = weakref.WeakKeyDictionary()
+_verified: weakref.WeakSet[Function] = weakref.WeakSet()
 
 
 def verify_function(function: Function, *, allow_inputs: bool = False, forbidden: Collection[Op] = ()) -> None:
@@ -55,28 +46,25 @@ def _verify(functions: Iterable[Function], allow_inputs: bool, forbidden: frozen
     seen = set(pending)
     while pending:
         function = pending.pop()
-        facts = _verified.get(function)
-        if facts is None:
-            facts = _verified[function] = _check_structure(function)
-        if not facts.ops.isdisjoint(unwanted):
+        if function not in _verified:
+            _check_structure(function)
+            _verified.add(function)
+        if not ops_in(function).isdisjoint(unwanted):
             raise _unwanted_op(function, unwanted)
-        for used in facts.uses:
+        for used in functions_in(function):
             if used not in seen:
                 seen.add(used)
                 pending.append(used)
 
 
-def _check_structure(function: Function) -> _Facts:
+def _check_structure(function: Function) -> None:
     _check_parameters(function)
     own = set(function.parameters)
-    ops: set[Op] = set()
-    uses: dict[Function, None] = {}
     for node in _ordered(function):
-        if node.operands or node.attributes:
-            _check_operands(function, node)
-            _check_attributes(function, node, uses)
-        _check_type(function, node)
-        _check_interned(function, node)
+        if node.attributes:
+            _check_attributes(function, node)
+        if not is_interned(node):
+            raise _not_interned(function, node)  # one that is has the type that its op gave it
         if node.op is parameter_op and node not in own:
             raise _broken(
                 function,
@@ -86,8 +74,6 @@ def _check_structure(function: Function) -> _Facts:
                 found=f"index {node.attribute('index')} of type {node.type}",
                 help="pass the value as an operand and give the function a parameter for it",
             )
-        ops.add(node.op)
-    return _Facts(frozenset(ops), tuple(uses))
 
 
 def _ordered(function: Function) -> list[Node]:
@@ -111,12 +97,7 @@ def _check_parameters(function: Function) -> None:
             )
 
 
-def _check_operands(function: Function, node: Node) -> None:
-    if node.operands.__class__ is not tuple:
-        raise _broken(function, node, "has operands that are not a tuple", found=repr(node.operands))
-
-
-def _check_attributes(function: Function, node: Node, uses: dict[Function, None]) -> None:
+def _check_attributes(function: Function, node: Node) -> None:
     previous = ""
     for name, value in node.attributes:
         if name <= previous:
@@ -125,11 +106,10 @@ def _check_attributes(function: Function, node: Node, uses: dict[Function, None]
         pending: list[Attribute] = [value]
         while pending:
             item = pending.pop()
-            if item.__class__ is tuple:
+            kind = item.__class__
+            if kind is tuple:
                 pending.extend(item)
-            elif isinstance(item, Function):
-                uses[item] = None
-            elif item.__class__ not in _EXACT_KINDS and not isinstance(item, Type | Key):
+            elif kind not in _EXACT_KINDS and not isinstance(item, Type | Key):
                 raise _broken(
                     function,
                     node,
@@ -140,19 +120,22 @@ def _check_attributes(function: Function, node: Node, uses: dict[Function, None]
                 )
 
 
-def _check_type(function: Function, node: Node) -> None:
+def _not_interned(function: Function, node: Node) -> VerifyError:
+    """What is wrong with a node that no op made."""
+    if node.operands.__class__ is not tuple:
+        return _broken(function, node, "has operands that are not a tuple", found=repr(node.operands))
     try:
         derived = node.op.derive_type(node.operands, node.attributes, node.origins)
     except LivegradError as error:
-        raise VerifyError(
+        return VerifyError(
             f"function `{function.name}`: {error.what}",
             where=error.where,
             expected=error.expected,
             found=error.found,
             help=error.help,
-        ) from error
+        )
     if derived is not node.type:
-        raise _broken(
+        return _broken(
             function,
             node,
             "has another type than its rule gives",
@@ -160,11 +143,7 @@ def _check_type(function: Function, node: Node) -> None:
             found=str(node.type),
             help="make nodes by calling ops",
         )
-
-
-def _check_interned(function: Function, node: Node) -> None:
-    if not is_interned(node):
-        raise _broken(function, node, "is not interned", help="make nodes by calling ops, and do not copy them")
+    return _broken(function, node, "is not interned", help="make nodes by calling ops, and do not copy them")
 
 
 def _unwanted_op(function: Function, unwanted: frozenset[Op]) -> VerifyError:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from livegrad.diagnostics import Place
 from livegrad.ir.node import Attribute, Function, Node, make_node
 from livegrad.ir.origins import add_origins, originating_from
+
+if TYPE_CHECKING:
+    from livegrad.ir.op import Op
 
 
 def toposort(roots: Iterable[Node], stop: Callable[[Node], bool] | None = None) -> list[Node]:
@@ -50,7 +54,7 @@ def nodes_of(function: Function) -> tuple[Node, ...]:
 
 def rebuild(node: Node, operands: tuple[Node, ...]) -> Node:
     """The same op and attributes over other operands."""
-    if all(old is new for old, new in zip(node.operands, operands, strict=True)):
+    if operands == node.operands:  # nodes are equal when they are the same
         return node
     with originating_from(node.origins):
         return make_node(node.op, operands, node.attributes)
@@ -80,25 +84,29 @@ def exchange(
 ) -> dict[Node, Node]:
     """What `rewrite` puts in place of every node."""
     done: dict[Node, Node] = {} if given is None else dict(given)
+    order = toposort(roots, stop=done.__contains__ if done else None)
+    changes = rule is not keep
     with originating_from(()) as current:
-        for node in toposort(roots, stop=done.__contains__):
+        for node in order:
             if node in done:
                 continue
-            origins = node.origins if places is None or node.located else places.get(node, node.origins)
-            current.move_to(origins)
-            rebuilt = _over(node, done) if node.operands else node
-            replaced = rule(rebuilt) if rule is not keep else None
-            if replaced is not None and replaced is not rebuilt:
-                add_origins(replaced, origins)
-                rebuilt = replaced
+            rebuilt, operands = node, node.operands
+            over = tuple([done[operand] for operand in operands])
+            # Nodes are equal when they are the same.
+            moved = over != operands
+            if moved or changes:
+                origins = None if places is None or node.located else places.get(node)
+                if origins is None:
+                    origins = node.origins
+                current.move_to(origins)
+                if moved:
+                    rebuilt = make_node(node.op, over, node.attributes)
+                replaced = rule(rebuilt) if changes else None
+                if replaced is not None and replaced is not rebuilt:
+                    add_origins(replaced, origins)
+                    rebuilt = replaced
             done[node] = rebuilt
     return done
-
-
-def _over(node: Node, done: dict[Node, Node]) -> Node:
-    operands = tuple([done[operand] for operand in node.operands])
-    # Nodes are equal when they are the same.
-    return node if operands == node.operands else make_node(node.op, operands, node.attributes)
 
 
 def substitute(
@@ -123,32 +131,19 @@ def exchanged_functions(value: Attribute, exchange: Mapping[Function, Function])
     return value if all(new is old for new, old in zip(changed, value, strict=True)) else changed
 
 
-def may_hold_functions(node: Node) -> bool:
-    """Whether it is worth looking for functions among a node's attributes: most have numbers there."""
-    for _, value in node.attributes:
-        kind = value.__class__
-        if kind is Function or (kind is tuple and value and value[0].__class__ is not int):  # type: ignore[index]
-            return True
-    return False
-
-
-def attribute_functions(node: Node) -> Iterator[Function]:
-    """The functions among a node's attributes, in tuples too: bodies of loops, branches, callees."""
-    pending = [value for _, value in reversed(node.attributes)]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, Function):
-            yield value
-        elif isinstance(value, tuple):
-            pending.extend(reversed(value))
+def ops_in(function: Function) -> frozenset[Op]:
+    """The ops of a function's own nodes; worked out once."""
+    found = function.__dict__.get("_ops")
+    if found is None:
+        found = function.__dict__["_ops"] = frozenset([node.op for node in nodes_of(function)])
+    return found
 
 
 def functions_in(function: Function) -> tuple[Function, ...]:
     """The functions that a function's own nodes have for attributes; worked out once."""
     found = function.__dict__.get("_functions")
     if found is None:
-        holders = [node for node in nodes_of(function) if node.attributes and may_hold_functions(node)]
-        found = tuple(dict.fromkeys(inner for node in holders for inner in attribute_functions(node)))
+        found = tuple(dict.fromkeys([inner for node in nodes_of(function) for inner in node.functions]))
         function.__dict__["_functions"] = found
     return found
 

@@ -141,7 +141,7 @@ from livegrad.ops.vector import (
     matrix_vector,
     normalize,
 )
-from livegrad.ops.windows import arg_reduce_window, reduce_window
+from livegrad.ops.windows import arg_reduce_window, put_window, reduce_window, take_window
 
 __all__ = [
     "HostFunction",
@@ -273,6 +273,7 @@ __all__ = [
     "permute",
     "pinv",
     "pow",
+    "put_window",
     "qr",
     "random_bits",
     "random_normal",
@@ -312,6 +313,7 @@ __all__ = [
     "svdvals",
     "switch",
     "take_along_axis",
+    "take_window",
     "tan",
     "tanh",
     "top_k",

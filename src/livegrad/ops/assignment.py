@@ -1,4 +1,4 @@
-"""Assignment at computed indices: which of several writers comes last. NumPy runs it on every backend."""
+"""Assignment at computed indices: of several to one element, the last one stands."""
 
 from __future__ import annotations
 
@@ -6,38 +6,58 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import TypeRuleError
-from livegrad.ir.dimension import Size
+from livegrad.ir.dimension import size_product
+from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Tensor, Type, i64, shape_of
-from livegrad.ops.indexing import require_indices
-from livegrad.ops.rules import zero_tangent
+from livegrad.ir.types import Tensor, i32, i64, shape_of
+from livegrad.ops.comparison import equal
+from livegrad.ops.elementwise import select
+from livegrad.ops.indexing import lookup, places_in_row, write_type
+from livegrad.ops.movement import iota, reshape
+from livegrad.ops.rules import or_zero, zero
 
 
-def _last_writer_type(*indices: Type, shape: tuple[Size, ...]) -> Type:
-    if not indices or len(indices) != len(shape):
-        raise TypeRuleError(f"a tensor of shape {shape} takes {len(shape)} indices", found=str(len(indices)))
-    for index in indices:
-        if not isinstance(index, Tensor) or index.element is not i64 or index.shape != shape_of(indices[0]):
-            raise TypeRuleError("indices are tensors of i64 of one shape", found=str(index))
-    return Tensor(i64, shape)
+def _evaluate_assign(base: Any, updates: Any, *indices: Any) -> Any:
+    places = places_in_row(base.shape, indices)
+    result = np.array(base, order="C")
+    result.reshape(-1)[places] = np.reshape(updates, -1)  # NumPy assigns in order
+    return result
 
 
-def _evaluate_last_writer(*indices: Any, shape: tuple[int, ...]) -> Any:
-    require_indices(shape, indices)
-    writers = np.full(shape, -1, np.int64)
-    # NumPy assigns in order: the last of several assignments to one place stands.
-    writers[tuple(np.ravel(index) for index in indices)] = np.arange(np.size(indices[0]))
-    return writers
+def _assign_jvp(y: Node, dbase: Node | None, dupdates: Node | None, *_: None) -> Node | None:
+    if dbase is None and dupdates is None:
+        return None
+    base, updates, *indices = y.operands
+    return assign(or_zero(dbase, base.type), or_zero(dupdates, updates.type), *indices)
 
 
-# For assignments at computed indices: the number of the last assignment to each element, -1 where there is none.
-last_writer = Op(
-    "last_writer",
-    type_of=_last_writer_type,
-    evaluate=_evaluate_last_writer,
-    jvp=zero_tangent,
+def _assign_transpose(y: Node, ct: Node, base: bool, updates: bool, *others: bool) -> tuple[Node | None, ...]:
+    _, given, *indices = y.operands
+    to_base = assign(ct, zero(given.type), *indices) if base else None
+    to_updates = _standing(lookup(ct, *indices), indices, shape_of(y.type)) if updates else None
+    return (to_base, to_updates, *[None] * len(indices))
+
+
+def _standing(values: Node, indices: list[Node], shape: tuple[Any, ...]) -> Node:
+    """The values of those assignments that no later one has overwritten, and zeros."""
+    points = shape_of(values.type)
+    if not isinstance(values.type, Tensor) or not points or not indices:
+        return values  # there is only one
+    count = size_product(points)
+    type = i32 if isinstance(count, int) and count < 1 << 31 else i64
+    numbers = iota(shape=(count,), axis=0, type=type)
+    numbers = numbers if len(points) == 1 else reshape(numbers, shape=points)
+    last = lookup(assign(zero(Tensor(type, shape)), numbers, *indices), *indices)
+    return select(equal(last, numbers), values, zero(values.type))
+
+
+assign = Op(
+    "assign",
+    type_of=write_type,
+    evaluate=_evaluate_assign,
+    jvp=_assign_jvp,
+    transpose=_assign_transpose,
+    linear_in=(0, 1),
     checked=True,
-    differentiable=False,
     cost=8.0,
 )

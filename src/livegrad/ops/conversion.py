@@ -9,7 +9,7 @@ import numpy as np
 from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Scalar, Type, c64, c128, scalar_of, with_scalar
+from livegrad.ir.types import Scalar, Tensor, Type, c64, c128, scalar_of, with_scalar
 from livegrad.ops.failing import cast_can_fail
 from livegrad.ops.rules import FLOATS, INEXACT, INTEGERS, or_zero, same, zero
 
@@ -138,4 +138,36 @@ conj = Op(
     transpose=lambda y, ct, x: (conj(ct),),
     linear_in=(0,),
     elementwise=True,
+)
+
+
+def _parts_type(type: Type) -> Type:
+    scalar = scalar_of(same(1, ("complex",))(type))
+    if scalar is None or not isinstance(type, Tensor):
+        raise TypeRuleError("the parts of a tensor are seen in memory", found=str(type))
+    return Tensor(scalar.real, (*type.shape, 2))
+
+
+def _from_parts_type(type: Type) -> Type:
+    if not isinstance(type, Tensor) or type.element.name not in _COMPLEX or type.shape[-1:] != (2,):
+        raise TypeRuleError("parts are a tensor of f32 or f64 whose last dimension is 2", found=str(type))
+    return Tensor(_COMPLEX[type.element.name], type.shape[:-1])
+
+
+# A tensor of complex numbers as it lies in memory: real and imaginary parts along a dimension of two, and back.
+complex_parts = Op(
+    "complex_parts",
+    type_of=_parts_type,
+    evaluate=lambda x: np.stack([np.real(x), np.imag(x)], axis=-1),
+    jvp=lambda y, dx: None if dx is None else complex_parts(dx),
+    transpose=lambda y, ct, x: (conj(from_parts(ct)),),
+    linear_in=(0,),
+)
+from_parts = Op(
+    "from_parts",
+    type_of=_from_parts_type,
+    evaluate=lambda x: join_parts(x[..., 0], x[..., 1]),
+    jvp=lambda y, dx: None if dx is None else from_parts(dx),
+    transpose=lambda y, ct, x: (complex_parts(conj(ct)),),
+    linear_in=(0,),
 )

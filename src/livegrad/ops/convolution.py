@@ -6,6 +6,7 @@ the kernel is not flipped. The op is linear in both operands, and its transposes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,6 +144,8 @@ def spaced(x: Node, low: Sequence[Size], high: Sequence[Size], interior: Sequenc
     """Zeros around and between the elements of each dimension; a negative width cuts."""
     assert isinstance(x.type, Tensor)
     around = [tuple(max(n, 0) if isinstance(n, int) else n for n in side) for side in (low, high)]
+    if not any(interior) and all(isinstance(n, int) and n == 0 for n in (*low, *high)):
+        return x
     padded = pad(x, zero(x.type.element), low=around[0], high=around[1], interior=tuple(interior))
     start, end = (tuple(-n if isinstance(n, int) and n < 0 else 0 for n in side) for side in (low, high))
     size = tuple(n - a - b for n, a, b in zip(shape_of(padded.type), start, end, strict=True))
@@ -175,6 +178,8 @@ def _by_image(y: Node, ct: Node) -> Node:
     window = shape_of(w.type)[2:]
     if 0 in shape_of(ct.type):
         return zero(x.type)
+    if any(stride > 1 for stride in strides) and all(isinstance(size, int) for size in shape_of(x.type)[2:] + window):
+        return _by_image_in_phases(y, ct)
     whole = (1, 1)  # batch and channels: windows of one, each by itself
     spread = spread_windows(
         ct,
@@ -187,6 +192,50 @@ def _by_image(y: Node, ct: Node) -> Node:
     turned = flip(_swap_first(_in_groups(w, 0, groups, 1)), axes=tuple(range(2, 2 + len(window))))
     none = ((0, 0),) * len(window)
     return convolve(spread, turned, strides=(1,) * len(window), padding=none, dilation=dilation, groups=groups)
+
+
+def _by_image_in_phases(y: Node, ct: Node) -> Node:
+    """The same where windows are `stride` places apart: elements so far apart meet the same taps of the kernel.
+
+    Each phase is a convolution with every so many of the taps, at the cotangents as they are; as further outputs of one
+    convolution they read these together. Zeros between the cotangents would be multiplied as often as the stride says.
+    """
+    x, w = y.operands
+    strides, groups, rank = y.attribute("strides"), y.attribute("groups"), len(shape_of(x.type)) - 2
+    space: Any = shape_of(x.type)[2:]
+    low = tuple(before for before, _ in y.attribute("padding"))
+    kernel = _taps_by_phase(w, strides, y.attribute("dilation"), groups)
+    taps: Any = shape_of(kernel.type)[2:]
+    steps = [-(-(size + before) // stride) for size, before, stride in zip(space, low, strides, strict=True)]
+    high = [count - n for count, n in zip(steps, shape_of(ct.type)[2:], strict=True)]
+    around = spaced(ct, (0, 0, *(tap - 1 for tap in taps)), (0, 0, *high), (0,) * (rank + 2))
+    ones, none = (1,) * rank, ((0, 0),) * rank
+    found = convolve(around, kernel, strides=ones, padding=none, dilation=ones, groups=groups)
+    # [batch, groups * phases * channels, *steps] to [batch, channels of all groups, *(steps, phases)]
+    batch, channels = shape_of(x.type)[0], shape_of(w.type)[1]
+    parted = reshape(found, shape=(batch, groups, *strides, channels, *steps))
+    pairs = [axis for number in range(rank) for axis in (3 + rank + number, 2 + number)]
+    mixed = permute(parted, axes=(0, 1, 2 + rank, *pairs))
+    sizes = [count * stride for count, stride in zip(steps, strides, strict=True)]
+    joined = reshape(mixed, shape=(batch, shape_of(x.type)[1], *sizes))
+    return slice_(joined, start=(0, 0, *low), size=shape_of(x.type), step=(1,) * (rank + 2))
+
+
+def _taps_by_phase(w: Node, strides: tuple[int, ...], dilation: tuple[int, ...], groups: int) -> Node:
+    """Kernels [groups * phases * channels, outputs / groups, *taps], flipped: one for each phase of each channel."""
+    rank, (_, channels, *window) = len(strides), shape_of(w.type)
+    spread: Any = [(extent - 1) * step + 1 for extent, step in zip(window, dilation, strict=True)]
+    taps = [-(-extent // stride) for extent, stride in zip(spread, strides, strict=True)]
+    missing = [tap * stride - extent for tap, stride, extent in zip(taps, strides, spread, strict=True)]
+    filled = spaced(w, (0,) * (rank + 2), (0, 0, *missing), (0, 0, *(step - 1 for step in dilation)))
+    outputs = divide_exactly(shape_of(w.type)[0], groups)
+    assert outputs is not None
+    pairs = [size for pair in zip(taps, strides, strict=True) for size in pair]
+    parted = reshape(filled, shape=(groups, outputs, channels, *pairs))
+    tap_axes, phase_axes = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+    turned = permute(flip(parted, axes=tuple(tap_axes)), axes=(0, *phase_axes, 2, 1, *tap_axes))
+    phases = math.prod(strides)
+    return reshape(turned, shape=(groups * phases * channels, outputs, *taps))
 
 
 def _by_kernel(y: Node, ct: Node) -> Node:

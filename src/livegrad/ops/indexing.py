@@ -10,6 +10,8 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Tensor, Type, i32, i64, shape_of
+from livegrad.ops.comparison import greater_equal, less
+from livegrad.ops.elementwise import select
 from livegrad.ops.failing import lookup_can_fail
 from livegrad.ops.movement import broadcast, require_tensor
 from livegrad.ops.rules import or_zero, zero
@@ -68,7 +70,44 @@ lookup = Op(
 )
 
 
-def _scatter_add_type(base: Type, updates: Type, *indices: Type) -> Type:
+def _lookup_or_type(source: Type, otherwise: Type, *indices: Type) -> Type:
+    found = _lookup_type(source, *indices)
+    if otherwise is not found:
+        raise TypeRuleError("what stands for elements outside does not fit", expected=str(found), found=str(otherwise))
+    return found
+
+
+def _evaluate_lookup_or(tensor: Any, otherwise: Any, *indices: Any) -> Any:
+    places = [np.asarray(index, np.int64) for index in indices]
+    inside = np.asarray(True)
+    for place, size in zip(places, tensor.shape, strict=True):
+        inside = inside & (place >= 0) & (place < size)
+    if 0 in tensor.shape:
+        return otherwise
+    return np.where(inside, tensor[tuple(np.where(inside, place, 0) for place in places)], otherwise)[()]
+
+
+def _expand_lookup_or(node: Node) -> Node:
+    tensor, otherwise, *indices = node.operands
+    sizes = shape_of(tensor.type)
+    if 0 in sizes:
+        return otherwise
+    inside: Node | None = None
+    places: list[Node] = []
+    for index, size in zip(indices, sizes, strict=True):
+        here = greater_equal(index, 0) & less(index, size)
+        inside = here if inside is None else inside & here
+        places.append(select(here, index, zero(index.type)))
+    found = lookup(tensor, *places)
+    return found if inside is None else select(inside, found, otherwise)
+
+
+# The element at indices, and another value where there is none: what padding gives, without memory for it.
+lookup_or = Op("lookup_or", type_of=_lookup_or_type, evaluate=_evaluate_lookup_or, expand=_expand_lookup_or, cost=4.0)
+
+
+def write_type(base: Type, updates: Type, *indices: Type) -> Type:
+    """The type of a tensor after writes at indices: that of the tensor before, one index a dimension, one a value."""
     tensor = require_tensor(base)
     lifted, shape = _index_shape(tensor, indices)
     expected: Scalar | Tensor = Tensor(tensor.element, shape) if lifted else tensor.element
@@ -77,14 +116,19 @@ def _scatter_add_type(base: Type, updates: Type, *indices: Type) -> Type:
     return tensor
 
 
-def _evaluate_scatter_add(base: Any, updates: Any, *indices: Any) -> Any:
-    require_indices(base.shape, indices)
-    result = np.array(base, order="C")
-    # One index into all elements in a row: NumPy adds by it several times as quickly as by one for each dimension.
+def places_in_row(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Any:
+    """One index into all elements in a row: NumPy writes several times as quickly by it as by one a dimension."""
+    require_indices(shape, indices)
     place: Any = np.int64(0)
-    for index, size in zip(indices, base.shape, strict=True):
+    for index, size in zip(indices, shape, strict=True):
         place = place * size + np.asarray(index, np.int64)
-    np.add.at(result.reshape(-1), np.reshape(place, -1), np.reshape(updates, -1))
+    return np.reshape(place, -1)
+
+
+def _evaluate_scatter_add(base: Any, updates: Any, *indices: Any) -> Any:
+    places = places_in_row(base.shape, indices)
+    result = np.array(base, order="C")
+    np.add.at(result.reshape(-1), places, np.reshape(updates, -1))
     return result
 
 
@@ -95,10 +139,10 @@ def _scatter_add_jvp(y: Node, dbase: Node | None, dupdates: Node | None, *_: Non
     return scatter_add(or_zero(dbase, base.type), or_zero(dupdates, updates.type), *indices)
 
 
-# Additions at the same index happen in the order of the updates, whatever the number of threads.
+# Sizes alone decide in which order additions to one element happen: any number of threads gives the same bits.
 scatter_add = Op(
     "scatter_add",
-    type_of=_scatter_add_type,
+    type_of=write_type,
     evaluate=_evaluate_scatter_add,
     jvp=_scatter_add_jvp,
     transpose=lambda y, ct, base, updates, *_: (

@@ -21,12 +21,22 @@ def require_tensor(type: Type) -> Tensor:
     return type
 
 
+def are_axes_in_order(axes: Sequence[int], rank: int) -> bool:
+    """Whether axes are different dimensions of a shape of `rank`, in order."""
+    last = -1
+    for axis in axes:
+        if not last < axis < rank:
+            return False
+        last = axis
+    return True
+
+
 def _broadcast_type(source: Type, *, shape: tuple[Size, ...], axes: tuple[int, ...]) -> Type:
     element = source.element if isinstance(source, Tensor) else source
     sizes = shape_of(source)
     if not isinstance(element, Scalar):
         raise TypeRuleError("broadcast takes a scalar or a tensor")
-    if len(axes) != len(sizes) or list(axes) != sorted(set(axes)) or any(not 0 <= a < len(shape) for a in axes):
+    if len(axes) != len(sizes) or not are_axes_in_order(axes, len(shape)):
         raise TypeRuleError("each dimension needs an axis of the result, in order", found=f"axes {axes} for {sizes}")
     for size, axis in zip(sizes, axes, strict=True):
         if size not in (1, shape[axis]):
@@ -86,11 +96,11 @@ def _permute_type(source: Type, *, axes: tuple[int, ...]) -> Type:
     tensor = require_tensor(source)
     if sorted(axes) != list(range(tensor.rank)):
         raise TypeRuleError("axes must name each dimension once", found=f"{axes} for {tensor}")
-    return Tensor(tensor.element, tuple(tensor.shape[axis] for axis in axes))
+    return Tensor(tensor.element, tuple([tensor.shape[axis] for axis in axes]))
 
 
 def inverse_permutation(axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.argsort(axes))
+    return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
 permute = Op(

@@ -14,7 +14,7 @@ from livegrad.ir.types import Scalar, Tensor, Type, i64, shape_of
 from livegrad.ops.comparison import equal
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import select
-from livegrad.ops.movement import broadcast, pad, require_tensor, slice_
+from livegrad.ops.movement import are_axes_in_order, broadcast, pad, require_tensor, slice_
 from livegrad.ops.rules import NUMBERS, REALS, filled, zero, zero_tangent
 
 _KINDS = {"sum": NUMBERS, "prod": NUMBERS, "max": REALS, "min": REALS, "any": ("bool",), "all": ("bool",)}
@@ -43,7 +43,7 @@ def fold_start(kind: str, type: Scalar) -> bool | int | float:
 
 
 def _kept(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, ...]:
-    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+    return tuple([size for axis, size in enumerate(shape) if axis not in axes])
 
 
 def _reduce_type(source: Type, *, kind: str, axes: tuple[int, ...]) -> Type:
@@ -52,7 +52,7 @@ def _reduce_type(source: Type, *, kind: str, axes: tuple[int, ...]) -> Type:
         raise TypeRuleError(f"no reduction `{kind}`", expected="one of " + ", ".join(_KINDS))
     if tensor.element.kind not in _KINDS[kind]:
         raise TypeRuleError(f"no {kind} of {tensor.element}", expected=" or ".join(_KINDS[kind]))
-    if list(axes) != sorted(set(axes)) or any(not 0 <= axis < tensor.rank for axis in axes):
+    if not are_axes_in_order(axes, tensor.rank):
         raise TypeRuleError("axes must be different dimensions, in order", found=f"{axes} for {tensor}")
     if kind in ("max", "min") and any(tensor.shape[axis] == 0 for axis in axes):
         raise TypeRuleError(f"the {kind} of nothing", found=str(tensor), help="there is no value to give for it")

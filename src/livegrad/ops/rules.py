@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import copysign
 
 from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.leaves import constant
@@ -68,7 +69,7 @@ def predicate(count: int, kinds: tuple[str, ...]) -> TypeRule:
     def rule(*types: Type) -> Type:
         return with_scalar(operands(*types), bool_)
 
-    return rule
+    return lru_cache(maxsize=1024)(rule)
 
 
 def scale_by(*partials: Callable[..., Node]) -> Callable[..., Node | None]:
@@ -113,7 +114,7 @@ def add_values(first: Node, second: Node) -> Node:
 def _adds_into_nothing(value: Node) -> bool:
     if value.op.name == "trace_add":
         return value.operands[0].op.name == "trace_new"
-    return value.op.name == "scatter_add" and value.operands[0] is zero(value.type)
+    return value.op.name == "scatter_add" and is_zero_node(value.operands[0])
 
 
 def zero_tangent(node: Node, *tangents: Node | None) -> None:
@@ -130,14 +131,37 @@ def zero(type: Type) -> Node:
     """
     match type:
         case Scalar():
-            return constant({"bool": False, "float": 0.0, "complex": 0j}.get(type.kind, 0), type)
+            return constant(_ZEROS.get(type.kind, 0), type)
         case Vector() | Matrix():
             return Op.named("splat")(zero(type.element), type=type)
         case Tensor(element=element, shape=shape):
-            return Op.named("broadcast")(zero(element), shape=shape, axes=())
+            return make_node(Op.named("broadcast"), (zero(element),), (("axes", ()), ("shape", shape)))
         case Trace():
             return Op.named("trace_new")(type=type)
     return Op.named("make")(*map(zero, components(type)), type=type)
+
+
+_ZEROS = {"bool": False, "float": 0.0, "complex": 0j}
+
+
+def is_zero_node(node: Node) -> bool:
+    """Whether a node is the zero of its type, as `zero` makes it.
+
+    >>> from livegrad.ir.types import Tensor, f32
+    >>> is_zero_node(zero(Tensor(f32, (3,)))), is_zero_node(filled(-0.0, Tensor(f32, (3,))))
+    (True, False)
+    """
+    match node.op.name:
+        case "constant":
+            value = node.attribute("value")
+            return value == 0 and copysign(1.0, value.real) > 0.0 and copysign(1.0, value.imag) > 0.0
+        case "splat" | "make":
+            return all(map(is_zero_node, node.operands))
+        case "broadcast":
+            return not node.attribute("axes") and is_zero_node(node.operands[0])
+        case "trace_new":
+            return True
+    return False
 
 
 def filled(value: bool | int | float | complex, type: Type) -> Node:

@@ -1,6 +1,6 @@
 """Sorting along an axis, positions in sorted sequences, and reads of tensors along one axis by computed index.
 
-Backends run these by NumPy. A NaN counts as greater than every number: last when ascending, first when descending.
+NumPy sorts for the CPU. A NaN counts as greater than every number: last when ascending, first when descending.
 """
 
 from __future__ import annotations
@@ -93,14 +93,15 @@ argsort = Op(
 
 
 def _searchsorted_type(ordered: Type, values: Type, *, side: str) -> Type:
-    first, second = _require_axis(ordered, 0), require_tensor(values)
+    first = _require_axis(ordered, 0)
+    element = values.element if isinstance(values, Tensor) else values
     if first.rank != 1:
         raise TypeRuleError("the sorted operand must have one dimension", found=str(first))
-    if first.element is not second.element:
+    if first.element is not element:
         raise TypeRuleError("operands of different types", help="cast one of them: nothing is promoted silently")
     if side not in ("left", "right"):
         raise TypeRuleError(f"no side `{side}`", expected="left or right")
-    return Tensor(i64, second.shape)
+    return Tensor(i64, values.shape) if isinstance(values, Tensor) else i64
 
 
 # Where each value would have to be put in for the sequence to stay sorted: before its equals (left) or after (right).

@@ -6,21 +6,30 @@ value, as pooling layers do everywhere (a fold along whole axes shares it among 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from livegrad.diagnostics import TypeRuleError
-from livegrad.ir.dimension import size_product
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Tensor, Type, i64, shape_of
-from livegrad.ops.comparison import less
+from livegrad.ir.types import Tensor, Type, f16, f32, i32, scalar_of, shape_of
+from livegrad.ops.conversion import cast
 from livegrad.ops.convolution import Padding, require_windows, spread_windows, window_count
-from livegrad.ops.elementwise import maximum, select
-from livegrad.ops.indexing import lookup
-from livegrad.ops.movement import require_tensor, reshape
+from livegrad.ops.movement import require_tensor
 from livegrad.ops.rules import NUMBERS, REALS, zero, zero_tangent
+from livegrad.ops.window_taps import (
+    Windows,
+    find_in_windows,
+    fold_windows,
+    neutral,
+    put_at_taps,
+    repeat_windows,
+    take_at_taps,
+    windows_of_node,
+)
 
 _KINDS = {"sum": NUMBERS, "max": REALS, "min": REALS}
 
@@ -42,15 +51,6 @@ def _reduce_window_type(
     return Tensor(tensor.element, require_windows(tensor.shape, window, strides, padding, dilation))
 
 
-def _neutral(kind: str, dtype: Any) -> Any:
-    """What padding is filled with: nothing for a sum, and what any element exceeds."""
-    if kind == "sum":
-        return dtype.type(0)
-    if dtype.kind == "f":
-        return dtype.type(-np.inf if kind == "max" else np.inf)
-    return np.iinfo(dtype).min if kind == "max" else np.iinfo(dtype).max
-
-
 def _shifts(x: Any, axis: int, window: int, stride: int, dilation: int) -> list[Any]:
     """Views of an array along one axis: for each place in the window, the elements that stand there."""
     count = window_count(x.shape[axis], window, stride, dilation)
@@ -67,7 +67,7 @@ _FOLDS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 def _evaluate_reduce_window(x: Any, *, kind: str, window: Any, strides: Any, padding: Any, dilation: Any) -> Any:
     """One axis after the other: a window of 3 by 3 takes 6 passes, not 9."""
     wide = np.dtype(np.float32) if x.dtype == np.float16 and kind == "sum" else x.dtype
-    value = np.pad(x.astype(wide, copy=False), padding, constant_values=_neutral(kind, wide))
+    value = np.pad(x.astype(wide, copy=False), padding, constant_values=neutral(kind, wide))
     for axis, (extent, stride, step) in enumerate(zip(window, strides, dilation, strict=True)):
         if extent == stride == 1:
             continue
@@ -79,46 +79,57 @@ def _evaluate_reduce_window(x: Any, *, kind: str, window: Any, strides: Any, pad
     return value.astype(x.dtype, copy=False)
 
 
-def _evaluate_arg_reduce_window(x: Any, *, kind: str, window: Any, strides: Any, padding: Any, dilation: Any) -> Any:
-    """The last axis first, so that of equals the one of the lowest index stays."""
-    value = np.pad(x, padding, constant_values=_neutral(kind, x.dtype))
-    place = np.pad(np.arange(x.size, dtype=np.int64).reshape(x.shape), padding, constant_values=-1)
-    for axis in reversed(range(x.ndim)):
-        extent, stride, step = window[axis], strides[axis], dilation[axis]
-        pairs = zip(*(_shifts(array, axis, extent, stride, step) for array in (value, place)), strict=True)
-        best, at = (array.copy() for array in next(pairs))
-        for other, its_place in pairs:
-            beats = (other > best) if kind == "max" else (other < best)
-            beats |= np.isnan(other) & ~np.isnan(best)
-            # Padding gives way even to an element of its own value.
-            beats = (beats | (at < 0)) & (its_place >= 0)
-            np.copyto(best, other, where=beats)
-            np.copyto(at, its_place, where=beats)
-        value, place = best, at
-    return place
+def _evaluate_arg_reduce_window(x: Any, *, kind: str, **attributes: Any) -> Any:
+    """Tap after tap, so that of equals the first one stays."""
+    windows = Windows(**attributes)
+    value = np.pad(x, windows.padding, constant_values=neutral(kind, x.dtype))
+    is_element = np.pad(np.ones(x.shape, bool), windows.padding)
+    best = at = None
+    for number, views in enumerate(zip(_views(value, windows), _views(is_element, windows), strict=True)):
+        other, inside = views
+        if best is None or at is None:
+            best, at = other.copy(), np.where(inside, 0, -1).astype(np.int32)
+            continue
+        beats = (other > best) if kind == "max" else (other < best)
+        beats |= np.isnan(other) & ~np.isnan(best)
+        # Padding gives way even to an element of its own value.
+        beats = (beats | (at < 0)) & inside
+        np.copyto(best, other, where=beats)
+        np.copyto(at, number, where=beats)
+    return at
+
+
+def _views(padded: Any, windows: Windows) -> Iterator[Any]:
+    """For each tap, the elements that stand there in all windows."""
+    every = zip(padded.shape, windows.window, windows.strides, windows.dilation, strict=True)
+    counts: Any = [window_count(*one) for one in every]
+    for tap in windows.taps:
+        places = zip(windows.first(tap), counts, windows.strides, strict=True)
+        yield padded[tuple(slice(a, a + (n - 1) * s + 1 if n else a, s) for a, n, s in places)]
 
 
 def _reduce_window_jvp(y: Node, dx: Node | None) -> Node | None:
     if dx is None:
         return None
     attributes = dict(y.attributes)
-    if attributes["kind"] == "sum":
-        return reduce_window(dx, **attributes)
-    place = arg_reduce_window(y.operands[0], **attributes)
-    elements = reshape(dx, shape=(size_product(shape_of(dx.type)),))
-    if not any(width != 0 for widths in attributes["padding"] for width in widths):
-        return lookup(elements, place)
-    # A window of nothing but padding has no element to take a tangent from.
-    nothing = less(place, 0)
-    if 0 in shape_of(dx.type):
-        return zero(y.type)
-    return select(nothing, zero(y.type), lookup(elements, maximum(place, 0)))
+    if attributes.pop("kind") == "sum":
+        return reduce_window(dx, **dict(y.attributes))
+    return take_window(dx, arg_reduce_window(y.operands[0], **dict(y.attributes)), **attributes)
+
+
+def _expand_reduce_window(y: Node) -> Node:
+    if scalar_of(y.type) is f16 and y.attribute("kind") == "sum":
+        return cast(reduce_window(cast(y.operands[0], type=f32), **dict(y.attributes)), type=f16)
+    return fold_windows(y)
 
 
 def _reduce_window_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
     x = require_tensor(y.operands[0].type)
     if 0 in shape_of(ct.type):
         return (zero(x),)
+    windows = windows_of_node(y)
+    if windows.side_by_side:
+        return (repeat_windows(ct, windows, x.shape),)
     window, dilation = y.attribute("window"), y.attribute("dilation")
     spread = spread_windows(ct, x.shape, window, y.attribute("strides"), y.attribute("padding"), dilation)
     none, ones = ((0, 0),) * x.rank, (1,) * x.rank
@@ -133,6 +144,7 @@ reduce_window = Op(
     jvp=_reduce_window_jvp,
     transpose=_reduce_window_transpose,
     linear_in=(0,),
+    expand=_expand_reduce_window,
     cost=20.0,
 )
 
@@ -141,15 +153,99 @@ def _arg_reduce_window_type(x: Type, *, kind: str, **attributes: Any) -> Type:
     if kind not in ("max", "min"):
         raise TypeRuleError(f"no element is the {kind} of a window", expected="max or min")
     type = require_tensor(_reduce_window_type(x, kind=kind, **attributes))
-    return Tensor(i64, type.shape)
+    return Tensor(i32, type.shape)
 
 
-# Where the extremum of each window stands in the tensor, counted in row-major order; -1 if all of it is padding.
+# Which tap of each window has the extremum, counted in row-major order; -1 if all of it is padding.
 arg_reduce_window = Op(
     "arg_reduce_window",
     type_of=_arg_reduce_window_type,
     evaluate=_evaluate_arg_reduce_window,
     jvp=zero_tangent,
     differentiable=False,
+    expand=find_in_windows,
     cost=30.0,
+)
+
+
+def _require_taps(number: Type, counts: tuple[Size, ...]) -> None:
+    if number is not Tensor(i32, counts):
+        raise TypeRuleError(
+            "each window needs the number of a tap", expected=str(Tensor(i32, counts)), found=str(number)
+        )
+
+
+def _take_window_type(x: Type, number: Type, **attributes: Any) -> Type:
+    type = require_tensor(_reduce_window_type(x, kind="sum", **attributes))
+    _require_taps(number, type.shape)
+    return type
+
+
+def _evaluate_take_window(x: Any, number: Any, **attributes: Any) -> Any:
+    windows = Windows(**attributes)
+    taken = np.zeros(number.shape, x.dtype)
+    for tap, view in enumerate(_views(np.pad(x, windows.padding), windows)):
+        np.copyto(taken, view, where=number == tap)
+    return taken
+
+
+# The element at one tap of each window; 0 for a tap on padding, and for the tap -1.
+take_window = Op(
+    "take_window",
+    type_of=_take_window_type,
+    evaluate=_evaluate_take_window,
+    jvp=lambda y, dx, _: None if dx is None else take_window(dx, y.operands[1], **dict(y.attributes)),
+    transpose=lambda y, ct, x, _: (
+        put_window(ct, y.operands[1], shape=shape_of(y.operands[0].type), **dict(y.attributes)) if x else None,
+        None,
+    ),
+    linear_in=(0,),
+    expand=take_at_taps,
+    cost=20.0,
+)
+
+
+def _put_window_type(values: Type, number: Type, *, shape: tuple[Size, ...], **attributes: Any) -> Type:
+    tensor = require_tensor(values)
+    whole = Tensor(tensor.element, shape)
+    found = require_tensor(_reduce_window_type(whole, kind="sum", **attributes))
+    if found is not tensor:
+        raise TypeRuleError("each window needs a value", expected=str(found), found=str(values))
+    _require_taps(number, tensor.shape)
+    return whole
+
+
+def _evaluate_put_window(values: Any, number: Any, *, shape: Any, **attributes: Any) -> Any:
+    windows = Windows(**attributes)
+    wide = np.dtype(np.float32) if values.dtype == np.float16 else values.dtype
+    sizes = [low + size + high for size, (low, high) in zip(shape, windows.padding, strict=True)]
+    padded = np.zeros(sizes, wide)
+    for tap, view in enumerate(_views(padded, windows)):
+        view += np.where(number == tap, values, values.dtype.type(0))
+    inner = tuple(slice(low, low + size) for size, (low, _) in zip(shape, windows.padding, strict=True))
+    return padded[inner].astype(values.dtype)
+
+
+def _put_window_transpose(y: Node, ct: Node, values: bool, _: bool) -> tuple[Node | None, ...]:
+    attributes = {name: value for name, value in y.attributes if name != "shape"}
+    return (take_window(ct, y.operands[1], **attributes) if values else None, None)
+
+
+def _expand_put_window(y: Node) -> Node:
+    values, number = y.operands
+    if scalar_of(y.type) is f16:
+        return cast(put_window(cast(values, type=f32), number, **dict(y.attributes)), type=f16)
+    return put_at_taps(y)
+
+
+# A tensor of `shape` with the sums of what its windows have for one of their taps each.
+put_window = Op(
+    "put_window",
+    type_of=_put_window_type,
+    evaluate=_evaluate_put_window,
+    jvp=lambda y, dvalues, _: None if dvalues is None else put_window(dvalues, y.operands[1], **dict(y.attributes)),
+    transpose=_put_window_transpose,
+    linear_in=(0,),
+    expand=_expand_put_window,
+    cost=20.0,
 )

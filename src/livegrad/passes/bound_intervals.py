@@ -20,7 +20,7 @@ from livegrad.ops.control import parameters_of
 from livegrad.passes.expand import expand_ops
 from livegrad.passes.interval_rules import RULES, Interval, anything
 
-__all__ = ["Interval", "bound_intervals"]
+__all__ = ["Interval", "bound_intervals", "intervals_of"]
 
 CallRule = Callable[[Function, Sequence[Interval]], tuple[Interval, ...]]
 
@@ -40,12 +40,20 @@ def bound_intervals(
     >>> square
     <function <lambda>.bounds(f32, f32) -> (f32, f32)>
     """
-    types = [t for type, flag in zip(function.parameter_types, ranged, strict=True) for t in ((type,) * (1 + flag))]
-    fresh = iter(parameters_of(types))
-    arguments = [Interval(next(fresh), next(fresh)) if flag else _point(next(fresh)) for flag in ranged]
-    results = _Bounds(dict(rules or {})).call(function, arguments)
+    parameters, results = intervals_of(function, ranged, rules)
     flat = tuple(bound for result in results for bound in (result.low, result.high))
-    return Function(f"{function.name}.bounds", parameters_of(types), flat)
+    return Function(f"{function.name}.bounds", parameters, flat)
+
+
+def intervals_of(
+    function: Function, ranged: Sequence[bool], rules: Mapping[Function, CallRule] | None = None
+) -> tuple[tuple[Node, ...], tuple[Interval, ...]]:
+    """What `bound_intervals` makes a function of: its parameters, and what is known of each result."""
+    types = [t for type, flag in zip(function.parameter_types, ranged, strict=True) for t in ((type,) * (1 + flag))]
+    parameters = parameters_of(types)
+    fresh = iter(parameters)
+    arguments = [Interval(next(fresh), next(fresh)) if flag else _point(next(fresh)) for flag in ranged]
+    return parameters, _Bounds(dict(rules or {})).call(function, arguments)
 
 
 def _point(node: Node) -> Interval:

@@ -8,12 +8,14 @@ from livegrad.diagnostics import CompileError
 from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
 from livegrad.ir.origins import originating_from
-from livegrad.ir.walk import rebuild
+from livegrad.ir.walk import nodes_of, rebuild
 
 
 @keeps_places
 def expand_ops(function: Function, should_expand: Callable[[Node], bool]) -> Function:
     """The function with every node expanded that `should_expand` names, expansions included."""
+    if not any(map(should_expand, nodes_of(function))):
+        return function
     done: dict[Node, Node] = {}
     pending = [*reversed(function.results)]
     while pending:

@@ -12,7 +12,7 @@ from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.origins import add_origins, originating_from
-from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, rebuild
+from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call
 from livegrad.passes.differentiate.tangents import pack_results
@@ -36,7 +36,7 @@ def flatten_calls(module: Module) -> Module:
 
 def _run_by_regions(function: Function) -> set[Function]:
     nodes = (node for node in nodes_of(function) if node.attributes and node.op is not call)
-    return {inner for node in nodes for inner in attribute_functions(node)}
+    return {inner for node in nodes for inner in node.functions}
 
 
 class _Frame:
@@ -124,6 +124,6 @@ def _gives_several(node: Node) -> bool:
 def _depending_on_parameters(function: Function) -> set[Node]:
     depending: set[Node] = set(function.parameters)
     for node in nodes_of(function):
-        if node.op is parameter_op or any(operand in depending for operand in node.operands):
+        if node.op is parameter_op or not depending.isdisjoint(node.operands):
             depending.add(node)
     return depending

@@ -11,7 +11,7 @@ from livegrad.ir.function import map_results
 from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.walk import attribute_functions, exchanged_functions, nodes_of, reachable_functions, substitute
+from livegrad.ir.walk import exchanged_functions, functions_in, ops_in, reachable_functions, substitute
 from livegrad.ops.control import parameters_of
 
 
@@ -29,14 +29,14 @@ def rewrite_functions(module: Module, transform: Callable[[Function], Function])
 
 def uses_any(functions: Iterable[Function], ops: Container[Op]) -> bool:
     """Whether a node of these functions, themselves only, is of one of these ops."""
-    return any(node.op in ops for function in functions for node in nodes_of(function))
+    return any(op in ops for function in functions for op in ops_in(function))
 
 
 def exchange_functions(function: Function, exchange: Mapping[Function, Function]) -> Function:
     """The function with the functions among its attributes exchanged."""
-    if not any(next(attribute_functions(node), None) for node in nodes_of(function) if node.attributes):
+    if not functions_in(function):
         return function
-    return map_results(function, lambda node: exchange_attributes(node, exchange) if node.attributes else None)
+    return map_results(function, lambda node: exchange_attributes(node, exchange) if node.functions else None)
 
 
 def exchange_attributes(node: Node, exchange: Mapping[Function, Function]) -> Node:

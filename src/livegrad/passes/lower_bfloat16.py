@@ -6,6 +6,8 @@ which nodes compute, and does the same to their values.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import map_results
 from livegrad.ir.keeping import keeps_places
@@ -49,9 +51,10 @@ def computes_bfloat16(node: Node) -> bool:
 
 
 def _mentions(function: Function) -> bool:
-    return any(_is_bfloat16(node.type) for node in nodes_of(function))
+    return any(map(_is_bfloat16, {node.type for node in nodes_of(function)}))
 
 
+@lru_cache(maxsize=4096)
 def _is_bfloat16(type: Type) -> bool:
     return bf16 in inner_types(type)
 

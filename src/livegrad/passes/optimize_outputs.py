@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.origins import originating_from
-from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, rebuild
+from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, map_
 from livegrad.passes.functions import exchange_attributes, rearranged, renamed, uses_any
@@ -131,7 +131,7 @@ def _every(function: Function) -> Bits:
 
 
 def _indices(bits: Bits) -> list[int]:
-    return [index for index in range(bits.bit_length()) if bits >> index & 1]
+    return [index for index, digit in enumerate(bin(bits)[:1:-1]) if digit == "1"]
 
 
 def _union(parts: Iterable[Bits]) -> Bits:
@@ -165,20 +165,24 @@ def _find_liveness(module: Module, order: Sequence[Function], called: dict[Funct
 def _find_facts(function: Function, liveness: _Liveness) -> _Facts:
     needs: dict[Node, Bits] = {node: 1 << index for index, node in enumerate(function.parameters)}
     fails: set[Node] = set()
+    regions: dict[tuple[Node, Bits], tuple[Bits, bool]] = {}
     for node in nodes_of(function):
         if node in needs:
             continue
         source = _region_read_by(node)
         region = region_of(node if source is None else source)
         if region is None:
-            used: Iterable[Node] = node.operands
-            failing = node.may_fail
+            needs[node] = _union(needs[operand] for operand in node.operands)
+            failing = node.may_fail or not fails.isdisjoint(node.operands)
         else:
             kept = liveness.kept_results(region, ALL if source is None else 1 << node.attribute("index"))
-            used = liveness.used_operands(region, kept)
-            failing = liveness.fails(region, kept)
-        needs[node] = _union(needs[operand] for operand in used)
-        if failing or not fails.isdisjoint(used):
+            # A derivative is read in thousands of places, and all its results stay for each of them.
+            if (region.node, kept) not in regions:
+                used = liveness.used_operands(region, kept)
+                may_fail = liveness.fails(region, kept) or not fails.isdisjoint(used)
+                regions[region.node, kept] = _union(needs[operand] for operand in used), may_fail
+            needs[node], failing = regions[region.node, kept]
+        if failing:
             fails.add(node)
     failing_results = _union(1 << index for index, node in enumerate(function.results) if node in fails)
     return _Facts(tuple(needs[node] for node in function.results), failing_results)
@@ -200,7 +204,7 @@ def _find_needed(function: Function, live: Bits, liveness: _Liveness) -> dict[No
             needed.update(dict.fromkeys(liveness.used_operands(region, needed[node]), ALL))
         else:
             needed.update(dict.fromkeys(node.operands, ALL))
-            liveness.whole.update(attribute_functions(node) if node.attributes else ())
+            liveness.whole.update(node.functions)
     return needed
 
 
@@ -239,12 +243,12 @@ class _Maker:
         source = _region_read_by(node)
         region = region_of(node)
         if source is not None:
-            place = _indices(needed[source]).index(node.attribute("index"))
-            return region_member(values[source], place)
+            kept_before = needed[source] & ((1 << node.attribute("index")) - 1)
+            return region_member(values[source], kept_before.bit_count())
         if region is not None:
             return self._make_region(region, needed[node], values)
         moved = rebuild(node, tuple([values[operand] for operand in node.operands]))
-        inner = {f: self.made[f, _every(f)] for f in attribute_functions(node)} if node.attributes else {}
+        inner = {f: self.made[f, _every(f)] for f in node.functions}
         return exchange_attributes(moved, inner) if inner else moved
 
     def _make_region(self, region: Region, kept: Bits, values: dict[Node, Node]) -> Node:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, components, inner_types
-from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, toposort
+from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import cond, for_loop, map_, switch
 from livegrad.ops.host import host_call
@@ -61,7 +61,7 @@ def _is_native(value: Node) -> bool:
     """Whether a kernel can compute a value that is no array."""
     if value.op is parameter_op or value.op in (map_, host_call) or _is_strange(value.type):
         return False
-    return all(map(_reads_only, attribute_functions(value)))
+    return all(map(_reads_only, value.functions))
 
 
 def _is_strange(type: Type) -> bool:
@@ -128,7 +128,7 @@ def _sources_of_results(function: Function, flags: Sequence[bool]) -> list[int |
 
 def _is_native_inside(node: Node) -> bool:
     strange = any(isinstance(t, Scalar) and t.kind == "complex" for t in inner_types(node.type))
-    return node.op not in (map_, host_call) and not strange and all(map(_reads_only, attribute_functions(node)))
+    return node.op not in (map_, host_call) and not strange and all(map(_reads_only, node.functions))
 
 
 def _sources_through(node: Node, source: dict[Node, int]) -> list[int | None]:
@@ -140,7 +140,7 @@ def _sources_through(node: Node, source: dict[Node, int]) -> list[int | None]:
         if any(flags[carried:]) or not _body_accumulates(node.attribute("body"), carried):
             raise _Otherwise
         return [source.get(operand) for operand in arguments[:carried]]
-    every = [_sources_of_results(branch, flags) for branch in attribute_functions(node)]
+    every = [_sources_of_results(branch, flags) for branch in node.functions]
     if any(found != every[0] for found in every):
         raise _Otherwise
     return [None if place is None else source[arguments[place]] for place in every[0]]

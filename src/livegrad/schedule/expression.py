@@ -6,9 +6,10 @@ becomes a placeholder node, and stage bodies are functions of those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
+from typing import NamedTuple, Protocol
 
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import inline, make_function
@@ -17,17 +18,38 @@ from livegrad.ir.node import Function, Key, Node, make_node
 from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Array, Scalar, Struct, Tensor, Tuple, Type, components, i64, shape_of
 from livegrad.ir.walk import toposort
-from livegrad.ops.aggregate import make, member
-from livegrad.ops.control import component_shape, map_
+from livegrad.ops.aggregate import get, make, member
+from livegrad.ops.assignment import assign
+from livegrad.ops.comparison import equal, greater_equal, less
+from livegrad.ops.control import check, component_shape, map_
 from livegrad.ops.conversion import cast
-from livegrad.ops.indexing import lookup
+from livegrad.ops.elementwise import select
+from livegrad.ops.failing import known_integer
+from livegrad.ops.indexing import lookup, lookup_or
+from livegrad.ops.movement import iota, pad
+from livegrad.ops.rules import zero
+from livegrad.ops.sorting import searchsorted
+from livegrad.schedule.indexed_writes import Choice, choice_of
 from livegrad.schedule.kernel import Source
 from livegrad.schedule.plan import Buffer
-from livegrad.schedule.views import Affine, Index, operand_index
+from livegrad.schedule.views import FIXED_ZERO, Affine, Index, operand_index, shifted
 
 
 class NotAligned(Exception):
     """A value of this kernel is needed at another point than where it is computed: it must be stored first."""
+
+
+class Memory(Protocol):
+    """Which values lie in memory, and where."""
+
+    def get(self, node: Node, /) -> Buffer | None: ...
+
+
+class _Point(NamedTuple):
+    """An index, and the elements that are known there."""
+
+    place: tuple[Index, ...]
+    elements: dict[Node, Node]
 
 
 @dataclass
@@ -38,17 +60,15 @@ class Expressions:
     which it is available.
     """
 
-    stored: Mapping[Node, Buffer]
+    stored: Memory
     rank: int
     rows: dict[Node, tuple[tuple[Index, ...], int]] = field(default_factory=dict)
     reads: dict[tuple[Buffer, int, tuple[int, ...]], int] = field(default_factory=dict)
     wholes: dict[Buffer, int] = field(default_factory=dict)
     uniforms: dict[tuple[Buffer, int], int] = field(default_factory=dict)
+    neighbours: dict[tuple[Buffer, int], None] = field(default_factory=dict)  # by index, one behind another along
     placeholders: dict[Node, Source] = field(default_factory=dict)
-    kept: dict[tuple[Node, tuple[Index, ...]], Node] = field(
-        default_factory=dict
-    )  # what a stage before left in scratch
-    _known: dict[tuple[Node, tuple[Index, ...]], Node] = field(default_factory=dict)
+    _points: dict[tuple[Index, ...], _Point] = field(default_factory=dict)
     _maps: dict[tuple[Node, tuple[Index, ...]], tuple[Node, ...]] = field(default_factory=dict)
     _scalars: dict[Node, Node] = field(default_factory=dict)
     _sources: dict[Source, Node] = field(default_factory=dict)
@@ -56,31 +76,33 @@ class Expressions:
     # --- placeholders ---
 
     def placeholder(self, source: Source, type: Type) -> Node:
-        if source not in self._sources:
+        node = self._sources.get(source)
+        if node is None:
             with originating_from(()):
                 node = input_node(Key(f"{source.kind}{source.number}"), type)
             self._sources[source] = node
             self.placeholders[node] = source
-        return self._sources[source]
+        return node
 
     def index(self, axis: int) -> Node:
         return self.placeholder(Source("index", axis), i64)
 
     def read(self, buffer: Buffer, index: tuple[Index, ...]) -> Node:
         """The buffer's element at an index: by stride where the index is affine, by lookup where it is computed."""
-        if all(isinstance(item, Affine) for item in index):
-            offset, strides = 0, [0] * self.rank
-            for item, stride in zip(index, buffer.strides, strict=True):
-                assert isinstance(item, Affine)
-                offset += item.start * stride
-                if item.axis is not None:
-                    strides[item.axis] += item.step * stride
-            if not any(strides):
-                number = self.uniforms.setdefault((buffer, offset), len(self.uniforms))
-                return self.placeholder(Source("uniform", number), buffer.element)
-            number = self.reads.setdefault((buffer, offset, tuple(strides)), len(self.reads))
-            return self.placeholder(Source("read", number), buffer.element)
-        return lookup(self.whole(buffer), *(self.position(item) for item in index))
+        if any(isinstance(item, Affine) and item.loose for item in index):
+            return lookup_or(self.whole(buffer), zero(buffer.element), *(self.position(item) for item in index))
+        offset, strides = 0, [0] * self.rank
+        for item, stride in zip(index, buffer.strides, strict=True):
+            if not isinstance(item, Affine):
+                return lookup(self.whole(buffer), *map(self.position, index))
+            offset += item.start * stride
+            if item.axis is not None:
+                strides[item.axis] += item.step * stride
+        if not any(strides):
+            number = self.uniforms.setdefault((buffer, offset), len(self.uniforms))
+            return self.placeholder(Source("uniform", number), buffer.element)
+        number = self.reads.setdefault((buffer, offset, tuple(strides)), len(self.reads))
+        return self.placeholder(Source("read", number), buffer.element)
 
     def whole(self, buffer: Buffer) -> Node:
         number = self.wholes.setdefault(buffer, len(self.wholes))
@@ -98,30 +120,40 @@ class Expressions:
             along = along * item.step
         return along if item.start == 0 else along + item.start
 
+    def exchange_buffers(self, other: Callable[[Buffer], Buffer]) -> bool:
+        """Reads other memory of the same shapes instead; False where what was read apart would be the same memory."""
+        before = len(self.reads), len(self.uniforms), len(self.wholes)
+        self.reads = {(other(b), offset, strides): number for (b, offset, strides), number in self.reads.items()}
+        self.uniforms = {(other(b), offset): number for (b, offset), number in self.uniforms.items()}
+        self.wholes = {other(b): number for b, number in self.wholes.items()}
+        return before == (len(self.reads), len(self.uniforms), len(self.wholes))
+
     # --- elements ---
 
     def element(self, node: Node, index: tuple[Index, ...]) -> Node:
         """The scalar that a tensor node has at an index."""
-        pending: list[tuple[Node, tuple[Index, ...]]] = [(node, index)]
+        at = self._point(index)
+        pending: list[tuple[Node, _Point, list[tuple[Node, _Point]] | None]] = [(node, at, None)]
         while pending:
-            current = pending[-1]
-            if current in self._known:
-                pending.pop()
-                continue
-            found = self._leaf(*current)
-            if found is not None:
-                self._known[current] = found
-                pending.pop()
-                continue
-            needed = self._needs(*current)
-            waiting = [item for item in needed if item not in self._known]
-            if waiting:
-                pending.extend(waiting)
-                continue
-            with originating_from(current[0].origins):
-                self._known[current] = self._build(*current, [self._known[item] for item in needed])
-            pending.pop()
-        return self._known[node, index]
+            current, point, needed = pending.pop()
+            if needed is not None:  # all of it is known by now
+                operands = [below.elements[operand] for operand, below in needed]
+                point.elements[current] = self._build(current, operands, point.place)
+            elif current not in point.elements:
+                found = self._leaf(current, point.place)
+                if found is None:
+                    needed = self._needs(current, point)
+                    pending.append((current, point, needed))
+                    pending += [(operand, below, None) for operand, below in needed]
+                else:
+                    point.elements[current] = found
+        return at.elements[node]
+
+    def _point(self, index: tuple[Index, ...]) -> _Point:
+        point = self._points.get(index)
+        if point is None:
+            point = self._points[index] = _Point(index, {})
+        return point
 
     def _leaf(self, node: Node, index: tuple[Index, ...]) -> Node | None:
         """What needs nothing below it: stored tensors, row values, scalars, counts."""
@@ -134,40 +166,102 @@ class Expressions:
             if any(at != own and size != 1 for at, own, size in places):
                 raise NotAligned
             return self.placeholder(Source("row", slot), node.type.element)
-        if node in self.stored:
-            return self.read(self.stored[node], index)
-        if node.op.name == "iota":
+        buffer = self.stored.get(node)
+        if buffer is not None:
+            return self.read(buffer, index)
+        if node.op is iota:
             along = self.position(index[node.attribute("axis")])
             return along if node.type.element is i64 else cast(along, type=node.type.element)
-        if node.op is map_ or (node.op.name == "get" and node.operands[0].op is map_):
+        if node.op is map_ or (node.op is get and node.operands[0].op is map_):
             return self._mapped(node, index)
         return None
 
-    def _needs(self, node: Node, index: tuple[Index, ...]) -> list[tuple[Node, tuple[Index, ...]]]:
-        moved = operand_index(node, index)
-        if moved is not None:
-            return [(node.operands[0], moved)]
+    def _needs(self, node: Node, point: _Point) -> list[tuple[Node, _Point]]:
         if node.op.elementwise:
-            return [(operand, index if isinstance(operand.type, Tensor) else ()) for operand in node.operands]
-        if node.op is lookup:
-            return [(operand, index) for operand in node.operands[1:]]
-        raise CompileError(f"`{node.op.name}` cannot be part of a kernel", where=node.origin)
+            nowhere = self._point(())
+            return [(operand, point if isinstance(operand.type, Tensor) else nowhere) for operand in node.operands]
+        if node.op in (lookup, lookup_or, searchsorted):
+            return [(operand, point) for operand in node.operands[1:]]
+        choice = choice_of(node)
+        if choice is not None:
+            base, updates, *indices = node.operands
+            at = self._point(tuple([FIXED_ZERO if d is None else point.place[d] for d in choice.moved_by]))
+            return [(base, point), (updates, at), *((indices[d], at) for d in choice.chosen)]
+        if node.op is pad:
+            source, fill = node.operands
+            return [(source, self._point(self._behind_border(node, point.place))), (fill, self._point(()))]
+        moved = operand_index(node, point.place)
+        if moved is None:
+            raise CompileError(f"`{node.op.name}` cannot be part of a kernel", where=node.origin)
+        return [(node.operands[0], self._point(moved))]
 
-    def _build(self, node: Node, index: tuple[Index, ...], operands: list[Node]) -> Node:
-        if operand_index(node, index) is not None:
-            return operands[0]
+    def _build(self, node: Node, operands: list[Node], index: tuple[Index, ...]) -> Node:
+        if node.op.elementwise:
+            with originating_from(node.origins):
+                return make_node(node.op, tuple(operands), node.attributes)
         if node.op is lookup:
-            return self.lookup_in(node.operands[0], operands)
-        return make_node(node.op, tuple(operands), node.attributes)
+            with originating_from(node.origins):
+                return self.lookup_in(node.operands[0], operands)
+        if node.op in (lookup_or, searchsorted):
+            with originating_from(node.origins):
+                return make_node(node.op, (self.shared_value(node.operands[0]), *operands), node.attributes)
+        choice = choice_of(node)
+        if choice is not None:
+            with originating_from(node.origins):
+                return self._chosen(node, choice, operands, index)
+        if node.op is pad:
+            return self._padded(node, operands, index)
+        return operands[0]
+
+    def _behind_border(self, node: Node, index: tuple[Index, ...]) -> tuple[Index, ...]:
+        """The index into what a pad surrounds, loose where it may lie in the border."""
+        places = [shifted(item, -low, 1) for item, low in zip(index, node.attribute("low"), strict=True)]
+        borders = zip(places, node.attribute("low"), node.attribute("high"), strict=True)
+        return tuple(
+            [p._replace(loose=True) if isinstance(p, Affine) and (low or high) else p for p, low, high in borders]
+        )
+
+    def _padded(self, node: Node, operands: list[Node], index: tuple[Index, ...]) -> Node:
+        """What a pad surrounds, or what it fills its border with."""
+        (source, _), (value, fill) = node.operands, operands
+        places = [self.position(item) for item in self._behind_border(node, index)]
+        if value.op is lookup_or and value.operands[2:] == tuple(places):
+            return lookup_or(value.operands[0], fill, *places)
+        inside: Node | None = None
+        for place, size, low, high in zip(
+            places, shape_of(source.type), node.attribute("low"), node.attribute("high"), strict=True
+        ):
+            if low or high:
+                here = greater_equal(place, 0) & less(place, size)
+                inside = here if inside is None else inside & here
+        return value if inside is None else select(inside, value, fill)
+
+    def _chosen(self, node: Node, choice: Choice, operands: list[Node], index: tuple[Index, ...]) -> Node:
+        """What an element is after a write: what is written where all indices mean it, else what it was before."""
+        before, value, *places = operands
+        meant: Node | None = None
+        for dimension, place in zip(choice.chosen, places, strict=True):
+            wide = place if place.type is i64 else cast(place, type=i64)
+            if known_integer(wide) is None:
+                size = constant(shape_of(node.type)[dimension], i64)
+                inside = greater_equal(wide, 0) & less(wide, size)
+                wide = check(wide, inside, message=f"index out of range for axis {dimension}")
+            here = equal(wide, self.position(index[dimension]))
+            meant = here if meant is None else meant & here
+        after = value if node.op is assign else before + value
+        return after if meant is None else select(meant, after, before)
 
     def lookup_in(self, tensor: Node, indices: list[Node]) -> Node:
-        if tensor not in self.stored:
+        buffer = self.stored.get(tensor)
+        if buffer is None:
             raise NotAligned
-        buffer = self.stored[tensor]
         if all(index.op is constant_op for index in indices):
             fixed = tuple(Affine(None, index.attribute("value"), 0) for index in indices)
             if all(0 <= i.start < size for i, size in zip(fixed, buffer.shape, strict=True)):
                 return self.read(buffer, fixed)
+        last = self.placeholders.get(indices[-1]) if indices else None
+        if last is not None and last.kind == "index":
+            self.neighbours.setdefault((buffer, last.number))
         return lookup(self.whole(buffer), *indices)
 
     # --- scalars of the function itself ---
@@ -175,36 +269,43 @@ class Expressions:
     def scalar(self, root: Node) -> Node:
         """A value that is no tensor: its own expression over uniforms."""
         known = self._scalars
-        for node in toposort([root], stop=lambda n: n in known or n in self.stored or isinstance(n.type, Tensor)):
+        if root in known:
+            return known[root]
+        for node in toposort([root], stop=self._ends_scalars):
             if node in known:
                 continue
+            buffer = self.stored.get(node)
             if isinstance(node.type, Tensor):
-                known[node] = self._tensor_argument(node)
-            elif node in self.stored:
-                known[node] = self._stored_value(node)
-            elif node.op is lookup:
-                with originating_from(node.origins):
-                    indices = [known[operand] for operand in node.operands[1:]]
-                    known[node] = self._scalar_lookup(node.operands[0], indices)
+                # Only its elements are used where it is not stored, by lookups that fetch them on their own.
+                known[node] = node if buffer is None else self.whole(buffer)
+            elif buffer is not None:
+                known[node] = self._stored_value(node.type, buffer)
+            elif not node.operands:
+                known[node] = node
             else:
                 with originating_from(node.origins):
-                    operands = tuple(known[operand] for operand in node.operands)
-                    known[node] = make_node(node.op, operands, node.attributes)
+                    operands = [known[operand] for operand in node.operands]
+                    if node.op is lookup:
+                        known[node] = self._scalar_lookup(node.operands[0], operands[1:])
+                    else:
+                        known[node] = make_node(node.op, tuple(operands), node.attributes)
         return known[root]
+
+    def _ends_scalars(self, node: Node) -> bool:
+        return node in self._scalars or isinstance(node.type, Tensor) or self.stored.get(node) is not None
 
     def keep_scalar(self, node: Node, slots: list[int], types: list[Scalar]) -> None:
         """A scalar, vector or matrix that the kernel has for the row."""
         parts = [self.placeholder(Source("row", slot), type) for slot, type in zip(slots, types, strict=True)]
         self._scalars[node] = parts[0] if isinstance(node.type, Scalar) else make(*parts, type=node.type)
 
-    def _stored_value(self, node: Node) -> Node:
+    def _stored_value(self, type: Type, buffer: Buffer) -> Node:
         """A scalar, vector or matrix that lies in memory."""
-        buffer = self.stored[node]
-        if isinstance(node.type, Scalar):
+        if isinstance(type, Scalar):
             return self.read(buffer, ())
         places = product(*map(range, buffer.shape))
         parts = [self.read(buffer, tuple(Affine(None, i, 0) for i in place)) for place in places]
-        return make(*parts, type=node.type)
+        return make(*parts, type=type)
 
     def _scalar_lookup(self, tensor: Node, indices: list[Node]) -> Node:
         """A tensor's single element is read where it stands; any other by index."""
@@ -215,12 +316,6 @@ class Expressions:
             assert isinstance(tensor.type, Tensor)
             return self.placeholder(Source("row", slot), tensor.type.element)
         return self.lookup_in(tensor, indices)
-
-    def _tensor_argument(self, node: Node) -> Node:
-        if node not in self.stored:
-            # Only its elements are used, by lookups that fetch them on their own.
-            return node
-        return self.whole(self.stored[node])
 
     # --- maps ---
 
@@ -259,7 +354,7 @@ class Expressions:
 
     def shared_value(self, operand: Node) -> Node:
         """What all points have in common; a tensor must lie in memory, for the points read it where they like."""
-        if isinstance(operand.type, Tensor) and operand not in self.stored:
+        if isinstance(operand.type, Tensor) and self.stored.get(operand) is None:
             raise NotAligned
         return self.scalar(operand)
 

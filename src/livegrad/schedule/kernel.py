@@ -7,7 +7,8 @@ makes kernels, backends compile them. Extents and strides are no part of a kerne
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar
@@ -17,8 +18,7 @@ SourceKind = Literal["index", "read", "whole", "uniform", "row"]
 ReduceKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Where an argument of a stage's body comes from.
 
     index: the position along dimension `number` (the domain's, then the inner ones); read: strided access `number`;
@@ -29,17 +29,18 @@ class Source:
     number: int
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where a result of a stage's body goes: to an output, or into a row value, folded there if `reduce` is given."""
+class Target(NamedTuple):
+    """Where a result of a stage's body goes: to an output, or into a row value, folded there if `reduce` is given.
 
-    kind: Literal["output", "row"]
+    whole: the result is that tensor, changed in place by index; nothing else reads it.
+    """
+
+    kind: Literal["output", "row", "whole"]
     number: int
     reduce: ReduceKind | None = None
 
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(NamedTuple):
     """A running fold along the inner dimension: the body's first parameter is what the point before gave."""
 
     initial: bool | int | float
@@ -58,8 +59,7 @@ class Stage:
     scan: Scan | None = None
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(NamedTuple):
     """A buffer that a kernel touches by stride: its element, and whether once a row or at each inner point."""
 
     element: Scalar
@@ -67,9 +67,8 @@ class Port:
     scratch: bool = False  # memory of the running thread, gone after the row
 
 
-@dataclass(frozen=True)
-class Whole:
-    """A buffer that a kernel reads by computed index."""
+class Whole(NamedTuple):
+    """A buffer that a kernel reads, or changes in place, by computed index."""
 
     element: Scalar
     rank: int
@@ -95,5 +94,14 @@ class Kernel:
     def uses_index(self) -> bool:
         return any(source.kind == "index" for stage in self.stages for source in stage.sources)
 
-    def __hash__(self) -> int:
+    @cached_property
+    def written(self) -> frozenset[int]:
+        """The numbers of the wholes that are changed in place."""
+        return frozenset(t.number for stage in self.stages for t in stage.targets if t.kind == "whole")
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((self.domain_rank, self.inner_rank, self.reads, self.outputs, self.stages))
+
+    def __hash__(self) -> int:
+        return self._hash

@@ -16,7 +16,7 @@ from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Kernel, Level, Port, Source, Stage, Target, Whole
 from livegrad.schedule.plan import Buffer, KernelStep, View
 from livegrad.schedule.views import Affine
-from livegrad.schedule.work import KernelBuilder, Work, is_row_level, point_index, row_index
+from livegrad.schedule.work import KernelBuilder, Work, is_row_level
 
 # Elements that one thread folds before partial results are combined, along and across rows (half a megabyte of single
 # numbers: lines of memory that one group of lanes brings into the cache are there for the next); fixed, so results are.
@@ -81,7 +81,6 @@ class StepBuilder:
         folded = []
         for work in works:
             if work.reduce is not None:
-                self.builder.keep(work)
                 for value, slot in zip(work.values, self.builder.row_slots[work.root], strict=True):
                     stage.add(value, Target("row", slot, work.reduce))  # type: ignore[arg-type]
                 folded.append(work)
@@ -89,7 +88,6 @@ class StepBuilder:
             if work.root in self.wanted:
                 self.store_values(stage, work, row_level)
             if row_level:
-                self.builder.keep(work)
                 for value, slot in zip(work.values, self.builder.row_slots[work.root], strict=True):
                     stage.add(value, Target("row", slot))
         self.stages.append(stage)
@@ -99,7 +97,7 @@ class StepBuilder:
     def store_values(self, stage: OpenStage, work: Work, row_level: bool) -> None:
         """Writes a root's values to its buffer, component by component."""
         buffer = self.stored[work.root]
-        index = row_index(self.group) if row_level else point_index(self.group)
+        index = self.group.space.row if row_level else self.group.space.point
         strides = [0] * self.rank
         for item, stride in zip(index, buffer.strides, strict=False):  # components have strides of their own
             assert isinstance(item, Affine)
@@ -146,6 +144,8 @@ class StepBuilder:
         reads = [strides for _, _, strides in self.builder.expressions.reads]
         every = [strides for strides in reads if any(strides[len(group.domain) :])]  # what moves once a row is cheap
         every += [view.strides for view, port in zip(self.views, self.ports, strict=True) if port.level == "point"]
+        neighbours = self.builder.expressions.neighbours
+        every += [[int(dimension == axis) for dimension in range(self.rank)] for _, axis in neighbours]
         along = sum(strides[inner] == 1 for strides in every)
         across = sum(strides[domain] == 1 for strides in every)
         return group.inner[-1] >= group.domain[-1] if along == across else along > across
@@ -165,37 +165,29 @@ class StepBuilder:
     def keep_in_scratch(self) -> None:
         """What several sweeps would compute alike, and is dear, is kept in the thread's own memory by the first."""
         points = [stage for stage in self.stages if stage.level == "point"]
+        if len(points) < 2:
+            return
         originals = [list(stage.results) for stage in points]
         kept: dict[Node, Node] = {}
         for place, stage in enumerate(points):
             later = set(toposort([node for results in originals[place + 1 :] for node in results]))
-            new = [
-                node
-                for node in toposort(originals[place], stop=kept.__contains__)
-                if self._worth_keeping(node, later, kept)
-            ]
+            room = (len(kept) + 1) * prod(self.group.inner) * 8 <= SCRATCH_BYTES
+            computed = toposort(originals[place], stop=kept.__contains__) if room and later else []
+            dear = [node for node in computed if node.op.cost >= SCRATCH_COST and isinstance(node.type, Scalar)]
+            new = [node for node in dear if node in later and node not in kept]
             before = dict(kept)  # what this very sweep keeps it cannot read yet
-            stage.results = list(substitute(stage.results, before))
+            if before:
+                stage.results = list(substitute(stage.results, before))
             for node in self._topmost(new, originals[place + 1 :]):
                 stage.add(substitute([node], before)[0], self._scratch_port(node))
                 kept[node] = self.builder.expressions.placeholder(Source("read", self._scratch_number()), node.type)
-
-    def _worth_keeping(self, node: Node, later: set[Node], kept: dict[Node, Node]) -> bool:
-        room = (len(kept) + 1) * prod(self.group.inner) * 8 <= SCRATCH_BYTES
-        return (
-            room
-            and node in later
-            and node not in kept
-            and node.op.cost >= SCRATCH_COST
-            and isinstance(node.type, Scalar)
-        )
 
     @staticmethod
     def _topmost(nodes: list[Node], later: list[list[Node]]) -> list[Node]:
         """Of nested candidates only those that later sweeps see first."""
         wanted = set(nodes)
-        seen = toposort([node for results in later for node in results], stop=wanted.__contains__)
-        return [node for node in nodes if node in set(seen)]
+        seen = set(toposort([node for results in later for node in results], stop=wanted.__contains__))
+        return [node for node in nodes if node in seen]
 
     def _scratch_port(self, node: Node) -> Target:
         assert isinstance(node.type, Scalar)
@@ -230,12 +222,12 @@ class StepBuilder:
             name=kernel_name(group),
             domain_rank=len(domain),
             inner_rank=len(group.inner),
-            reads=tuple(port for port, _ in reads),
-            wholes=tuple(Whole(buffer.element, len(buffer.shape)) for buffer in expressions.wholes),
-            uniforms=tuple(buffer.element for buffer, _ in expressions.uniforms),
+            reads=tuple([port for port, _ in reads]),
+            wholes=tuple([Whole(buffer.element, len(buffer.shape)) for buffer in expressions.wholes]),
+            uniforms=tuple([buffer.element for buffer, _ in expressions.uniforms]),
             outputs=tuple(self.ports),
             rows=tuple(self.builder.rows),
-            stages=tuple(self._behind_chunks(stage) for stage in stages),
+            stages=tuple(map(self._behind_chunks, stages)),
             along=along,
             split=bool(self.chunks),
         )
@@ -243,10 +235,10 @@ class StepBuilder:
             kernel,
             domain,
             group.inner,
-            reads=tuple(self._with_chunks(view) for _, view in reads),
+            reads=tuple([self._with_chunks(view) for _, view in reads]),
             wholes=tuple(expressions.wholes),
-            uniforms=tuple(View(buffer, offset, ()) for buffer, offset in expressions.uniforms),
-            outputs=tuple(self._with_chunks(view) for view in self.views),
+            uniforms=tuple([View(buffer, offset, ()) for buffer, offset in expressions.uniforms]),
+            outputs=tuple(map(self._with_chunks, self.views)),
             chunk=self.chunk,
         )
 
@@ -269,15 +261,19 @@ class StepBuilder:
 
 
 def build_steps(
-    group: Group, stored: Mapping[Node, Buffer], new_buffer: NewBuffer, wanted: Container[Node], cut_columns: bool
+    builder: KernelBuilder,
+    stored: Mapping[Node, Buffer],
+    new_buffer: NewBuffer,
+    wanted: Container[Node],
+    cut_columns: bool,
 ) -> list[KernelStep]:
     """The steps that compute a fused group: one kernel, and more when a fold is split over threads."""
-    builder = KernelBuilder(group, stored)
+    group, works = builder.group, builder.works
     step = StepBuilder(builder, stored, new_buffer, wanted)
     phases = builder.phases()
     for phase in range(max(phases.values()) + 1):
         members = [root for root in group.roots if phases[root] == phase]
-        swept = [builder.work_of(root) for root in members if not is_row_level(root, group)]
+        swept = [works[root] for root in members if not is_row_level(root, group)]
         if swept:
             if len(swept) == len(group.roots):
                 step.cut_up(cut_columns)
@@ -285,7 +281,7 @@ def build_steps(
         for root in members:
             # One after the other: each may read what those before it have left for the row.
             if is_row_level(root, group):
-                step.add_phase([builder.work_of(root)], row_level=True)
+                step.add_phase([works[root]], row_level=True)
     along = step.runs_along()
     if along and not step.chunk:
         step.keep_in_scratch()

@@ -14,6 +14,7 @@ from livegrad.ir.types import Array, Struct, Tuple, Type, components
 from livegrad.ops.aggregate import get, make, make_tuple, member
 from livegrad.ops.control import map_
 from livegrad.ops.elementwise import detach
+from livegrad.passes.functions import uses_any
 from livegrad.schedule.inner_maps import without_inner_maps
 from livegrad.schedule.signature import flatten_signature, leaf_types, leaves_of
 from livegrad.schedule.tensor_sums import without_tensor_sums
@@ -21,7 +22,7 @@ from livegrad.schedule.tensor_sums import without_tensor_sums
 
 def prepare_maps(function: Function) -> Function:
     """The function with each map among its own nodes made ready; those in loops are met when the loops are."""
-    return map_results(function, _prepared)
+    return map_results(function, _prepared) if uses_any([function], (get, detach, map_)) else function
 
 
 def _prepared(node: Node) -> Node | None:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from livegrad.diagnostics import Place
+from livegrad.diagnostics import CompileError, Place
 from livegrad.ir.node import Function
 from livegrad.ir.op import Op
-from livegrad.ir.types import Scalar
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
 from livegrad.schedule.kernel import Kernel
 
 Lifetime = Literal["external", "graph", "region"]
 ALIGNMENT = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Buffer:
-    """Memory for a tensor (or a scalar, with the shape ()): dense, in row-major order."""
+    """Memory for a tensor (or a scalar, with the shape ()): dense, in row-major order. Each equals itself alone."""
 
     number: int
     name: str
@@ -37,7 +38,7 @@ class Buffer:
     def size(self) -> int:
         return prod(self.shape)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         return self.size * self.element.dtype.itemsize
 
@@ -46,7 +47,7 @@ class Buffer:
         """What the buffer takes of an arena: whole cache lines, and never none."""
         return -(-max(self.bytes, 1) // ALIGNMENT) * ALIGNMENT
 
-    @property
+    @cached_property
     def strides(self) -> tuple[int, ...]:
         """In elements."""
         strides, step = [], 1
@@ -55,20 +56,46 @@ class Buffer:
             step *= extent
         return tuple(reversed(strides))
 
-    def __hash__(self) -> int:
-        return self.number  # one plan's buffers have numbers of their own; views of one share its number
-
     def __str__(self) -> str:
         return f"b{self.number}:{self.name}"
 
 
-@dataclass(frozen=True)
-class View:
+def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:
+    """The element and shape of the memory for a value."""
+    match type:
+        case Scalar():
+            return type, ()
+        case Vector(element=element, size=size):
+            return element, (size,)
+        case Matrix(element=element, rows=rows, columns=columns):
+            return element, (rows, columns)
+        case Tensor(element=element, shape=shape):
+            return element, shape  # type: ignore[return-value]
+    raise CompileError(f"no memory holds a {type}")
+
+
+class View(NamedTuple):
     """A buffer seen from a kernel's dimensions: where it starts, and what a step along each moves, in elements."""
 
     buffer: Buffer
     offset: int
     strides: tuple[int, ...]
+
+
+def reached(offset: int, strides: Sequence[int], extents: Sequence[int]) -> tuple[int, int]:
+    """The first and the last element that is touched from an offset on, by steps along extents of one and more.
+
+    >>> reached(7, (-2, 1), (3, 2))
+    (3, 8)
+    """
+    first = last = offset
+    for stride, extent in zip(strides, extents, strict=True):
+        move = stride * (extent - 1)
+        if move < 0:
+            first += move
+        else:
+            last += move
+    return first, last
 
 
 @dataclass(frozen=True)
@@ -84,14 +111,18 @@ class KernelStep:
     outputs: tuple[View, ...]
     chunk: int = 0  # inner elements a chunk, when the kernel is split
 
-    @property
-    def inputs(self) -> tuple[Buffer, ...]:
-        views = (*self.reads, *self.uniforms)
-        return (*(view.buffer.base for view in views), *(whole.base for whole in self.wholes))
+    inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
+    results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
 
-    @property
-    def results(self) -> tuple[Buffer, ...]:
-        return tuple(dict.fromkeys(view.buffer.base for view in self.outputs))
+    def __post_init__(self) -> None:
+        read, changed = list(self.wholes), []
+        if self.kernel.written:
+            read = [buffer for number, buffer in enumerate(read) if number not in self.kernel.written]
+            changed = [self.wholes[number] for number in sorted(self.kernel.written)]
+        touched = [*[view.buffer for view in self.reads], *[view.buffer for view in self.uniforms], *read]
+        results = [*[view.buffer for view in self.outputs], *changed]
+        object.__setattr__(self, "inputs", tuple([buffer.base for buffer in touched]))
+        object.__setattr__(self, "results", tuple(dict.fromkeys([buffer.base for buffer in results])))
 
 
 @dataclass(frozen=True)
@@ -118,13 +149,13 @@ class HostStep:
     result: Slot
     origin: Place | None = None
 
-    @property
-    def inputs(self) -> tuple[Buffer, ...]:
-        return tuple(slot.base for slot in self.operands if isinstance(slot, Buffer))
+    inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
+    results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
 
-    @property
-    def results(self) -> tuple[Buffer, ...]:
-        return (self.result.base,) if isinstance(self.result, Buffer) else ()
+    def __post_init__(self) -> None:
+        inputs = tuple([slot.base for slot in self.operands if isinstance(slot, Buffer)])
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "results", (self.result.base,) if isinstance(self.result, Buffer) else ())
 
 
 Step = KernelStep | HostStep
@@ -177,12 +208,12 @@ def _counted(number: int, noun: str) -> str:
 def reads_of(step: Step) -> tuple[Slot, ...]:
     """What a step reads of what others wrote: buffers and objects, not its own scratch."""
     slots = step.operands if isinstance(step, HostStep) else step.inputs
-    return tuple(slot for slot in dict.fromkeys(slots) if not _is_scratch(slot))
+    return tuple([slot for slot in dict.fromkeys(slots) if not _is_scratch(slot)])
 
 
 def writes_of(step: Step) -> tuple[Slot, ...]:
     """What a step writes for others to read."""
-    return (step.result,) if isinstance(step, HostStep) else tuple(b for b in step.results if not _is_scratch(b))
+    return (step.result,) if isinstance(step, HostStep) else tuple([b for b in step.results if b.lifetime != "region"])
 
 
 def _is_scratch(slot: Slot) -> bool:

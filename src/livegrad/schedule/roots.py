@@ -6,51 +6,59 @@ the expression of the roots that need it. The scheduler asks `find_roots`; `fuse
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Literal
 
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, inner_types, shape_of
-from livegrad.ir.walk import attribute_functions, nodes_of, reachable_functions, toposort
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, bf16, inner_types, shape_of
+from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import make
+from livegrad.ops.assignment import assign
 from livegrad.ops.control import call, component_shape, cond, for_loop, map_, switch, while_loop
+from livegrad.ops.conversion import complex_parts, from_parts
+from livegrad.ops.convolution import convolve
 from livegrad.ops.host import host_call
-from livegrad.ops.indexing import lookup
+from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
-from livegrad.ops.movement import permute
+from livegrad.ops.movement import pad, permute, slice_
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
+from livegrad.ops.sorting import searchsorted
 from livegrad.schedule.accumulating import accumulates, memory_below
+from livegrad.schedule.indexed_writes import WRITES, choice_of
 from livegrad.schedule.views import squeezed_axes
 
-GroupKind = Literal["fused", "scan", "place", "host", "view"]
+GroupKind = Literal["fused", "scan", "place", "write", "host", "view"]
 Roots = dict[Node, GroupKind]  # in topological order
+ForcedKinds = dict[Node, GroupKind | None]  # the same; None for what can be part of another's expression
 CONTROL = (call, cond, switch, for_loop, while_loop)
+_BY_INDEX = (lookup_or, scatter_add, assign, searchsorted, pad)  # what kernels of the CPU alone do by computed index
+_READS = (lookup, lookup_or, searchsorted)  # of a tensor that lies in memory
+_LITTLE = 4.0  # additions
 _MOVES = ("broadcast", "permute", "slice", "flip", "reshape", "iota")
 
 
 MOST_DEPTH = 2000
+_LONG_WINDOW = 32
 
 
-def find_roots(function: Function, also: Iterable[Node] = ()) -> Roots:
-    """The nodes that are stored, `also` among them.
+def find_roots(function: Function, forced: ForcedKinds, also: Iterable[Node] = ()) -> Roots:
+    """The nodes that are stored, those whose kind is forced and `also` among them.
 
     Users come before what they use: a host step stores its operands, and if no memory can hold one of them (a trace, a
     tuple), the step that makes it is on the host too. A kernel that uses such a value computes it again inside.
     """
-    order = nodes_of(function)
-    forced = _forced_kinds(order)
     wanted: set[Node] = set(function.results) | set(also)
     kinds: Roots = {}
-    for node in reversed(order):
-        if node.op is parameter_op:
-            continue
-        kind = forced[node]
+    for node, kind in reversed(forced.items()):
         if kind is None and node in wanted:
-            kind = "fused" if is_storable(node.type) else "host"
-        wanted.update(_stored_operands(node, kind))
+            kind = ("place" if node.op is pad else "fused") if is_storable(node.type) else "host"
+        stored = _stored_operands(node, kind)
+        if stored:
+            wanted.update(stored)
         if kind is not None:
             kinds[node] = kind
     return dict(reversed(kinds.items()))
@@ -60,6 +68,8 @@ def long_chain_cuts(function: Function) -> set[Node]:
     """Where very deep expressions are cut: code for a chain of any length is compiled in pieces (that are alike)."""
     depths: dict[Node, int] = {}
     cuts: set[Node] = set()
+    if len(nodes_of(function)) <= MOST_DEPTH:
+        return cuts
     for node in nodes_of(function):
         depth = 1 + max((depths[operand] for operand in node.operands), default=0)
         if depth > MOST_DEPTH and is_storable(node.type) and node.op is not parameter_op:
@@ -69,26 +79,40 @@ def long_chain_cuts(function: Function) -> set[Node]:
     return cuts
 
 
-def _forced_kinds(order: Iterable[Node]) -> dict[Node, GroupKind | None]:
-    """How each node must be computed, users of objects that only the host can make among them."""
-    kinds: dict[Node, GroupKind | None] = {}
+def forced_kinds(function: Function, for_cpu: bool) -> ForcedKinds:
+    """How each node but parameters must be computed, users of objects that only the host can make among them.
+
+    Kernels of the CPU write and search by index, those of others not.
+    """
+    kinds: ForcedKinds = {}
     objects: set[Node] = set()
-    for node in order:
-        kind = "host" if any(operand in objects for operand in node.operands) else root_kind(node)
-        if not is_storable(node.type) and (kind == "host" or node.op is parameter_op):
+    for node in nodes_of(function):
+        if node.op is not parameter_op:
+            kind = root_kind(node) if objects.isdisjoint(node.operands) else "host"
+            if not for_cpu and node.op in _BY_INDEX and kind in (None, "write"):
+                kind = "place" if node.op is pad else "host"
+            kinds[node] = kind
+            if kind != "host":
+                continue
+        if not is_storable(node.type):
             objects.add(node)
-        kinds[node] = kind
     return kinds
 
 
-def _stored_operands(node: Node, kind: GroupKind | None) -> Iterable[Node]:
+def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     """The operands that must lie in memory for a node to be computed."""
     if kind == "host" and accumulates(node):
         return memory_below(node)
     if kind in ("host", "view"):
         return [seen_operand(node, operand) for operand in node.operands]
-    if node.op is lookup:
+    if node.op in _READS or (node.op is pad and kind is None and not _is_cheap(node.operands[0])):
         return node.operands[:1]
+    if node.op is slice_ and node.operands[0].op is pad and node.attribute("step")[-1] > 1:
+        # With a border in memory, several slices together are whole rows; else each number is read by itself.
+        return node.operands
+    if kind == "write":
+        # The results of a map are computed together, not again for each operand.
+        return [operand for operand in node.operands if map_result(operand) is not None]
     if node.op is map_:
         shared = zip(node.operands, node.attribute("lifted"), strict=True)
         return [operand for operand, lifted in shared if not lifted and isinstance(operand.type, Tensor)]
@@ -97,14 +121,36 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Iterable[Node]:
     return ()
 
 
+def _is_cheap(node: Node) -> bool:
+    """Whether what a pad surrounds is as well computed where it is used: it is little, and cannot fail at a border."""
+    pending, cost = [node], 0.0
+    while pending:
+        inner = pending.pop()
+        if inner.op is parameter_op or not isinstance(inner.type, Tensor) or root_kind(inner) is not None:
+            continue
+        moves = inner.op.name in _MOVES or inner.op is pad
+        cost += max(inner.op.cost, 0.25)
+        if inner.op.checked or not (inner.op.elementwise or moves) or cost > _LITTLE:
+            return False
+        pending += inner.operands
+    return True
+
+
 def seen_operand(node: Node, operand: Node) -> Node:
     """What must lie in memory for an operand of a host step: the library takes the rows of a matrix for its columns."""
-    return operand.operands[0] if node.op is matmul and operand.op is permute else operand
+    if operand.op is not permute:
+        return operand
+    seen = node.op is matmul or (node.op is convolve and _reads_turned(node, operand))
+    return operand.operands[0] if seen else operand
 
 
-def roots_below(node: Node, roots: Roots | set[Node]) -> set[Node]:
-    """The roots that a node's own expression reads."""
-    return {inner for inner in toposort(node.operands, stop=roots.__contains__) if inner in roots}
+def _reads_turned(node: Node, operand: Node) -> bool:
+    """Whether a convolution reads an operand in place that has its first two dimensions exchanged. Kernels that are
+    turned lie in stretches as long as a window, which must be long."""
+    rank = len(sizes(operand))
+    if operand.attribute("axes") != (1, 0, *range(2, rank)):
+        return False
+    return operand is node.operands[0] or prod(sizes(operand)[2:]) >= _LONG_WINDOW
 
 
 # --- how a node must be computed -------------------------------------------------------------------------------------
@@ -115,10 +161,12 @@ def root_kind(node: Node) -> GroupKind | None:
     if node.op is after:
         # The same memory, from a later step on.
         return "view" if is_storable(node.type) else "host"
+    if node.op in (complex_parts, from_parts):
+        return "view"
     if node.op is host_call or _uses_complex(node):
         return "host"
     if node.op in CONTROL:
-        return "host" if holds_tensor(node.type) or any(map(does_tensor_work, attribute_functions(node))) else None
+        return "host" if holds_tensor(node.type) or any(map(does_tensor_work, node.functions)) else None
     mapped = map_result(node)
     if mapped is not None:
         return _mapped_kind(*mapped)
@@ -134,13 +182,21 @@ def _tensor_kind(node: Node) -> GroupKind | None:
         return "fused"
     if node.op in (cumulative, recurrence):
         return "scan"
-    if node.op.name in ("concatenate", "pad"):
+    if node.op.name == "concatenate" or (node.op is pad and any(node.attribute("interior"))):
         return "place"
     if node.op.name == "reshape" and squeezed_axes(sizes(node.operands[0]), sizes(node)) is None:
         return "view"
-    if not isinstance(node.type, Tensor) or node.op.elementwise or node.op in (lookup, parameter_op):
+    if node.op in WRITES:
+        return _write_kind(node)
+    if not isinstance(node.type, Tensor) or node.op.elementwise or node.op in (*_READS, pad, parameter_op):
         return None
     return None if node.op.name in _MOVES else "host"
+
+
+def _write_kind(node: Node) -> GroupKind | None:
+    if node.op is scatter_add and isinstance(node.type, Tensor) and node.type.element is bf16:
+        return "host"
+    return "write" if choice_of(node) is None else None
 
 
 def _mapped_kind(node: Node, number: int) -> GroupKind | None:
@@ -191,12 +247,11 @@ def _holds_complex(type: Type) -> bool:
 
 
 def _uses_complex(node: Node) -> bool:
-    """Whether complex numbers are among what a node takes, gives or works with: NumPy computes those."""
-    if node.op is parameter_op:
-        return False
-    return any(_holds_complex(value.type) for value in (node, *node.operands)) or any(
-        map(has_complex, attribute_functions(node))
-    )
+    """Whether complex numbers are among what a node takes, gives or works with: NumPy computes those that are whole."""
+    for value in (node, *node.operands):
+        if _holds_complex(value.type):
+            return node.op is not parameter_op
+    return any(map(has_complex, node.functions))
 
 
 @lru_cache(maxsize=4096)

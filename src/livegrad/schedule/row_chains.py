@@ -8,18 +8,19 @@ chains run the same steps one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import scalar_of
-from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ir.walk import nodes_of, ops_in, reachable_functions
 from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.schedule.allocate import allocate
-from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, Step, View
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, Step, View, reached
 from livegrad.schedule.roots import CONTROL
 from livegrad.schedule.verify import verify_order
 
@@ -76,26 +77,43 @@ def with_row_chains(plan: Plan, chains: Sequence[RowChain]) -> Plan:
 
 def row_chains(plan: Plan) -> list[RowChain]:
     """The longest chains that begin with a product, in order."""
-    chains: list[RowChain] = []
+    found: list[tuple[int, ...]] = []
     taken: set[int] = set()
     for number in range(len(plan.steps)):
-        found = None if number in taken else _chain_from(plan, number, taken)
-        if found is not None:
-            chains.append(found)
-            taken.update(found.numbers)
-    return chains
+        if number not in taken:
+            numbers = _chain_from(plan, number, taken)
+            if len(numbers) > 1:
+                found.append(numbers)
+                taken.update(numbers)
+    uses = _uses_of_buffers(plan.steps) if found else Counter[Buffer]()
+    return [_row_chain(numbers, tuple([plan.steps[number] for number in numbers]), uses) for numbers in found]
 
 
-def _chain_from(plan: Plan, first: int, taken: set[int]) -> RowChain | None:
+def _row_chain(numbers: tuple[int, ...], steps: tuple[Step, ...], uses: Counter[Buffer]) -> RowChain:
+    first, own = steps[0], _uses_of_buffers(steps)
+    assert isinstance(first, HostStep)
+    assert isinstance(first.result, Buffer)
+    written = [buffer for step in steps for buffer in step.results if buffer.lifetime == "graph"]
+    private = frozenset([buffer for buffer in written if own[buffer] == uses[buffer]])
+    return RowChain(numbers, steps, first.result.shape[:-1], private)
+
+
+def _uses_of_buffers(steps: Iterable[Step]) -> Counter[Buffer]:
+    """How many of the steps touch each buffer."""
+    return Counter([buffer for step in steps for buffer in {*step.inputs, *step.results}])
+
+
+def _chain_from(plan: Plan, first: int, taken: set[int]) -> tuple[int, ...]:
+    """The steps of the longest chain that begins with this one, by number; none if it is no product."""
     start = plan.steps[first]
     if not isinstance(start, HostStep) or start.op is not matmul or not isinstance(start.result, Buffer):
-        return None
+        return ()
     rows = start.result.shape[:-1]
     numbers, written, put_off = [first], {start.result.base}, set[Buffer]()
     for number in range(first + 1, len(plan.steps)):
         step = plan.steps[number]
-        waits = any(buffer in put_off for buffer in (*step.inputs, *step.results))
-        goes_on = any(buffer in written for buffer in step.inputs)
+        waits = not (put_off.isdisjoint(step.inputs) and put_off.isdisjoint(step.results))
+        goes_on = not written.isdisjoint(step.inputs)
         if number not in taken and goes_on and not waits and _is_row_by_row(step, rows, written):
             numbers.append(number)
             written.update(b for b in step.results if b.lifetime != "region")
@@ -103,12 +121,7 @@ def _chain_from(plan: Plan, first: int, taken: set[int]) -> RowChain | None:
             put_off.update(step.results)
         else:
             break
-    if len(numbers) < 2:
-        return None
-    others = [step for number, step in enumerate(plan.steps) if number not in numbers]
-    touched = {buffer for step in others for buffer in (*step.inputs, *step.results)}
-    private = frozenset(b for b in written if b.lifetime == "graph" and b not in touched)
-    return RowChain(tuple(numbers), tuple(plan.steps[n] for n in numbers), rows, private)
+    return tuple(numbers)
 
 
 def _may_come_later(step: Step) -> bool:
@@ -151,12 +164,10 @@ def _is_row_kernel(step: KernelStep, rows: tuple[int, ...], written: set[Buffer]
 
 def _may_stop(step: KernelStep) -> bool:
     """Whether a kernel has checks that end the run, or loops that an interrupt ends."""
-    return any(
-        _is_checked(node) or node.op in CONTROL
-        for stage in step.kernel.stages
-        for function in reachable_functions([stage.body])
-        for node in nodes_of(function)
-    )
+    functions = reachable_functions([stage.body for stage in step.kernel.stages])
+    if not any(op.checked or op in CONTROL for function in functions for op in ops_in(function)):
+        return False
+    return any(_is_checked(node) or node.op in CONTROL for function in functions for node in nodes_of(function))
 
 
 def _is_checked(node: Node) -> bool:
@@ -174,7 +185,5 @@ def _stays_in_row(view: View, rows: tuple[int, ...], extents: tuple[int, ...]) -
     leading = zip(view.strides, buffer.strides, rows, strict=False)
     if any(own != stride and size != 1 for own, stride, size in leading):
         return False
-    moves = [stride * (extent - 1) for stride, extent in zip(view.strides[count:], extents[count:], strict=True)]
-    first = view.offset + sum(move for move in moves if move < 0)
-    last = view.offset + sum(move for move in moves if move > 0)
+    first, last = reached(view.offset, view.strides[count:], extents[count:])
     return first >= 0 and last < prod(buffer.shape[count:])

@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
-from livegrad.diagnostics import CompileError
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, parameter_op
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
+from livegrad.ir.types import Scalar, Tensor
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.conversion import complex_parts, from_parts
+from livegrad.ops.movement import reshape
 from livegrad.schedule.accumulating import accumulates, memory_below
 from livegrad.schedule.allocate import allocate
+from livegrad.schedule.complex_parts import split_complex
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import NewBuffer, build_steps
 from livegrad.schedule.maps import prepare_maps
 from livegrad.schedule.order import in_memory_order
-from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step
-from livegrad.schedule.roots import Roots, find_roots, is_storable, long_chain_cuts, seen_operand
+from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step, storage
+from livegrad.schedule.roots import (
+    Roots,
+    find_roots,
+    forced_kinds,
+    is_storable,
+    long_chain_cuts,
+    root_kind,
+    seen_operand,
+)
 from livegrad.schedule.shared_sweeps import share_sweeps
 from livegrad.schedule.signature import flatten_signature
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.thread_totals import thread_totals
 from livegrad.schedule.turned_products import turn_products
 from livegrad.schedule.verify import verify_plan
-from livegrad.schedule.work import Trials
+from livegrad.schedule.windows import write_out_windows
+from livegrad.schedule.work import StandIns, Trials
+from livegrad.schedule.write_steps import build_writes, count_chunks
 
 _ROUNDS = 4
+_VIEWS = (reshape, complex_parts, from_parts)
 
 
-def schedule(function: Function, cut_columns: bool = True) -> Plan:
+def schedule(function: Function, for_cpu: bool = True) -> Plan:
     """The plan of a function: its parameters and results, taken apart into scalars and tensors, are its buffers.
 
-    Folds of long columns are cut into chunks, for threads that take a group of columns each; unless a backend has its
-    threads share columns.
+    For the CPU, folds of long columns are cut into chunks, for threads that take a group of columns each (other
+    backends have their threads share columns), and kernels write and search by computed index and compute with complex
+    numbers.
     """
-    prepared = share_sweeps(turn_products(prepare_maps(thread_totals(flatten_signature(function)))))
-    plan = _Scheduler(prepared, cut_columns).plan()
+    flat = flatten_signature(function)
+    real = split_complex(flat) if for_cpu else flat
+    prepared = share_sweeps(turn_products(prepare_maps(thread_totals(write_out_windows(real)))))
+    plan = _Scheduler(prepared, for_cpu).plan()
     verify_plan(plan)
     return plan
 
@@ -43,12 +61,13 @@ def schedule(function: Function, cut_columns: bool = True) -> Plan:
 @dataclass
 class _Scheduler:
     function: Function
-    cut_columns: bool
+    for_cpu: bool
     buffers: list[Buffer] = field(default_factory=list)
     stored: dict[Node, Buffer] = field(default_factory=dict)
     objects: dict[Node, ObjectSlot] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     wanted: set[Node] = field(default_factory=set)
+    trials: Trials = field(init=False)
 
     def new_buffer(self, name: str, element: Scalar, shape: tuple[int, ...], lifetime: Lifetime = "graph") -> Buffer:
         buffer = Buffer(len(self.buffers), name, element, shape, lifetime)
@@ -60,12 +79,12 @@ class _Scheduler:
         arguments = [self._argument(p, i) for i, p in enumerate(function.parameters)]
         results = self._result_slots()
         groups, roots = self._groups()
-        views = [root for group in groups if group.kind == "view" for root in group.roots]
-        for root in roots:
+        for root, kind in roots.items():
             if not is_storable(root.type):
                 self.objects.setdefault(root, ObjectSlot(len(self.objects), root.op.name))
-            elif root not in self.stored and root not in views:
+            elif root not in self.stored and kind != "view":
                 self.stored[root] = self._buffer_for(root, root.op.name, "graph")
+        self._change_in_place(roots)
         self.wanted = read_outside(groups, roots) | set(function.results)
         for group in in_memory_order(groups, roots, function.results):
             self._add_group(group)
@@ -103,9 +122,22 @@ class _Scheduler:
                 continue
             buffer = self._buffer_for(node, f"result{number}", "external")
             results.append(buffer)
-            if node not in self.stored and node.op is not parameter_op and not _is_view(node):
-                self.stored[node] = buffer
+            if node not in self.stored and node.op is not parameter_op:
+                self._write_to(node, buffer)
         return results
+
+    def _write_to(self, node: Node, buffer: Buffer) -> None:
+        """Has a node computed where its result belongs; if it is a view, what it shows, unless that lies elsewhere."""
+        chain = [node]
+        while chain[-1].op in _VIEWS and root_kind(chain[-1]) == "view":
+            chain.append(chain[-1].operands[0])
+        shown = chain[-1]
+        kind = "view" if shown.op is parameter_op else root_kind(shown)
+        if kind == "view" or (len(chain) > 1 and kind not in (None, "fused")):
+            return
+        if self.stored.keys().isdisjoint(chain):
+            self.stored[node] = buffer
+            self.stored |= {other: view_of(buffer, other) for other in chain[1:]}
 
     def _copy_results(self, results: list[Slot]) -> None:
         """Results that live elsewhere: arguments handed back, views, and nodes returned twice."""
@@ -115,37 +147,48 @@ class _Scheduler:
 
     def _groups(self) -> tuple[list[Group], Roots]:
         """Groups of roots; a dear value that several groups need becomes a root, and they are formed anew."""
-        also = long_chain_cuts(self.function)
-        also |= computed_often(self.function, find_roots(self.function, also))
+        forced, also = forced_kinds(self.function, self.for_cpu), long_chain_cuts(self.function)
+        roots = find_roots(self.function, forced, also)
+        more = computed_often(self.function, roots)
         for _ in range(_ROUNDS):
-            roots, groups = self._grouped(also)
+            if more:
+                also |= more
+                roots = find_roots(self.function, forced, also)
+            groups = self._grouped(roots)
             more = shared_between(groups, roots) - also
             if not more:
                 return groups, roots
-            also |= more
-        roots, groups = self._grouped(also)
-        return groups, roots
+        roots = find_roots(self.function, forced, also | more)
+        return self._grouped(roots), roots
 
-    def _grouped(self, also: set[Node]) -> tuple[Roots, list[Group]]:
-        roots = find_roots(self.function, also)
-        stand_in = {root: self._stand_in(root) for root in roots if is_storable(root.type)}
-        stand_in |= {p: self.stored[p] for p in self.function.parameters if p in self.stored}
-        return roots, group_roots(roots, Trials(stand_in).can_hold)
+    def _grouped(self, roots: Roots) -> list[Group]:
+        self.trials = Trials(StandIns(roots, self.stored))
+        return group_roots(roots, self.trials.can_hold, self.for_cpu)
 
-    def _stand_in(self, root: Node) -> Buffer:
-        element, shape = storage(root.type)
-        return Buffer(-1, "trial", element, shape, "graph")
+    def _change_in_place(self, roots: Roots) -> None:
+        """What nobody but a write by index uses goes straight to where it is changed."""
+        if "write" not in roots.values():
+            return
+        uses = Counter(operand for node in nodes_of(self.function) for operand in node.operands)
+        uses.update(self.function.results)
+        for root, kind in reversed(roots.items()):
+            base = root.operands[0] if kind == "write" and count_chunks(root) == 1 else None
+            if base is not None and uses[base] == 1 and roots.get(base) in ("fused", "scan", "place", "write"):
+                self.stored[base] = self.stored[root]
 
     # --- steps ---
 
     def _add_group(self, group: Group) -> None:
         match group.kind:
             case "fused":
-                self.steps += build_steps(group, self.stored, self.new_buffer, self.wanted, self.cut_columns)
+                builder = self.trials.finished(group, self.stored)
+                self.steps += build_steps(builder, self.stored, self.new_buffer, self.wanted, self.for_cpu)
             case "scan":
                 self.steps += [build_scan(root, self.stored, self.new_buffer) for root in group.roots]
             case "place":
                 self.steps += [s for root in group.roots for s in build_placements(root, self.stored, self.new_buffer)]
+            case "write":
+                self.steps += [s for root in group.roots for s in build_writes(root, self.stored, self.new_buffer)]
             case "view":
                 for root in group.roots:
                     self._add_view(root)
@@ -154,9 +197,8 @@ class _Scheduler:
 
     def _add_view(self, root: Node) -> None:
         """A reshape of stored memory, or the same after other steps: the same bytes under another shape or name."""
-        source = self.stored[root.operands[0]]
-        element, shape = storage(root.type)
-        self.stored[root] = Buffer(source.number, source.name, element, shape, source.lifetime, source.base)
+        if root not in self.stored:
+            self.stored[root] = view_of(self.stored[root.operands[0]], root)
 
     def _host_step(self, root: Node) -> HostStep:
         if accumulates(root):
@@ -170,22 +212,10 @@ class _Scheduler:
         return self.objects[node] if node in self.objects else self.stored[node]
 
 
-def _is_view(node: Node) -> bool:
-    return node.op.name in ("reshape", "after")
-
-
-def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:
-    """The element and shape of the memory for a value."""
-    match type:
-        case Scalar():
-            return type, ()
-        case Vector(element=element, size=size):
-            return element, (size,)
-        case Matrix(element=element, rows=rows, columns=columns):
-            return element, (rows, columns)
-        case Tensor(element=element, shape=shape):
-            return element, shape  # type: ignore[return-value]
-    raise CompileError(f"no memory holds a {type}")
+def view_of(buffer: Buffer, node: Node) -> Buffer:
+    """The same bytes, as another node has them."""
+    element, shape = storage(node.type)
+    return Buffer(buffer.number, buffer.name, element, shape, buffer.lifetime, buffer.base)
 
 
 def _copy_step(source: Buffer, target: Buffer, new_buffer: NewBuffer) -> Step:

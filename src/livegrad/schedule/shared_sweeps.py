@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from livegrad.ir.function import make_function
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f16
 from livegrad.ir.walk import nodes_of, substitute, toposort
@@ -18,6 +18,7 @@ from livegrad.schedule.roots import sizes
 _LEAST_ROWS, _LEAST_LENGTH = 64, 64
 
 
+@keeps_places
 def share_sweeps(function: Function) -> Function:
     """The function with `sum(x)` as a sum of sums of rows, wherever another fold sweeps these rows of the same data."""
     folds = [node for node in nodes_of(function) if node.op is reduce]
@@ -31,7 +32,7 @@ def share_sweeps(function: Function) -> Function:
             given[node] = reduce(reduce(operand, kind=kind, axes=inner), kind=kind, axes=tuple(range(inner[0])))
     if not given:
         return function
-    return make_function(function.name, list(function.parameters), list(substitute(function.results, given)))
+    return Function(function.name, function.parameters, substitute(function.results, given))
 
 
 def _is_whole(node: Node) -> bool:

@@ -16,16 +16,17 @@ from livegrad.schedule.kernel import Port, Scan, Stage
 from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
 from livegrad.schedule.plan import Buffer, KernelStep, View
 from livegrad.schedule.roots import sizes
-from livegrad.schedule.work import KernelBuilder, Work, point_index
+from livegrad.schedule.space import space_over
+from livegrad.schedule.work import KernelBuilder, Work
 
 _MOST_PARTS = 16  # of a concatenation, in one kernel
 
 
 def build_scan(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> KernelStep:
     """A running fold: lanes across the other dimensions, one element after the other along the axis."""
-    group = Group("scan", sizes(root), (root.attribute("axis"),), [root])
+    group = Group("scan", space_over(sizes(root), (root.attribute("axis"),)), [root])
     builder = KernelBuilder(group, stored)
-    operands = [builder.expressions.element(operand, point_index(group)) for operand in root.operands]
+    operands = [builder.expressions.element(operand, group.space.point) for operand in root.operands]
     scalar = operands[0].type
     assert isinstance(scalar, Scalar)
     before = input_node(Key("before"), scalar)
@@ -106,12 +107,11 @@ def _placement(
     new_buffer: NewBuffer,
 ) -> KernelStep:
     """Writes tensors of one shape, or one scalar everywhere, to evenly spaced places behind offsets of a buffer."""
-    group = Group("fused", shape, None, [source for source, _ in parts])
-    builder = KernelBuilder(Group("fused", shape, None), stored)
+    builder = KernelBuilder(Group("fused", space_over(shape, None)), stored)
     step = StepBuilder(builder, stored, new_buffer)
     stage = OpenStage("row")
     for source, offset in parts:
-        index = point_index(group) if shape_of(source.type) or not shape else ()
+        index = builder.group.space.point if shape_of(source.type) or not shape else ()
         value = builder.expressions.element(source, index)
         stage.add(value, step.output(Port(target.element, "row"), View(target, offset, strides)))
     step.stages.append(stage)

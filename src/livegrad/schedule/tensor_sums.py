@@ -16,7 +16,7 @@ from livegrad.ops.control import cond, map_, switch
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.movement import broadcast
-from livegrad.ops.rules import zero
+from livegrad.ops.rules import is_zero_node, zero
 from livegrad.passes.functions import exchange_attributes
 
 
@@ -93,7 +93,7 @@ def _added(type: Type, additions: Sequence[Addition]) -> Node:
 
 def additions_of(tensor: Node) -> list[Addition] | None:
     """What a scalar function adds to zeros to get this tensor; None where that cannot be told."""
-    if tensor is zero(tensor.type):
+    if is_zero_node(tensor):
         return []
     if tensor.op is scatter_add:
         base, value, *indices = tensor.operands

@@ -16,13 +16,13 @@ from livegrad.ops.aggregate import get
 from livegrad.ops.control import for_loop
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import scatter_add
-from livegrad.ops.rules import zero
-from livegrad.passes.functions import rewrite_functions
+from livegrad.ops.rules import is_zero_node
+from livegrad.passes.functions import rewrite_functions, uses_any
 
 
 def thread_totals(function: Function) -> Function:
     """The function, and those inside it, with totals of tensors handed to the loops that add to them."""
-    if not any(_sums_tensors(node) for inner in reachable_functions([function]) for node in nodes_of(inner)):
+    if not uses_any(reachable_functions([function]), (for_loop,)):
         return function
     return rewrite_functions(Module((function,)), _threaded).functions[0]
 
@@ -54,7 +54,7 @@ def _next_change(function: Function) -> dict[Node, Node] | None:
 
 def _comes_from_nothing(share: Node, start: Node, uses: Counter[Node]) -> bool:
     """Whether a summand is made by additions to zeros, and is nobody else's business."""
-    if share is zero(share.type):
+    if is_zero_node(share):
         return True
     if uses[share] != 1:
         return False
@@ -63,13 +63,13 @@ def _comes_from_nothing(share: Node, start: Node, uses: Counter[Node]) -> bool:
     if share.op is not get or not _sums_tensors(share.operands[0]):
         return False
     loop, place = share.operands[0], share.attribute("index")
-    from_zeros = loop.operands[1 + place] is zero(share.type)
+    from_zeros = is_zero_node(loop.operands[1 + place])
     return from_zeros and _only_adds(loop.attribute("body"), place) and loop not in toposort([start])
 
 
 def _from_start(total: Node, share: Node, start: Node) -> dict[Node, Node]:
     """One step towards the summand made by additions to the start: each has one addition less above it."""
-    if share is zero(share.type):
+    if is_zero_node(share):
         return {total: start}
     if share.op is scatter_add:
         return {total: scatter_add(add(start, share.operands[0]), *share.operands[1:])}

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from livegrad.ir.function import make_function
+from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import shape_of
-from livegrad.ir.walk import nodes_of, substitute
+from livegrad.ir.walk import nodes_of, ops_in, substitute
 from livegrad.ops.linalg import matmul, swap_last
 from livegrad.ops.movement import permute
 
 
+@keeps_places
 def turn_products(function: Function) -> Function:
     """The function with `(a @ b)ᵀ` as `bᵀ @ aᵀ`, wherever nobody else needs the product."""
+    if not {matmul, permute} <= ops_in(function):
+        return function
     nodes = nodes_of(function)
-    uses = Counter(operand for node in nodes for operand in node.operands)
+    uses = Counter([operand for node in nodes for operand in node.operands])
     uses.update(function.results)
     given: dict[Node, Node] = {}
     for node in nodes:
@@ -27,7 +30,7 @@ def turn_products(function: Function) -> Function:
             given[node] = matmul(_turned(second), _turned(first))
     if not given:
         return function
-    return make_function(function.name, list(function.parameters), list(substitute(function.results, given)))
+    return Function(function.name, function.parameters, substitute(function.results, given))
 
 
 def _turns(node: Node) -> bool:

@@ -9,7 +9,7 @@ from bisect import bisect, insort
 
 from livegrad.diagnostics import VerifyError
 from livegrad.schedule.allocate import live_ranges
-from livegrad.schedule.plan import Buffer, KernelStep, Plan, Slot, View, reads_of, writes_of
+from livegrad.schedule.plan import Buffer, KernelStep, Plan, Slot, View, reached, reads_of, writes_of
 
 
 def verify_plan(plan: Plan) -> None:
@@ -27,10 +27,11 @@ def verify_order(plan: Plan) -> None:
     written = {_owner(slot) for slot in plan.arguments}
     for number, step in enumerate(plan.steps):
         results = {_owner(slot) for slot in writes_of(step)}
-        for slot in reads_of(step):
-            if _owner(slot) not in written:
+        reads = {_owner(slot): slot for slot in reads_of(step)}
+        for owner, slot in reads.items():
+            if owner not in written:
                 raise VerifyError(f"step {number} of plan `{plan.name}` reads {slot} before it is written")
-        both = results.intersection(map(_owner, reads_of(step)))
+        both = results.intersection(reads)
         if both:
             raise VerifyError(f"step {number} of plan `{plan.name}` reads and writes {min(map(str, both))}")
         written |= results
@@ -63,9 +64,7 @@ def _is_inside(view: View, extents: tuple[int, ...]) -> bool:
         return False
     if 0 in extents:
         return True
-    moves = [stride * (extent - 1) for stride, extent in zip(view.strides, extents, strict=True)]
-    first = view.offset + sum(move for move in moves if move < 0)
-    last = view.offset + sum(move for move in moves if move > 0)
+    first, last = reached(view.offset, view.strides, extents)
     return first >= 0 and last < view.buffer.size
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import shape_of
 
 
-@dataclass(frozen=True)
-class Affine:
-    """start + step * (index along kernel dimension `axis`); without an axis, just start."""
+class Affine(NamedTuple):
+    """start + step * (index along kernel dimension `axis`); without an axis, just start.
+
+    A loose index may lie outside of the tensor: what is read there does not matter.
+    """
 
     axis: int | None
     start: int
     step: int
+    loose: bool = False
 
 
 Index = Affine | Node  # a Node is an i64 that is computed at each point
@@ -22,15 +25,11 @@ Index = Affine | Node  # a Node is an i64 that is computed at each point
 FIXED_ZERO = Affine(None, 0, 0)
 
 
-def identity(rank: int) -> tuple[Index, ...]:
-    return tuple(Affine(axis, 0, 1) for axis in range(rank))
-
-
 def shifted(index: Index, start: int, step: int) -> Index:
     """The index of element `start + step * i`, where `index` is i."""
     if isinstance(index, Node):
         return index * step + start
-    return Affine(index.axis, start + step * index.start, step * index.step)
+    return Affine(index.axis, start + step * index.start, step * index.step, index.loose)
 
 
 def squeezed_axes(source: tuple[int, ...], target: tuple[int, ...]) -> list[int | None] | None:

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, scalar_of
-from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import members_of
 from livegrad.ops.control import component_shape
 from livegrad.ops.reduction import arg_reduce, reduce
-from livegrad.schedule.expression import Expressions, NotAligned
+from livegrad.schedule.expression import Expressions, Memory, NotAligned
 from livegrad.schedule.fuse import Group, is_reducing, space_of
-from livegrad.schedule.plan import Buffer
-from livegrad.schedule.roots import map_result
-from livegrad.schedule.views import Affine, Index
-
-
-def dimension_of(group: Group) -> dict[int, int]:
-    """The kernel dimension of each axis of the group's shape: kept axes first, then the reduced ones."""
-    return {axis: place for place, axis in enumerate((*group.kept_axes, *(group.axes or ())))}
-
-
-def point_index(group: Group) -> tuple[Index, ...]:
-    """The index of the group's own point into a tensor of its whole shape."""
-    places = dimension_of(group)
-    return tuple(Affine(places[axis], 0, 1) for axis in range(len(group.shape)))
-
-
-def row_index(group: Group) -> tuple[Index, ...]:
-    return tuple(Affine(place, 0, 1) for place in range(len(group.domain)))
+from livegrad.schedule.plan import Buffer, storage
+from livegrad.schedule.roots import Roots, is_storable, map_result
+from livegrad.schedule.space import Space
 
 
 def is_row_level(root: Node, group: Group) -> bool:
     """Whether a root of a reducing group is computed once a row."""
-    return (
-        bool(group.axes) and not is_reducing(root) and space_of(root)[0] == group.domain and group.domain != group.shape
-    )
+    space = group.space
+    if not space.axes or space.domain == space.shape or is_reducing(root):
+        return False
+    return space_of(root).shape == space.domain
 
 
 @dataclass
@@ -49,26 +34,15 @@ class Work:
     reduce: str | None
 
 
-@dataclass(frozen=True)
-class Outside(Mapping[Node, Buffer]):
+@dataclass(slots=True)
+class Outside:
     """The stored tensors that are not members of a group: looked up, not copied, for a plan may store thousands."""
 
-    stored: Mapping[Node, Buffer]
+    stored: Memory
     members: set[Node]
 
-    def __contains__(self, node: object) -> bool:
-        return node not in self.members and node in self.stored
-
-    def __getitem__(self, node: Node) -> Buffer:
-        if node in self.members:
-            raise KeyError(node)
-        return self.stored[node]
-
-    def __iter__(self) -> Iterator[Node]:
-        return (node for node in self.stored if node not in self.members)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+    def get(self, node: Node, /) -> Buffer | None:
+        return None if node in self.members else self.stored.get(node)
 
 
 @dataclass
@@ -76,11 +50,13 @@ class KernelBuilder:
     """Builds the stages of one group. The trial of a root (`Trials`) uses the same code as the final build."""
 
     group: Group
-    stored: Mapping[Node, Buffer]
+    stored: Memory
     outside: Outside = field(init=False)
     expressions: Expressions = field(init=False)
     rows: list[Scalar] = field(default_factory=list)
     row_slots: dict[Node, list[int]] = field(default_factory=dict)
+    works: dict[Node, Work] = field(default_factory=dict)  # of the roots that it has taken
+    in_vain: bool = False  # whether its expressions read anything for a root that it could not take
 
     def __post_init__(self) -> None:
         self.outside = Outside(self.stored, set(self.group.roots))
@@ -88,25 +64,20 @@ class KernelBuilder:
 
     def phases(self) -> dict[Node, int]:
         """In which sweep each root is computed: after every fold that it reads."""
-        members = set(self.group.roots)
         phases: dict[Node, int] = {}
+        by_row: dict[Node, bool] = {}  # whether there is one value of a root for a row
         for root in self.group.roots:
-            phase = 0
-            for below in self._members_below(root, members):
-                row = is_reducing(below) or is_row_level(below, self.group)
-                later = row and not is_row_level(root, self.group)
-                phase = max(phase, phases[below] + (1 if later else 0))
-            phases[root] = phase
+            phase, row_level = 0, is_row_level(root, self.group)
+            for below in self.group.below[root]:
+                if below in phases:
+                    phase = max(phase, phases[below] + (1 if by_row[below] and not row_level else 0))
+            phases[root], by_row[root] = phase, row_level or is_reducing(root)
         return phases
-
-    def _members_below(self, root: Node, members: set[Node]) -> set[Node]:
-        below = toposort(root.operands, stop=lambda node: node in members or node in self.outside)
-        return {node for node in below if node in members}
 
     def work_of(self, root: Node) -> Work:
         """The scalar expressions of a root at the group's point."""
         group, expressions = self.group, self.expressions
-        index = row_index(group) if is_row_level(root, group) else point_index(group)
+        index = group.space.row if is_row_level(root, group) else group.space.point
         if root.op in (reduce, arg_reduce):
             return Work(root, [expressions.element(root.operands[0], index)], root.attribute("kind"))
         mapped = map_result(root)
@@ -129,13 +100,18 @@ class KernelBuilder:
         try:
             work = self.work_of(root)
         except NotAligned:
+            self.in_vain = True
             if joins:
                 members.discard(root)
             return False
+        self.works[root] = work
         if is_reducing(root) or is_row_level(root, self.group):
             self.keep(work)
         self.group.roots.append(root)
         return True
+
+    def has_taken(self, roots: Sequence[Node], space: Space) -> bool:
+        return self.group.axes == space.axes and self.group.roots == roots
 
     def keep(self, work: Work) -> None:
         """Makes a root's values available to the rest of the row."""
@@ -145,7 +121,7 @@ class KernelBuilder:
             self.rows.append(_row_type(work, value))
         self.row_slots[work.root] = slots
         if isinstance(work.root.type, Tensor):
-            self.expressions.rows[work.root] = (row_index(self.group), slots[0])
+            self.expressions.rows[work.root] = (self.group.space.row, slots[0])
         else:
             self.expressions.keep_scalar(work.root, slots, [self.rows[slot] for slot in slots])
 
@@ -164,26 +140,64 @@ def _scalars(value: Node) -> list[Node]:
 
 
 @dataclass
+class StandIns:
+    """Memory for roots while it is not known which of them need any; what is stored already is where it is."""
+
+    roots: Roots
+    stored: Mapping[Node, Buffer]
+    made: dict[Node, Buffer] = field(default_factory=dict)
+    stands_for: dict[Buffer, Node] = field(default_factory=dict)
+
+    def get(self, node: Node, /) -> Buffer | None:
+        found = self.made.get(node)
+        if found is None and node in self.roots and is_storable(node.type):
+            found = self.made[node] = Buffer(-1, "trial", *storage(node.type), "graph")
+            self.stands_for[found] = node
+        return self.stored.get(node) if found is None else found
+
+    def real(self, buffer: Buffer, stored: Mapping[Node, Buffer]) -> Buffer:
+        """What a buffer stands for, once that is stored."""
+        node = self.stands_for.get(buffer)
+        return buffer if node is None else stored[node]
+
+
+@dataclass
 class Trials:
     """Whether groups can compute roots with what they have at their points, found out by building.
 
-    What a group has taken so far is kept: the trial of one more root does not begin anew.
+    What a group has taken so far is kept: the trial of one more root does not begin anew, nor does the final build.
     """
 
-    stored: Mapping[Node, Buffer]
+    memory: StandIns
     builders: dict[Group, KernelBuilder] = field(default_factory=dict)
 
     def can_hold(self, root: Node, group: Group) -> bool:
-        axes = group.axes if group.axes is not None else space_of(root)[1]
+        space = group.space if group.axes is not None else space_of(root)
         builder = self.builders.get(group)
-        if builder is None or builder.group.axes != axes or builder.group.roots != group.roots:
-            builder = self._builder_of(group, axes)
+        if builder is None or not builder.has_taken(group.roots, space):
+            builder = builder_of(group.roots, space, self.memory)
         if builder is None or not builder.take(root):
             return False
         self.builders[group] = builder
         return True
 
-    def _builder_of(self, group: Group, axes: tuple[int, ...] | None) -> KernelBuilder | None:
-        """What the group has taken, over these axes; None if it cannot have all of it there."""
-        builder = KernelBuilder(Group("fused", group.shape, axes), self.stored)
-        return builder if all(map(builder.take, group.roots)) else None
+    def finished(self, group: Group, stored: Mapping[Node, Buffer]) -> KernelBuilder:
+        """The builder of a group that is complete, over the memory that its operands have by now."""
+        builder = self.builders.get(group)
+        if builder is None or not self._can_stay(builder, group, stored):
+            builder = builder_of(group.roots, group.space, stored)
+            assert builder is not None
+        builder.group = group
+        return builder
+
+    def _can_stay(self, builder: KernelBuilder, group: Group, stored: Mapping[Node, Buffer]) -> bool:
+        """Whether what was tried is what is wanted, now that it reads what its memory stood for."""
+        if builder.in_vain or not builder.has_taken(group.roots, group.space):
+            return False
+        return builder.expressions.exchange_buffers(lambda buffer: self.memory.real(buffer, stored))
+
+
+def builder_of(roots: Sequence[Node], space: Space, memory: Memory) -> KernelBuilder | None:
+    """A builder that has taken some roots, over such a space; None if it cannot have all of them there."""
+    builder = KernelBuilder(Group("fused", space), memory)
+    return builder if all(map(builder.take, roots)) else None

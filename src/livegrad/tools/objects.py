@@ -9,7 +9,7 @@ import importlib
 import linecache
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from livegrad.authoring.tensor.jit import Jitted
 from livegrad.backends.cpu.function import CpuFunction
 from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.engine.engine import Engine
+from livegrad.engine.problems import raised_at
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function
 from livegrad.ir.text import parse_function, parse_type
@@ -48,7 +49,7 @@ def open_object(text: str) -> Any:
         found = getattr(found, part)
     if called and not callable(found):
         raise UsageError(f"`{name}` of `{place}` cannot be called", found=type(found).__name__)
-    return found() if called else found
+    return _running(f"{name}` of `{place}", "called", found) if called else found
 
 
 def _names_of(place: str) -> dict[str, Any]:
@@ -59,22 +60,26 @@ def _names_of(place: str) -> dict[str, Any]:
             raise UsageError(f"there is no file `{place}`")
         sys.path.insert(0, str(path.absolute().parent))
         linecache.checkcache()
-        return _running(place, lambda: runpy.run_path(str(path), run_name=path.stem))
+        return _running(place, "loaded", lambda: runpy.run_path(str(path), run_name=path.stem))
     sys.path.insert(0, str(Path.cwd()))
-    return _running(place, lambda: vars(importlib.import_module(place)))
+    return _running(place, "loaded", lambda: vars(importlib.import_module(place)))
 
 
-def _running(place: str, load: Any) -> dict[str, Any]:
+def _running(place: str, done: str, run: Callable[[], Any]) -> Any:
+    """What the user's code gives; whatever it raises is said in a line, with the place in the code."""
     try:
-        return load()
+        return run()
     except LivegradError:
         raise
+    except SystemExit as error:
+        raise UsageError(f"`{place}` cannot be {done}: it ended the program", where=raised_at(error)) from error
     except ModuleNotFoundError as error:
         if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
             raise UsageError(f"there is no module `{place}`", help="name a file: path/to/file.py:name") from None
-        raise UsageError(f"`{place}` cannot be loaded: {error}") from error
+        raise UsageError(f"`{place}` cannot be {done}: {error}", where=raised_at(error)) from error
     except Exception as error:
-        raise UsageError(f"`{place}` cannot be loaded: {type(error).__name__}: {error}") from error
+        what = f"`{place}` cannot be {done}: {type(error).__name__}: {error}"
+        raise UsageError(what, where=raised_at(error)) from error
 
 
 def parse_types(text: str | None) -> tuple[Type, ...]:

@@ -379,3 +379,25 @@ def test_dropped_arrays_are_given_back_at_once():
     del graph, program
     clear_up()
     assert not any(array() is not None for array in made)
+
+
+@dataclass
+class Sheet:
+    cells: Any
+
+
+def test_values_that_are_given_stay_their_givers_to_change():
+    mine, inside = np.array([1.0, 2.0]), np.array([3.0])
+    window, sheet = mine[:1], Sheet(inside)
+    graph = ContextGraph()
+    graph.value("array", mine)
+    graph.value("sheet", sheet)
+    graph.node("sum", lambda ctx, array, sheet: float(array.sum() + sheet.cells.sum()), plain=["array", "sheet"])
+    program = graph.compile("sum")
+    assert program.evaluate() == 6.0
+    mine[0], window[0], inside[0] = 10.0, 20.0, 30.0  # all of them can be written to, and reach nothing
+    assert sheet.cells is inside
+    graph.replace("sum", lambda ctx, array, sheet: float(array.sum() * sheet.cells.sum()))
+    assert program.evaluate() == 9.0
+    graph.set("array", mine)
+    assert program.evaluate() == 66.0

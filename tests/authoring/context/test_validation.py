@@ -156,3 +156,48 @@ def test_an_error_in_a_node_function_says_which_node():
     assert caught.value.__notes__ == ["in node `bad` of `top`"]
     graph.replace("bad", lambda ctx: 5)
     assert program.evaluate() == 5
+
+
+def test_a_function_that_does_not_take_its_inputs_is_refused_where_it_is_given():
+    graph = ContextGraph()
+    graph.value("x", 2.0)
+    with raises(r"node `a` cannot be called with a context and 1 inputs \(test_validation.py"):
+        graph.node("a", lambda ctx: 1.0, plain="x")
+    graph.node("a", lambda ctx, x, scale=3.0: x * scale, plain="x")
+    program = graph.compile("a")
+    with raises("cannot be called with a context and 1 inputs"):
+        graph.replace("a", lambda ctx: 1.0)
+    assert program.evaluate() == 6.0
+
+
+def test_nodes_inputs_and_features_are_named_by_text():
+    graph: Any = ContextGraph()
+    with raises("a node has a name"):
+        graph.node(3, lambda ctx: 1.0)
+    with raises("inputs and features are given by name.*found 3"):
+        graph.node("a", lambda ctx, x: x, plain=3)
+    with raises("inputs and features are given by name.*found 3"):
+        graph.node("a", lambda ctx: 1.0, extract=["index", 3])
+
+
+def test_an_iterator_is_no_result_for_it_could_be_read_only_once():
+    graph = ContextGraph()
+    graph.node("squares", lambda ctx: (number * number for number in range(3)))
+    with raises("node `squares` gives an iterator"):
+        graph.compile("squares").evaluate()
+    graph.replace("squares", lambda ctx: [number * number for number in range(3)])
+    assert graph.compile("squares").evaluate() == [0, 1, 4]
+
+
+def test_errors_of_a_call_name_its_line():
+    graph = ContextGraph()
+    graph.node("a", lambda ctx: ctx.footprint, extract="footprint")
+    program = graph.compile("a", root="footprint")
+    for call in (
+        lambda: program.evaluate(),
+        lambda: program.evaluate(footprint=[1.0]),
+        lambda: program.why("b"),
+        lambda: graph.compile("b"),
+    ):
+        with raises(r"\(test_validation.py:\d+"):
+            call()

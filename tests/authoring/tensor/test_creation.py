@@ -90,6 +90,32 @@ def test_lists_may_hold_tensors() -> None:
     assert lg.asarray([x[0], 3.0]).tolist() == [1.0, 3.0]
 
 
+def test_lists_of_tensors_are_stacked_with_gradients_and_keep_their_type() -> None:
+    x = lg.asarray([1.0, 2.0], dtype=lg.float64)
+    assert lg.grad(lambda x: lg.sum(lg.asarray([x[0], 3.0 * x[1]])))(x).tolist() == [1.0, 3.0]
+    nested = lg.jit(lambda x, k: lg.asarray([[x[0], k], [0.1, x[1]]]))(x, 0.7)
+    assert (nested.tolist(), nested.dtype) == ([[1.0, 0.7], [0.1, 2.0]], lg.float64)
+
+    def assigned(x: lg.Tensor) -> lg.Tensor:
+        y = lg.zeros(2, dtype=lg.float64)
+        y[:] = [x[0] * x[1], 0.1]
+        return lg.sum(y)
+
+    assert float(assigned(x)) == 2.0 + 0.1
+    assert lg.grad(assigned)(x).tolist() == [2.0, 1.0]
+    for ragged in ([[x[0]], [x[0], x[1]]], [x, x[0]]):
+        with pytest.raises(lg.UsageError, match="not numbers of one shape"):
+            lg.asarray(ragged)
+
+
+def test_lists_of_arrays_keep_the_type_of_the_arrays() -> None:
+    assert lg.asarray([np.array([0.1]), np.array([0.2])]).tolist() == [[0.1], [0.2]]
+    assert lg.asarray([np.float64(0.1), 0.2]).dtype == lg.float64
+    assert lg.asarray([np.float32(0.1), 0.2]).dtype == lg.float32
+    assert lg.asarray([np.int32(1), 0.2]).dtype == lg.float32
+    assert lg.asarray([np.float64(0.1), 2j]).dtype == lg.complex128
+
+
 def test_arrays_of_other_byte_orders_and_layouts_are_read() -> None:
     x = np.arange(6, dtype=">i4").reshape(2, 3)
     np.testing.assert_array_equal(lg.asarray(x.T).numpy(), x.T)

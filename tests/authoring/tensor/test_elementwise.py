@@ -258,3 +258,13 @@ def test_gradients_are_the_slopes(name: str) -> None:
     reference: Any = UNARY[name][0] if name in UNARY else getattr(np, name)
     step = 1e-6
     np.testing.assert_allclose(found, (reference(x + step) - reference(x - step)) / (2 * step), rtol=1e-8)
+
+
+def test_numbers_are_written_and_divided_as_pythons_are() -> None:
+    third = lg.asarray(1.0) / 3.0
+    assert f"{third:.3f}|{third:>8.2f}|{lg.asarray(7):d}" == "0.333|    0.33|7"
+    assert f"{third}" == str(third)
+    with pytest.raises(TypeError, match="unsupported format string"):
+        f"{lg.ones(2):.3f}"
+    assert [part.tolist() for part in divmod(lg.asarray([-7.0, 7.0]), 2.0)] == [[-4.0, 3.0], [1.0, 1.0]]
+    assert [int(part) for part in divmod(-7, lg.asarray(2))] == [-4, 1]

@@ -357,3 +357,20 @@ def test_scipy_gives_tensors_for_tensors():
     ran = subprocess.run([sys.executable, "-c", SCIPY], capture_output=True, text=True, env=environment, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == "19"
+
+
+class Foreign:
+    """An array of another library that does not give its numbers away."""
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise BufferError("no")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+
+
+def test_arrays_of_other_libraries_are_named_by_library() -> None:
+    with pytest.raises(lg.UsageError, match=r"found \w+\.Foreign; use lg\.asarray"):
+        lg.sin(Foreign())
+    with pytest.raises(lg.UsageError, match="found Foreign; Can't call numpy"):
+        lg.asarray(Foreign())

@@ -162,6 +162,31 @@ def test_composite_functions_have_second_derivatives(function: Callable[..., Any
     lg.check_gradients(lg.grad(lambda x: lg.sum(function(x) ** 2)), draw((3, 4)))
 
 
+def test_cross_entropy_is_minus_the_logarithm_of_the_right_probability() -> None:
+    scores, classes = draw((4, 5, 3)), np.random.default_rng(0).integers(0, 5, (4, 3))
+    logarithms = np.log(_softmax(scores, 1))
+    expected = -np.take_along_axis(logarithms, classes[:, None], 1)[:, 0]
+    assert_close(lg.nn.cross_entropy(lg.asarray(scores), lg.asarray(classes), axis=1), expected)
+    weights = _softmax(draw((4, 5, 3), seed=1), 1)
+    found = lg.nn.cross_entropy(lg.asarray(scores), lg.asarray(weights), axis=1)
+    assert_close(found, -(weights * logarithms).sum(1))
+    lg.check_gradients(lambda x: lg.nn.cross_entropy(x, lg.asarray(classes), axis=1), lg.asarray(scores))
+    lg.check_gradients(lambda x, w: lg.nn.cross_entropy(x, w, axis=1), lg.asarray(scores), lg.asarray(weights))
+
+
+def test_cross_entropy_holds_far_out_and_refuses_what_is_no_class() -> None:
+    scores = lg.asarray([[1e30, -1e30], [0.0, -np.inf]])
+    assert lg.nn.cross_entropy(scores, lg.asarray([0, 0])).tolist() == [0.0, 0.0]
+    assert lg.nn.cross_entropy(scores, lg.asarray([[1.0, 0.0], [1.0, 0.0]])).tolist() == [0.0, 0.0]
+    for wrong in ([0, 2], [-1, 0]):
+        with pytest.raises(lg.KernelCheckError):
+            lg.nn.cross_entropy(scores, lg.asarray(wrong)).execute()
+    with pytest.raises(lg.ShapeError, match="a class for each row of scores"):
+        lg.nn.cross_entropy(scores, lg.asarray([0]))
+    half = lg.nn.cross_entropy(lg.zeros((1, 2), dtype=lg.float16), lg.asarray([0]))
+    assert half.dtype == lg.float16
+
+
 def test_one_hot_puts_a_one_where_the_number_says() -> None:
     x = np.array([[0, 2], [1, 7]])
     expected = (x[..., None] == np.arange(3)).astype(np.float32)
@@ -239,6 +264,19 @@ def test_pools_have_the_derivative_of_finite_differences() -> None:
     x = np.random.default_rng(5).permutation(60).reshape(1, 2, 5, 6) * 0.1
     lg.check_gradients(lambda x: lg.nn.max_pool(x, 2, strides=1, padding=1), x)
     lg.check_gradients(lambda x: lg.nn.average_pool(x, 3, strides=2, padding=1), x)
+
+
+@pytest.mark.parametrize("kind", ["max_pool", "average_pool"])
+@pytest.mark.parametrize(("window", "strides"), [(2, 2), (3, 2), (3, 1)])
+def test_pools_and_their_gradients_are_kernels(kind: str, window: int, strides: int) -> None:
+    pool = getattr(lg.nn, kind)
+    x = draw((2, 3, 12, 12), "float32")
+    forward = lambda x: pool(x, window, strides=strides)  # noqa: E731
+    assert kernels(forward, x) == (1, 0)
+    made, library_calls = kernels(lg.grad(lambda x: lg.sum(forward(x) ** 2)), x)
+    assert library_calls == 0
+    # Values of windows that do not overlap are copied to their elements; else they are spread among zeros first.
+    assert made <= (2 if window == strides else 12)
 
 
 @pytest.mark.parametrize(

@@ -162,3 +162,41 @@ def test_gradients_that_nest_otherwise_are_refused():
     optimizer = lg.optim.Adam()
     with pytest.raises(lg.UsageError, match="nests of different structure"):
         optimizer.update({"a": lg.ones(2)}, {"b": lg.ones(2)}, optimizer.init({"a": lg.ones(2)}))
+
+
+def test_minimize_takes_every_optimizer() -> None:
+    def loss(p: Any, target: Any) -> Any:
+        return lg.sum((p["a"] - target) ** 2) + (p["b"] + 1.0) ** 2
+
+    start = {"a": lg.zeros(2, dtype=lg.float64), "b": lg.asarray(0.0, dtype=lg.float64)}
+    target, told = lg.asarray([3.0, 4.0], dtype=lg.float64), []
+    for optimizer in (lg.optim.SGD(0.2), lg.optim.Adam(0.2), lg.optim.LBFGS()):
+        found = lg.optim.minimize(
+            loss, start, optimizer, arguments=(target,), progress=lambda index, value: told.append((index, value))
+        )
+        np.testing.assert_allclose(found.parameters["a"].numpy(), [3.0, 4.0], atol=0.05)
+        assert told[-1][1] == found.losses[-1]
+    assert found.converged
+    assert len(lg.optim.minimize(loss, start, lg.optim.LBFGS(), steps=1, arguments=(target,)).losses) == 2
+
+
+@pytest.mark.parametrize("optimizer", [lg.optim.SGD(0.1), lg.optim.Adam(0.1)])
+def test_a_gradient_of_another_shape_is_refused(optimizer: Any) -> None:
+    parameters = {"a": lg.asarray(1.0)}
+    with pytest.raises(lg.ShapeError, match="a gradient has the shape of its parameter"):
+        optimizer.update(parameters, {"a": lg.ones(2)}, optimizer.init(parameters))
+
+
+@pytest.mark.parametrize("dtype", [lg.float16, lg.bfloat16])
+def test_adam_averages_half_floats_in_float32(dtype: Any) -> None:
+    start = lg.asarray([1.0, 0.0, 2.0], dtype=dtype)
+    scale = lg.asarray([1.0, 1.0, 1e-3], dtype=dtype)  # a gradient of zero, and one whose square vanishes in float16
+    found = lg.optim.minimize(lambda p: lg.sum(scale * p * p), start, lg.optim.Adam(0.05), steps=40)
+    assert found.parameters.dtype == dtype
+    exact = lg.optim.minimize(
+        lambda p: lg.sum(lg.astype(scale, lg.float32) * p * p),
+        lg.astype(start, lg.float32),
+        lg.optim.Adam(0.05),
+        steps=40,
+    )
+    np.testing.assert_allclose(found.parameters.numpy(), exact.parameters.numpy(), atol=0.05)

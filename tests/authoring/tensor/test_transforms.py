@@ -230,3 +230,25 @@ def test_checkpoint_computes_again_what_it_does_not_store():
 def _count_ops(jitted, name: str) -> int:
     (entry,) = jitted._entries.values()
     return sum(node.op.name == name for node in nodes_of(lg.compile(entry.function).lowered))
+
+
+# --- transforms of transforms ----------------------------------------------------------------------------------------
+
+
+def test_a_compiled_gradient_of_a_compiled_function_is_the_gradient():
+    cube = lg.jit(lambda x: x**3)
+    x = lg.asarray(2.0, dtype=lg.float64)
+    assert float(lg.jit(lg.grad(cube))(x)) == 12.0
+    assert float(lg.jit(lg.grad(lg.jit(lg.grad(cube))))(x)) == 12.0
+    assert lg.jit(lg.vmap(cube))(lg.asarray([1.0, 2.0])).tolist() == [1.0, 8.0]
+    assert float(lg.jit(lg.checkpoint(cube))(x)) == 8.0
+    assert lg.jit(lg.jacrev(cube))(x).tolist() == 12.0
+
+
+def test_a_rule_given_to_a_derivative_of_a_function_with_a_rule_is_its_own():
+    double = lg.custom_jvp(lambda x: x + x)
+    double.defjvp(lambda primals, tangents: (double(*primals), 10.0 * tangents[0]))
+    outer = lg.custom_jvp(lg.checkpoint(double))
+    outer.defjvp(lambda primals, tangents: (outer(*primals), 7.0 * tangents[0]))
+    assert float(lg.grad(outer)(lg.asarray(1.0))) == 7.0
+    assert float(lg.grad(double)(lg.asarray(1.0))) == 10.0

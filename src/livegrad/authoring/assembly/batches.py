@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LENGTHS = (1 << 9, 1 << 11, 1 << 13, 1 << 15, 1 << 17)
+_LENGTHS = tuple(1 << power for power in range(9, 18))
+_PADDED = 1 << 13  # up to here, one batch with up to half of it for nothing costs less than several
 
 
 def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: Sequence[Any]) -> Any:
@@ -28,8 +29,7 @@ def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: 
     at = 0
     while at < count or not results:
         rest = count - at
-        # The longest that is filled; only the last batch is padded, and never by much.
-        length = max((size for size in _LENGTHS if size <= rest), default=_LENGTHS[0])
+        length = _length(rest)
         pieces = [_padded(array[at : at + length], length) for array in arrays]
         results.append(_cut(run(*pieces, *shared), min(rest, length)))
         at += length
@@ -38,6 +38,13 @@ def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: 
     if isinstance(results[0], tuple):
         return tuple(np.concatenate(column) for column in zip(*results, strict=True))
     return np.concatenate(results)
+
+
+def _length(rest: int) -> int:
+    """Of the next batch: only the last one is padded, and never by much."""
+    if rest <= _PADDED:
+        return max(_LENGTHS[0], 1 << (rest - 1).bit_length()) if rest else _LENGTHS[0]
+    return max(length for length in _LENGTHS if length <= rest)
 
 
 def _padded(array: NDArray[Any], length: int) -> NDArray[Any]:

@@ -148,10 +148,14 @@ def _failing(space: Space, places: Points, triangles: Indices, leaves: int) -> t
     normal /= np.maximum(length, 1e-300)[:, None]
     longest = np.maximum(np.abs(b - a).max(-1), np.abs(c - a).max(-1))
     good = length > 0
-    for number, (u, v, w) in enumerate(_INNER):
-        rows = np.flatnonzero(good & (longest > _LONG)) if number else np.flatnonzero(good)
-        middle = u * a[rows] + v * b[rows] + w * c[rows]
-        good[rows] = space.is_inside(middle - _REACH * normal[rows]) & ~space.is_inside(middle + _REACH * normal[rows])
+    # The middle of each first; three more places in long ones that are good so far.
+    for weights, least in ((_INNER[:1], -1.0), (_INNER[1:], _LONG)):
+        rows = np.flatnonzero(good & (longest > least))
+        if len(rows):
+            inner = np.stack([u * a[rows] + v * b[rows] + w * c[rows] for u, v, w in weights])
+            reach = _REACH * normal[rows]
+            below, above = space.is_inside(np.stack([inner - reach, inner + reach]))
+            good[rows] = (below & ~above).all(0)
     return tried[:, ~good], _with_shared_edges(triangles, len(places))
 
 

@@ -81,7 +81,7 @@ def _any_inside(bounds: Bounded, lattice: Lattice, blocks: NDArray[np.int64]) ->
     for at in range(0, len(blocks), 1 << 12):
         index = (blocks[at : at + (1 << 12), None] * lattice.block + steps).reshape(-1, len(lattice.shape))
         points = lattice.origin + index * lattice.cell
-        if (bounds(points, points)[1] < 0).any():
+        if (bounds([axis for axis in points.T for _ in range(2)])[1] < 0).any():
             return True
     return False
 

@@ -15,8 +15,9 @@ from livegrad.authoring.assembly.dual_triangles import triangles_of
 from livegrad.authoring.assembly.dual_vertices import Placed, Points, Space, find_crossings, place_vertices, quadrics_of
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.feature_size import cell_size, require_to_be_seen
+from livegrad.authoring.assembly.masking import is_inside, spread
 from livegrad.authoring.assembly.part import Part
-from livegrad.authoring.assembly.pruning import Lattice, Progress, bounded, find_blocks, fit_bounds, silent
+from livegrad.authoring.assembly.pruning import Found, Lattice, Progress, bounded, find_blocks, fit_bounds, silent
 from livegrad.authoring.assembly.resources import TriangleMesh
 from livegrad.diagnostics import caller_origin
 
@@ -59,7 +60,7 @@ def mesh(
     lattice = Lattice(part.low - 0.75 * cell, np.full(3, cell), tuple(int(c) for c in counts), _BLOCK)
     progress("looking for the surface", 0.0)
     bounds = bounded(part.function, part.arguments, part.element.dtype)
-    crossed = _crossed_cells(part, lattice, find_blocks(bounds, lattice).crossed, most_triangles, progress)
+    crossed = _crossed_cells(part, lattice, find_blocks(bounds, lattice), most_triangles, progress)
     if not len(crossed.cells):
         require_to_be_seen(part, bounds, part.low, part.high, cell)
         return TriangleMesh(np.empty((0, 3)), np.empty((0, 3), np.int64), part.name)
@@ -101,21 +102,21 @@ def _surface(
     return space.outside(vertices), triangles
 
 
-def _crossed_cells(
-    part: Part, lattice: Lattice, blocks: Indices, most_triangles: int, progress: Progress
-) -> CrossedCells:
-    side = np.arange(_BLOCK + 1)
+def _crossed_cells(part: Part, lattice: Lattice, found: Found, most_triangles: int, progress: Progress) -> CrossedCells:
+    side, blocks = np.arange(_BLOCK + 1), found.crossed
     triangles = 0
     kept_cells, kept_codes = [np.empty((0, 3), np.int64)], [np.empty(0, np.uint8)]
     for at in range(0, len(blocks), _BLOCKS_AT_ONCE):
-        first = blocks[at : at + _BLOCKS_AT_ONCE] * _BLOCK
+        some = slice(at, at + _BLOCKS_AT_ONCE)
+        first = blocks[some] * _BLOCK
         places = lattice.origin + (first[:, None, :] + side[None, :, None]) * lattice.cell
         shape = (len(first), _BLOCK + 1, _BLOCK + 1, _BLOCK + 1)
         x, y, z = (
             np.broadcast_to(places[:, :, axis].astype(part.element.dtype).reshape(own), shape).reshape(-1)
             for axis, own in enumerate(((-1, _BLOCK + 1, 1, 1), (-1, 1, _BLOCK + 1, 1), (-1, 1, 1, _BLOCK + 1)))
         )
-        inside = (part.evaluate(x, y, z) < 0).reshape(shape).view(np.uint8)
+        masks = None if found.masks is None else spread(found.masks[:, some], (_BLOCK + 1) ** 3)
+        inside = is_inside(part.function, part.arguments, (x, y, z), masks).reshape(shape).view(np.uint8)
         code = inside[..., :-1] | inside[..., 1:] << np.uint8(1)
         code = code[:, :, :-1] | code[:, :, 1:] << np.uint8(2)
         code = code[:, :-1] | code[:, 1:] << np.uint8(4)

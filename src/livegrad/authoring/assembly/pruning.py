@@ -5,7 +5,7 @@ Meshing, slicing and rendering ask for the blocks of a lattice that they must lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.distance_call import distance_rules
 from livegrad.authoring.assembly.errors import AssemblyError
+from livegrad.authoring.assembly.masking import Masks, everything, masked_bounds, number_of_words, spread
 from livegrad.authoring.assembly.part import Part, by_coordinates
 from livegrad.backends.cpu import compile_function
 from livegrad.diagnostics import caller_origin
@@ -23,7 +24,7 @@ from livegrad.ir.node import Function
 from livegrad.ops.control import map_over
 from livegrad.passes.bound_intervals import bound_intervals
 
-Bounded = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[Any], NDArray[Any]]]
+_Ends = Sequence[tuple[NDArray[Any], ...]]  # along each axis, where blocks begin, and where those before them end
 Progress = Callable[[str, float], None]  # what is being done, and how far from 0 to 1
 _MOST_AT_ONCE = 1 << 18
 _MOST_BOXES = 1 << 24  # of one level; each takes some hundred bytes while it is looked at
@@ -42,15 +43,41 @@ def bounds_over_boxes(function: Function) -> Any:
     return compile_function(map_over(bounds, (*[True] * 6, *[False] * others)))
 
 
+@dataclass(frozen=True)
+class Bounded:
+    """Bounds of a function of a position over boxes, or over rectangles of the plane at a height.
+
+    Of a function of many choices, those that are decided in a box are left out for all within it.
+    """
+
+    function: Function
+    arguments: tuple[Any, ...]
+    dtype: Any
+    height: float | None = None
+
+    @property
+    def words(self) -> int:
+        """How many words say which choices of the function are looked at in a box; 0 where all are."""
+        return number_of_words(self.function)
+
+    def __call__(
+        self, sides: Sequence[NDArray[Any]], masks: Masks | None = None
+    ) -> tuple[NDArray[Any], NDArray[Any], Masks | None]:
+        """The least and the greatest value between sides (x low, x high, y low …), and the words for what is there."""
+        given = [np.ascontiguousarray(side, self.dtype) for side in sides]
+        if self.height is not None:
+            given += [np.full(len(given[0]), self.height, self.dtype)] * 2
+        words = self.words
+        if not words:
+            return *in_batches(bounds_over_boxes(self.function), given, self.arguments), None
+        asked = everything(words, len(given[0])) if masks is None else masks
+        least, most, *left = in_batches(masked_bounds(self.function), [*given, *asked], self.arguments)
+        return least, most, np.stack(left)
+
+
 def bounded(function: Function, arguments: tuple[Any, ...], dtype: Any) -> Bounded:
-    """Bounds of a function over boxes, given their corners as arrays of shape (n, 3)."""
-    run = bounds_over_boxes(function)
-
-    def over(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        sides = [np.ascontiguousarray(side[:, axis], dtype) for axis in range(3) for side in (low, high)]
-        return in_batches(run, sides, arguments)
-
-    return over
+    """Bounds of a function over boxes."""
+    return Bounded(function, arguments, dtype)
 
 
 @dataclass(frozen=True)
@@ -71,14 +98,24 @@ class Lattice:
         """Where blocks begin; exactly where lattice points are, for blocks are a power of two wide."""
         return self.origin + block * (self.block * self.cell)
 
+    def ends(self, axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Where along an axis each block begins, and where the one before each ends."""
+        numbers = np.arange(self.blocks[axis] + 1)
+        corners = self.origin[axis] + numbers * (self.block * self.cell[axis])
+        return corners, corners
+
 
 @dataclass(frozen=True)
 class Found:
-    """Blocks that a surface may cross, and boxes of blocks that lie inside: (first block, number along each axis)."""
+    """Blocks that a surface may cross, and boxes of blocks that lie inside: (first block, number along each axis).
+
+    `masks` say for each crossed block what the function's sign can depend on there.
+    """
 
     crossed: NDArray[np.int64]
     inside: list[tuple[NDArray[np.int64], int]]
     examined: int
+    masks: Masks | None
 
 
 def find_blocks(bounds: Bounded, lattice: Lattice, most: int = _MOST_BOXES) -> Found:
@@ -89,31 +126,63 @@ def find_blocks(bounds: Bounded, lattice: Lattice, most: int = _MOST_BOXES) -> F
     while np.prod(-(-counts // side)) > 512:
         side *= 2
     tops = [np.arange(-(-count // side)) * side for count in counts]
-    boxes = np.stack(np.meshgrid(*tops, indexing="ij"), -1).reshape(-1, len(counts))
+    level = _Level([axis.reshape(-1) for axis in np.meshgrid(*tops, indexing="ij")], None)
+    ends = [tuple(end.astype(bounds.dtype) for end in lattice.ends(axis)) for axis in range(len(counts))]
     inside: list[tuple[NDArray[np.int64], int]] = []
     examined = 0
     while True:
-        low, high = _in_pieces(bounds, lattice, boxes, np.minimum(boxes + side, counts))
-        examined += len(boxes)
+        low, high, masks = _in_pieces(bounds, ends, level, side)
+        level = _Level(level.columns, masks)
+        examined += len(low)
         within = high < 0
         if within.any():
-            inside.append((boxes[within], side))
-        boxes = np.take(boxes, np.flatnonzero(~within & ~(low > 0)), axis=0)
+            inside.append((level.taken(np.flatnonzero(within)).boxes, side))
+        level = level.taken(np.flatnonzero(~(within | (low > 0))))
         if side == 1:
-            return Found(boxes, inside, examined)
-        if len(boxes) << len(counts) > most:
+            return Found(level.boxes, inside, examined, level.masks)
+        number = len(level.columns[0]) << len(counts)
+        if number > most:
             raise AssemblyError(
                 "the part is too large for so fine a lattice",
                 where=caller_origin(),
                 expected=f"at most {most:,} boxes of {lattice.block} cells that a surface may cross",
-                found=f"up to {len(boxes) << len(counts):,}",
+                found=f"up to {number:,}",
                 help="ask for larger features, a smaller picture or closer bounds",
             )
         side //= 2
-        steps = np.stack(np.meshgrid(*[[0, side]] * len(counts), indexing="ij"), -1).reshape(-1, len(counts))
-        boxes = (boxes[:, None] + steps).reshape(-1, len(counts))
+        level = level.halved(side)
         for axis in np.flatnonzero(counts % (2 * side)):
-            boxes = boxes[boxes[:, axis] < counts[axis]]
+            level = level.taken(np.flatnonzero(level.columns[axis] < counts[axis]))
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Boxes of one size: the numbers of their first blocks, axis by axis, and what is looked at in them."""
+
+    columns: list[NDArray[np.int64]]
+    masks: Masks | None
+
+    @property
+    def boxes(self) -> NDArray[np.int64]:
+        return np.stack(self.columns, -1)
+
+    def taken(self, chosen: NDArray[np.int64]) -> _Level:
+        masks = None if self.masks is None else np.take(self.masks, chosen, axis=1, mode="clip")
+        return _Level([np.take(column, chosen, mode="clip") for column in self.columns], masks)
+
+    def halved(self, side: int) -> _Level:
+        """Each box as boxes with half its side, which is now `side`; those of one box stay side by side."""
+        axes = len(self.columns)
+        steps = np.stack(np.meshgrid(*[[0, side]] * axes, indexing="ij")).reshape(axes, -1)
+        columns = [(column[:, None] + step).reshape(-1) for column, step in zip(self.columns, steps, strict=True)]
+        return _Level(columns, None if self.masks is None else spread(self.masks, steps.shape[1]))
+
+    def sides(self, ends: _Ends, side: int, some: slice) -> list[NDArray[Any]]:
+        found = []
+        for column, (starts, stops) in zip(self.columns, ends, strict=True):
+            first = column[some]
+            found += [np.take(starts, first, mode="clip"), np.take(stops, first + side, mode="clip")]
+        return found
 
 
 def fit_bounds(part: Part) -> Part:
@@ -150,15 +219,17 @@ def fit_bounds(part: Part) -> Part:
 
 
 def _in_pieces(
-    bounds: Bounded, lattice: Lattice, first: NDArray[np.int64], last: NDArray[np.int64]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Bounds of boxes of blocks, some at a time: memory stays small whatever is left of a level."""
-    pieces = [
-        bounds(lattice.corner(first[at : at + _MOST_AT_ONCE]), lattice.corner(last[at : at + _MOST_AT_ONCE]))
-        for at in range(0, len(first), _MOST_AT_ONCE)
-    ]
+    bounds: Bounded, ends: _Ends, level: _Level, side: int
+) -> tuple[NDArray[Any], NDArray[Any], Masks | None]:
+    """Bounds of boxes, some at a time: memory stays small whatever is left of a level."""
+    pieces = []
+    for at in range(0, len(level.columns[0]), _MOST_AT_ONCE):
+        some = slice(at, at + _MOST_AT_ONCE)
+        own = None if level.masks is None else level.masks[:, some]
+        pieces.append(bounds(level.sides(ends, side, some), own))
     if len(pieces) == 1:
         return pieces[0]
     if not pieces:
-        return np.empty(0), np.empty(0)
-    return np.concatenate([low for low, _ in pieces]), np.concatenate([high for _, high in pieces])
+        return np.empty(0), np.empty(0), level.masks
+    lows, highs, words = zip(*pieces, strict=True)
+    return np.concatenate(lows), np.concatenate(highs), None if words[0] is None else np.concatenate(words, axis=1)

@@ -16,7 +16,8 @@ from livegrad import ops
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.clipping import clipped
 from livegrad.authoring.assembly.errors import AssemblyError
-from livegrad.authoring.assembly.part import Part, over_points
+from livegrad.authoring.assembly.masking import is_inside
+from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.pruning import Lattice, Progress, bounded, find_blocks, fit_bounds, silent
 from livegrad.authoring.assembly.surface_points import roots
 from livegrad.diagnostics import caller_origin
@@ -136,7 +137,8 @@ def _first_inside(
         for column, row, layer in boxes * _BLOCK:
             area = first[column : column + side * _BLOCK, row : row + side * _BLOCK]
             np.minimum(area, layer, out=area)
-    crossed = found.crossed[np.argsort(found.crossed[:, 2], kind="stable")] * _BLOCK
+    order = np.argsort(found.crossed[:, 2], kind="stable")
+    crossed = found.crossed[order] * _BLOCK
     side = np.arange(_BLOCK)
     for at in range(0, len(crossed), 1 << 14):
         blocks = crossed[at : at + (1 << 14)]
@@ -153,15 +155,12 @@ def _first_inside(
         seen = np.flatnonzero(known & (layer < flat[pixel]))
         pixel, layer = pixel[seen], layer[seen]
         places = np.stack([column[seen], row[seen], layer], -1) * lattice.cell + lattice.origin
-        inside = _evaluate(view, arguments, places, part) < 0
+        coordinates = [np.ascontiguousarray(places[:, axis], part.element.dtype) for axis in range(3)]
+        masks = None if found.masks is None else found.masks[:, order[at + seen // _BLOCK**3]]
+        inside = is_inside(view, arguments, coordinates, masks)
         np.minimum.at(flat, pixel[inside], layer[inside])
         progress("looking for the surface", 0.1 + 0.8 * min(1.0, (at + len(blocks)) / len(crossed)))
     return first
-
-
-def _evaluate(view: Function, arguments: tuple[Any, ...], places: NDArray[np.float64], part: Part) -> NDArray[Any]:
-    x, y, z = (np.ascontiguousarray(places[:, axis], part.element.dtype) for axis in range(3))
-    return in_batches(over_points(view), (x, y, z), arguments)
 
 
 def _shaded(

@@ -16,14 +16,13 @@ from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.clipping import clipped
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.feature_size import cell_size, require_to_be_seen
+from livegrad.authoring.assembly.masking import is_inside, spread
 from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.pruning import (
     Bounded,
     Found,
     Lattice,
     Progress,
-    bounded,
-    bounds_over_boxes,
     find_blocks,
     fit_bounds,
     silent,
@@ -33,6 +32,7 @@ from livegrad.diagnostics import caller_origin
 
 _BLOCK = 16
 _PIXELS = 4  # a side of the blocks that pictures are made of
+_BLOCKS_AT_ONCE = 1 << 16
 _MOST_BLOCKS = 1 << 17  # that a contour may cross: all of them are looked at together
 # Two triangles a cell, by corner (2 * x + y); the corners of each turn to the left.
 _TRIANGLES = ((0, 2, 3), (0, 3, 1))
@@ -81,16 +81,6 @@ class Slice:
         )
 
 
-def in_plane(bounds: Bounded, height: float) -> Bounded:
-    """Bounds over rectangles of a plane."""
-
-    def over(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        level = np.full((len(low), 1), height)
-        return bounds(np.concatenate([low, level], 1), np.concatenate([high, level], 1))
-
-    return over
-
-
 def slice_part(part: Part, height: float, *, feature_size: float | None = None, progress: Progress = silent) -> Slice:
     """The contours of a part at z = `height`.
 
@@ -109,10 +99,10 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
     cell = cell_size(part, feature_size)
     counts = np.ceil((part.high[:2] - part.low[:2]) / cell).astype(np.int64) + 2
     lattice = Lattice(part.low[:2] - 0.75 * cell, np.full(2, cell), tuple(int(c) for c in counts), _BLOCK)
-    limits = in_plane(bounded(part.function, part.arguments, part.element.dtype), height)
-    blocks = find_blocks(limits, lattice, _MOST_BLOCKS).crossed
+    limits = Bounded(part.function, part.arguments, part.element.dtype, height)
+    found = find_blocks(limits, lattice, _MOST_BLOCKS)
     progress("following the contour", 0.4)
-    starts, ends = _segments(part, lattice, blocks, height)
+    starts, ends = _segments(part, lattice, found, height)
     if not len(starts) and part.low[2] <= height <= part.high[2]:
         require_to_be_seen(part, limits, part.low[:2], part.high[:2], cell)
     keys, joined = np.unique(np.concatenate([starts, ends]), return_inverse=True)
@@ -123,16 +113,16 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
     return Slice(float(height), tuple(points[loop] for loop in loops), part.low[:2].copy(), part.high[:2].copy())
 
 
-def _segments(
-    part: Part, lattice: Lattice, blocks: NDArray[np.int64], height: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    side = np.arange(_BLOCK + 1)
+def _segments(part: Part, lattice: Lattice, found: Found, height: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    blocks, side = found.crossed, np.arange(_BLOCK + 1)
     steps = np.stack(np.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
     index = (blocks[:, None] * _BLOCK + steps).reshape(-1, 2)
     points = lattice.origin + index * lattice.cell
     x, y = (np.ascontiguousarray(points[:, axis], part.element.dtype) for axis in range(2))
-    values = part.evaluate(x, y, np.full_like(x, height)).reshape(-1, _BLOCK + 1, _BLOCK + 1)
-    corners = np.stack([values[:, i : i + _BLOCK, j : j + _BLOCK] for i, j in _STEPS], -1) < 0
+    masks = None if found.masks is None else spread(found.masks, (_BLOCK + 1) ** 2)
+    signs = is_inside(part.function, part.arguments, (x, y, np.full_like(x, height)), masks)
+    signs = signs.reshape(-1, _BLOCK + 1, _BLOCK + 1)
+    corners = np.stack([signs[:, i : i + _BLOCK, j : j + _BLOCK] for i, j in _STEPS], -1)
     count = corners.sum(-1)
     block, column, row = np.nonzero((count > 0) & (count < 4))
     inside = corners[block, column, row]
@@ -213,33 +203,28 @@ def draw_plane(part: Part, height: float = 0.0, *, size: int = 1024, pruned: boo
     axes = [np.linspace(part.low[axis], part.high[axis], counts[axis]).astype(part.element.dtype) for axis in range(2)]
     if not pruned:
         x, y = (np.ascontiguousarray(grid.reshape(-1)) for grid in np.meshgrid(*axes, indexing="ij"))
-        inside = part.evaluate(x, y, np.full_like(x, height)) < 0
-        return inside.reshape(counts[0], counts[1]).T[::-1]
-    # A lattice of pixels: its points are their numbers.
-    lattice = Lattice(np.zeros(2), np.ones(2), (int(counts[0]), int(counts[1])), _PIXELS)
-    found = find_blocks(_at_pixels(part, axes, height), lattice)
-    inside = _inside_blocks(found, lattice)
-    columns, rows = inside.shape
-    wide = inside.repeat(_PIXELS, 1)[:, None]
+        filled = part.evaluate(x, y, np.full_like(x, height)) < 0
+        return filled.reshape(counts[0], counts[1]).T[::-1]
+    lattice = _Pixels(np.zeros(2), np.ones(2), (int(counts[0]), int(counts[1])), _PIXELS, tuple(axes))
+    found = find_blocks(Bounded(part.function, part.arguments, part.element.dtype, height), lattice)
+    filled = _inside_blocks(found, lattice)
+    columns, rows = filled.shape
+    # Four pixels are written as one number.
+    wide = (filled * np.uint32(0x01010101)).view(bool)[:, None]
     picture = np.broadcast_to(wide, (columns, _PIXELS, rows * _PIXELS)).reshape(columns * _PIXELS, -1)
-    _fill(part, picture.reshape(columns, _PIXELS, rows, _PIXELS), axes, found.crossed, height)
+    _fill(part, picture, axes, found, height)
     return picture[: counts[0], : counts[1]].T[::-1]
 
 
-def _at_pixels(part: Part, axes: list[NDArray[Any]], height: float) -> Bounded:
-    """Bounds over rectangles of pixels, given by numbers: between the coordinates of the pixels in their corners."""
-    run = bounds_over_boxes(part.function)
+@dataclass(frozen=True)
+class _Pixels(Lattice):
+    """A lattice of pixels, whose coordinates are listed: blocks reach from one to another, and not up to the next."""
 
-    def over(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        sides = [
-            np.take(axis, (numbers[:, place] - past).astype(np.int64), mode="clip")
-            for place, axis in enumerate(axes)
-            for numbers, past in ((low, 0), (high, 1))
-        ]
-        level = np.full(len(low), height, part.element.dtype)
-        return in_batches(run, [*sides, level, level], part.arguments)
+    axes: tuple[NDArray[Any], ...]
 
-    return over
+    def ends(self, axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        numbers = np.arange(self.blocks[axis] + 1) * self.block
+        return tuple(np.take(self.axes[axis], at, mode="clip") for at in (numbers, numbers - 1))  # type: ignore[return-value]
 
 
 def _inside_blocks(found: Found, lattice: Lattice) -> NDArray[np.bool_]:
@@ -258,18 +243,16 @@ def _inside_blocks(found: Found, lattice: Lattice) -> NDArray[np.bool_]:
         inside = inside.repeat(2, 0).repeat(2, 1)[:columns, :rows]
 
 
-def _fill(
-    part: Part, tiles: NDArray[np.bool_], axes: list[NDArray[Any]], blocks: NDArray[np.int64], height: float
-) -> None:
+def _fill(part: Part, picture: NDArray[np.bool_], axes: list[NDArray[Any]], found: Found, height: float) -> None:
     """Looks at each pixel of some blocks; there are whole blocks only, whatever is shown of them."""
     side = np.arange(_PIXELS)
-    for at in range(0, len(blocks), 1 << 16):
-        column, row = blocks[at : at + (1 << 16)].T
-        x, y = (
-            np.take(axis, number[:, None] * _PIXELS + side, mode="clip")
-            for axis, number in zip(axes, (column, row), strict=True)
-        )
-        shape = (len(x), _PIXELS, _PIXELS)
-        x, y = (np.broadcast_to(values, shape).reshape(-1) for values in (x[:, :, None], y[:, None, :]))
-        inside = part.evaluate(x, y, np.full_like(x, height)) < 0
-        tiles[column, :, row, :] = inside.reshape(shape)
+    fours = picture.view(np.uint32)
+    for at in range(0, len(found.crossed), _BLOCKS_AT_ONCE):
+        some = slice(at, at + _BLOCKS_AT_ONCE)
+        column, row = found.crossed[some].T
+        numbers = column[:, None] * _PIXELS + side
+        x = np.repeat(np.take(axes[0], numbers, mode="clip"), _PIXELS)
+        y = np.repeat(np.take(axes[1], row[:, None] * _PIXELS + side, mode="clip"), _PIXELS, axis=0).reshape(-1)
+        masks = None if found.masks is None else spread(found.masks[:, some], _PIXELS * _PIXELS)
+        values = is_inside(part.function, part.arguments, (x, y, np.full_like(x, height)), masks)
+        fours[numbers, row[:, None]] = values.reshape(-1, _PIXELS).view(np.uint32).reshape(-1, _PIXELS)

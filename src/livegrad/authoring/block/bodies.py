@@ -24,7 +24,7 @@ from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Block, Body, InputSpec, Specialized
 from livegrad.engine.problems import GraphError, PinError, raised_at
-from livegrad.engine.sources import Given
+from livegrad.engine.sources import Given, setting_of
 from livegrad.engine.values import holders_of
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_op
@@ -170,6 +170,8 @@ class TracedBody:
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 raise UsageError(f"`{self.name}` must name its parameters", where=caller_origin(), found=str(parameter))
             default = None if parameter.default is parameter.empty else parameter.default
+            if default is not None:
+                _require_numbers(default, parameter.name, self.name)
             specs.append(InputSpec(parameter.name, types.get(parameter.name), default))
         self.inputs = tuple(specs)
         self.outputs = outputs
@@ -222,6 +224,18 @@ class TracedBody:
         results = tuple(result_node(leaf, self.name) for leaf in leaves)
         del result, leaves  # whoever still holds a tensor that was read is not this function
         return _close_over(results, nodes, self.name)
+
+
+def _require_numbers(default: Any, parameter: str, function: str) -> None:
+    try:
+        setting_of(default)
+    except UsageError as error:
+        raise UsageError(
+            f"the default of `{parameter}` of `{function}` is what its pin holds, and no number",
+            where=caller_origin(),
+            found=error.found,
+            help="functools.partial gives a function what is no pin",
+        ) from None
 
 
 def _parameter_type(spec: InputSpec, given: Given) -> Type:

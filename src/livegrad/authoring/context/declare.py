@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType, MethodType
 from typing import Any, Protocol, get_args, get_type_hints
 
 from livegrad.authoring.context.errors import ContextError
@@ -54,7 +55,11 @@ class NodeDeclaration:
 
 def feature_names(features: Names) -> tuple[str, ...]:
     """One name or several; a name by itself is no sequence of letters."""
-    return (features,) if isinstance(features, str) else tuple(features)
+    names = (features,) if isinstance(features, str) or not isinstance(features, Iterable) else tuple(features)
+    for name in names:
+        if not isinstance(name, str):
+            raise ContextError("inputs and features are given by name", where=caller_origin(), found=repr(name))
+    return names
 
 
 def feature_set(features: Names) -> frozenset[FeatureLevel]:
@@ -66,6 +71,22 @@ def written_features(features: Names) -> frozenset[str]:
     for name in feature_names(features):
         feature_named(name)
     return frozenset(feature_names(features))
+
+
+def require_parameters(name: str, function: Callable[..., Any], inputs: int) -> None:
+    """Refuses a function of Python that cannot be called with a context and this many inputs."""
+    if not isinstance(function, FunctionType | MethodType):
+        return
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*[None] * (1 + inputs))
+    except TypeError as error:
+        raise ContextError(
+            f"the function of node `{name}` cannot be called with a context and {inputs} inputs",
+            where=caller_origin(),
+            found=f"{getattr(function, '__name__', 'function')}{signature}",
+            help=str(error),
+        ) from None
 
 
 def make_declaration(
@@ -83,7 +104,10 @@ def make_declaration(
 ) -> NodeDeclaration:
     """A checked declaration; `inject` and `modify` go for every scoped input, or by the name of one."""
     where = caller_origin()
+    if not isinstance(name, str):
+        raise ContextError("a node has a name", where=where, found=repr(name))
     pairs = tuple(inputs)
+    require_parameters(name, function, len(pairs))
     scoped = {source for source, is_scoped in pairs if is_scoped}
     for features in (inject, modify):
         targets = set(features) if isinstance(features, Mapping) else set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -294,9 +294,17 @@ class Evaluation:
         ]
         started = perf_counter()
         try:
-            fact = fact_of_result(unit.declaration.function(NodeContext(call), *arguments))
+            result = unit.declaration.function(NodeContext(call), *arguments)
         finally:
             call.active = False
+        if isinstance(result, Iterator):
+            raise ContextError(
+                f"node `{unit.name}` gives an iterator, which could be read only once",
+                where=unit.declaration.origin,
+                found=type(result).__name__,
+                help="give a list or a tuple of it",
+            )
+        fact = fact_of_result(result)
         self._observer.computed(unit, env, inputs, call.answers, perf_counter() - started - call.nested_seconds)
         return fact, None if call.has_failed else call.answers
 

@@ -13,7 +13,14 @@ from typing import Any
 from weakref import WeakMethod, WeakSet
 
 from livegrad.authoring.context.content import Constant
-from livegrad.authoring.context.declare import ContextFunction, Names, NodeDeclaration, feature_names, make_declaration
+from livegrad.authoring.context.declare import (
+    ContextFunction,
+    Names,
+    NodeDeclaration,
+    feature_names,
+    make_declaration,
+    require_parameters,
+)
 from livegrad.authoring.context.errors import ContextError
 from livegrad.authoring.context.kernel import Kernel, Modifier, as_kernel
 from livegrad.authoring.context.observe import Observer
@@ -21,7 +28,7 @@ from livegrad.authoring.context.program import Program
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.diagnostics import caller_origin
 from livegrad.engine.cache.disk import DiskCache
-from livegrad.engine.cache.facts import fact_of_result
+from livegrad.engine.cache.facts import fact_of_given
 from livegrad.engine.cache.store import CacheLimits, MemoStore
 from livegrad.ir.node import Function
 from livegrad.ops.context import parse_feature
@@ -112,7 +119,7 @@ class ContextGraph:
         with self._lock:
             if name in self.nodes:
                 raise ContextError(f"there is a node `{name}` already", where=caller_origin(), help="use set(...)")
-            return self._put(make_declaration(name, Constant(fact_of_result(value)), ()))
+            return self._put(make_declaration(name, Constant(fact_of_given(value)), ()))
 
     def modifier(self, name: str, source: str, /, **changes: Callable[[Any], Any] | Function) -> str:
         """Adds a node that evaluates `source` with features changed: `modifier("late", "scene", animation_time=delay)`.
@@ -143,7 +150,7 @@ class ContextGraph:
             declaration = self._known(name)
             if not isinstance(declaration.function, Constant):
                 raise ContextError(f"node `{name}` is not a value", where=caller_origin(), help="use replace(...)")
-            self._put(replace(declaration, function=Constant(fact_of_result(value)), origin=caller_origin()))
+            self._put(replace(declaration, function=Constant(fact_of_given(value)), origin=caller_origin()))
 
     def replace(self, name: str, function: Any = None, /, **options: Any) -> None:
         """Edits a node: another function, other inputs or features; whatever is not told stays as it is."""
@@ -157,6 +164,7 @@ class ContextGraph:
                     self.nodes[name] = old
                     raise
             elif function is not None:
+                require_parameters(name, function, len(old.inputs))
                 kernel = as_kernel(function)
                 extracts = frozenset(kernel.features) if kernel else old.extracts
                 made = replace(old, function=kernel or function, extracts=extracts, origin=caller_origin())

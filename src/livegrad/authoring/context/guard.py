@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from livegrad.authoring.context.errors import ContextError
+from livegrad.diagnostics import caller_origin
 from livegrad.engine.cache.facts import ABSENT, Fact, NoExactKey, fact_of
 from livegrad.ops.context import feature_named, parse_feature
 
@@ -198,6 +199,7 @@ def feature_fact(name: str, value: Any, who: str) -> Fact:
     except NoExactKey as error:
         raise ContextError(
             f"{who} a `{name}` that cannot be compared",
+            where=caller_origin(),
             expected="a hashable value or an array of numbers",
             found=error.what,
             help="use a tuple, a frozen dataclass, or an array",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from livegrad.authoring.context.declare import NodeDeclaration
 from livegrad.authoring.context.errors import ContextError
+from livegrad.diagnostics import caller_origin
 
 
 def order_nodes(nodes: Mapping[str, NodeDeclaration], output: str) -> list[NodeDeclaration]:
@@ -42,7 +43,7 @@ def order_nodes(nodes: Mapping[str, NodeDeclaration], output: str) -> list[NodeD
 def _unknown(name: str, user: NodeDeclaration | None, nodes: Mapping[str, NodeDeclaration]) -> ContextError:
     what = f"there is no node `{name}`" + ("" if user is None else f", which `{user.name}` has for an input")
     known = ", ".join(sorted(nodes)[:8]) or "none"
-    return ContextError(what, where=user.origin if user else None, expected=f"one of {known}")
+    return ContextError(what, where=user.origin if user else caller_origin(), expected=f"one of {known}")
 
 
 def _cycle(way: list[str], node: NodeDeclaration) -> ContextError:

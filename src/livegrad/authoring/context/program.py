@@ -20,6 +20,7 @@ from livegrad.authoring.context.report import CacheReport, make_report
 from livegrad.authoring.context.values import Context
 from livegrad.authoring.context.view import draw_dot, draw_svg, draw_text
 from livegrad.backends.cpu.fork import renew_lock_after_fork
+from livegrad.diagnostics import caller_origin
 from livegrad.engine.cache.disk import DiskCache
 from livegrad.ir.node import Function
 from livegrad.ops.context import FeatureLevel, parse_feature
@@ -171,7 +172,7 @@ class Program:
         for unit in self.linked.units:
             if unit.name == name:
                 return unit
-        raise ContextError(f"`{self._output}` does not need a node `{name}`")
+        raise ContextError(f"`{self._output}` does not need a node `{name}`", where=caller_origin())
 
     # --- as one function ---------------------------------------------------------------------------------------------
 

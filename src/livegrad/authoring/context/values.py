@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from livegrad.authoring.context.errors import ContextError
 from livegrad.authoring.context.guard import feature_fact
 from livegrad.authoring.context.link import Environment, Linked
+from livegrad.diagnostics import caller_origin
 from livegrad.engine.cache.describe import short_text
 from livegrad.engine.cache.facts import ABSENT, Fact
 from livegrad.engine.cache.store import Slot
@@ -87,6 +88,7 @@ class Context(Mapping[str, Any]):
                 return ABSENT
             raise ContextError(
                 f"the context has no `{name}`, which `{linked.output.name}` needs",
+                where=caller_origin(),
                 expected=", ".join(map(str, linked.output.need)),
                 found=", ".join(self._cells) or "nothing",
             )

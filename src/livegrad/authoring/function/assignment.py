@@ -167,13 +167,14 @@ class DefiniteAssignment:
             return state
         if isinstance(node, ast.NamedExpr):
             return self._store(node.target, self._reads(node.value, state))
-        if isinstance(node, ast.ListComp | ast.GeneratorExp):
+        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
             inside = state
             for generator in node.generators:
                 inside = self._store(generator.target, self._reads(generator.iter, inside))
                 for condition in generator.ifs:
                     inside = self._reads(condition, inside)
-            self._reads(node.elt, inside)
+            for element in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
+                inside = self._reads(element, inside)
             return state
         if isinstance(node, ast.Lambda | ast.FunctionDef):
             return state

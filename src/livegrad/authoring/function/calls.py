@@ -144,6 +144,8 @@ def _intrinsic(
         raise context.error("LG109", f"`{name}` is not known to the compiler", at)
     if keywords:
         raise context.error("LG108", f"`{name}` takes no keywords", at, found=", ".join(keywords))
+    if not positional:
+        raise context.error("LG108", f"`{name}` needs an argument", at)
     return handler(context, positional, at)
 
 

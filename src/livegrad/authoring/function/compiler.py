@@ -178,7 +178,8 @@ def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:
             if local or not isinstance(known, int):
                 return False
         numbers.append(known)
-    return len(range(*numbers)) > 0
+    fits = 1 <= len(numbers) <= 3 and all(isinstance(number, int) for number in numbers) and numbers[2:] != [0]
+    return fits and bool(range(*numbers))  # the compiler says what does not fit
 
 
 captured.COMPILE.append(compile_specialization)

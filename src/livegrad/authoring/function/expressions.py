@@ -45,6 +45,10 @@ def evaluate(context: Context, expression: ast.expr) -> Value:
             "Dict": "dictionaries",
             "Set": "sets",
             "DictComp": "dictionaries",
+            "SetComp": "sets",
+            "Yield": "`yield`",
+            "YieldFrom": "`yield`",
+            "Await": "`await`",
         }
         name = what.get(type(expression).__name__, f"`{type(expression).__name__}`")
         raise context.error("LG102", f"functions do not have {name}", expression)
@@ -317,7 +321,11 @@ def _sum(context: Context, node: ast.Call) -> Value:
     """`sum(f(i) for i in range(n))`: a loop that adds up, for any number of values."""
     generator = node.args[0] if len(node.args) == 1 and not node.keywords else None
     if not isinstance(generator, ast.GeneratorExp):
-        positional, _ = arguments_of(context, node)
+        positional, keywords = arguments_of(context, node)
+        if len(positional) == 1 and list(keywords) == ["start"]:
+            positional, keywords = [*positional, keywords["start"]], {}
+        if keywords or not positional:
+            raise context.error("LG108", "`sum` takes values and `start`", node)
         return INTRINSICS["sum"](context, positional, node)
     total = context.temporary("total")
 

@@ -150,7 +150,8 @@ def intrinsic(*names: str) -> Callable[[Handler], Handler]:
 def require_count(context: Context, values: Sequence[Value], count: int, name: str, at: ast.AST) -> None:
     """An error unless there are as many arguments as a function takes."""
     if len(values) != count:
-        raise context.error("LG108", f"`{name}` takes {count} arguments", at, found=str(len(values)))
+        many = "1 argument" if count == 1 else f"{count} arguments"
+        raise context.error("LG108", f"`{name}` takes {many}", at, found=str(len(values)))
 
 
 def _floating(context: Context, value: Value, name: str, at: ast.AST) -> Node:
@@ -251,7 +252,7 @@ def _log(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 @intrinsic("hypot")
 def _hypot(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    total = values[0]
+    total = values[0] if len(values) > 1 else _abs(context, values, at)
     for value in values[1:]:
         type, a, b = unify(context, total, value, at, "hypot")
         scalar = ir.scalar_of(type)
@@ -282,7 +283,7 @@ def _sign(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 def _to_int(name: str, op: Op | None) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        require_count(context, values, 1, name, at)
+        require_count(context, values, 1, name.removesuffix("_int"), at)
         (value,) = values
         if not isinstance(value.type, Shaped):
             raise context.error("LG201", f"{name_of(value)} cannot become an int", at)
@@ -299,10 +300,16 @@ _to_int("ceil_int", elementwise.ceil)
 _to_int("round_int", elementwise.round)
 
 
+# How Python programs write the floats that have no literals.
+_WRITTEN_FLOATS = frozenset(sign + word for sign in ("", "+", "-") for word in ("inf", "infinity", "nan"))
+
+
 @intrinsic("float")
 def _float(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "float", at)
     (value,) = values
+    if isinstance(value.static, str) and value.static.strip().lower() in _WRITTEN_FLOATS:
+        return static(float(value.static))
     if not isinstance(value.type, ir.Scalar):
         raise context.error("LG201", f"{name_of(value)} cannot become a float", at)
     return shaped_result(context, as_scalar_type(value, ir.f64, context.span(at)), values, at)
@@ -316,11 +323,13 @@ def _bool(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 @intrinsic("radians")
 def _radians(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 1, "radians", at)
     return binary(context, ast.Mult(), values[0], static(math.pi / 180.0), at)
 
 
 @intrinsic("degrees")
 def _degrees(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 1, "degrees", at)
     return binary(context, ast.Mult(), values[0], static(180.0 / math.pi), at)
 
 

@@ -22,6 +22,8 @@ from livegrad.ops.aggregate import get_at, member
 from livegrad.ops.control import check
 from livegrad.ops.indexing import lookup
 
+_INTEGERS = 1 << 63  # below this and from minus this on
+
 
 @dataclass
 class Steps:
@@ -108,7 +110,9 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
     if all(isinstance(number, int) for number in known):
         if known[2] == 0:
             raise context.error("LG107", "range's step must not be zero", at)
-        count = len(range(*known))
+        count = max(0, -((known[0] - known[1]) // known[2]))  # `len` of a range has a limit
+        if not all(-_INTEGERS <= number < _INTEGERS for number in (*known, count)):
+            raise context.error("LG107", "a range beyond 64 bits", at)
         return Steps(constant(count, ir.i64), _linear(context, start, step, at), static_trips=count)
     first, last, stride = (expect_int(context, value, at, "a bound of range") for value in (start, stop, step))
     if isinstance(step.static, int):
@@ -145,6 +149,8 @@ def _linear(context: Context, start: Value, step: Value, at: ast.AST) -> Callabl
 
 
 def _enumerate(context: Context, call: ast.Call) -> Steps:
+    if not 1 <= len(call.args) + len(call.keywords) <= 2 or not call.args or {k.arg for k in call.keywords} - {"start"}:
+        raise context.error("LG108", "`enumerate` takes an iterable and `start`", call)
     start = context.evaluate(call.args[1]) if len(call.args) > 1 else static(0)
     for keyword in call.keywords:
         start = context.evaluate(keyword.value)
@@ -165,6 +171,16 @@ def _enumerate(context: Context, call: ast.Call) -> Steps:
 
 def _zip(context: Context, call: ast.Call) -> Steps:
     inner = [iteration_of(context, argument) for argument in call.args]
+    if any(keyword.arg != "strict" for keyword in call.keywords):
+        raise context.error("LG108", "`zip` takes iterables and `strict`", call)
+    if any(context.evaluate(keyword.value).static is not False for keyword in call.keywords):
+        lengths = {steps.static_trips if steps.unrolled is None else len(steps.unrolled) for steps in inner}
+        if None in lengths:
+            raise context.error("LG107", "the lengths of a strict `zip` must be known now", call)
+        if len(lengths) > 1:
+            raise context.error(
+                "LG107", "a strict `zip` of different lengths", call, found=", ".join(map(str, lengths))
+            )
     if inner and all(steps.unrolled is None for steps in inner):
         trips = inner[0].trips
         assert trips is not None
@@ -223,6 +239,7 @@ def _fold(node: Node) -> int | None:
 
 
 def _reversed(context: Context, call: ast.Call) -> Steps:
+    _require_one(context, call, "reversed")
     inner = iteration_of(context, call.args[0])
     if inner.unrolled is not None:
         return Steps(unrolled=inner.unrolled[::-1])
@@ -240,7 +257,13 @@ def _reversed(context: Context, call: ast.Call) -> Steps:
     return Steps(trips, value, static_trips=inner.static_trips)
 
 
+def _require_one(context: Context, call: ast.Call, name: str) -> None:
+    if len(call.args) != 1 or call.keywords:
+        raise context.error("LG108", f"`{name}` takes one iterable", call)
+
+
 def _unroll(context: Context, call: ast.Call) -> Steps:
+    _require_one(context, call, "unroll")
     return Steps(unrolled=_all(context, iteration_of(context, call.args[0]), call))
 
 

@@ -175,7 +175,8 @@ def abstract_argument(value: Any, expected: FrontType | TensorPattern | None, fi
         found = argument_type(value, expected)
     except TypeError as error:
         raise UsageError("this argument has no type", where=caller_origin(), help=str(error)) from None
-    weak = isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
+    # NumPy's own default numbers, elements of arrays for one, are as good as Python's.
+    weak = isinstance(value, bool | int | float | complex) or value.__class__ is np.int64
     return Value(found, weak=weak and (fitting or expected is not None))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 
 from livegrad.authoring.function.vectors import SHAPED_NAMES, ShapedConstructor, VectorValue
+from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir import types as ir
 from livegrad.ir.bfloat16 import widen
 
@@ -72,10 +73,16 @@ class ArrayType(Composite):
         return None if inner is None else ArrayType(inner, self.size)
 
     def to_argument(self, value: Any) -> Any:
+        _require_length(value, self.size, self)
         return tuple(to_argument(self.element, item) for item in value)
 
     def from_result(self, value: Any) -> Any:
         return [from_result(self.element, item) for item in value]
+
+
+def _require_length(value: Any, size: int, type: FrontType) -> None:
+    if not hasattr(value, "__len__") or isinstance(value, str | dict) or len(value) != size:
+        raise UsageError("a list that does not fit", where=caller_origin(), expected=describe(type), found=repr(value))
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,7 @@ class TupleType(Composite):
         return TupleType(tuple(NONE if type is None else type for type in inner))
 
     def to_argument(self, value: Any) -> Any:
+        _require_length(value, len(self.elements), self)
         return tuple(to_argument(type, item) for type, item in zip(self.elements, value, strict=True))
 
     def from_result(self, value: Any) -> Any:

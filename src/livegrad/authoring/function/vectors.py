@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.diagnostics import NotANumberError, caller_origin
 from livegrad.ir import types as ir
 
+_PLAIN = 1e30  # floats below this are in the range of every type of vectors
+_REAL = "biuf"  # NumPy's kinds of numbers that are real
 _COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
 
 
@@ -41,6 +44,8 @@ class VectorValue(np.ndarray):
         places = swizzle(name)
         if places is None or self.ndim != 1:
             super().__setattr__(name, value)
+        elif max(places) >= self.shape[0]:
+            raise AttributeError(f"a vector of shape {self.shape} has no attribute `{name}`")
         else:
             np.asarray(self)[list(places)] = value
 
@@ -67,12 +72,31 @@ class ShapedConstructor:
 
     def __call__(self, *parts: Any) -> VectorValue:
         """From one number for all components, or from numbers and vectors that make up all of them."""
-        dtype = self.type.element.dtype
-        flat = np.concatenate([np.asarray(part, dtype).reshape(-1) for part in parts]) if parts else np.zeros(1, dtype)
+        element = self.type.element
+        if element.kind == "float" and all(part.__class__ is float and -_PLAIN < part < _PLAIN for part in parts):
+            flat = np.array(parts or (0.0,), element.dtype)
+        else:
+            flat = np.concatenate([_numbers(part, element, self.name) for part in parts or (0,)])
         count = int(np.prod(self.shape))
         if flat.size not in (1, count):
-            raise ValueError(f"{self.name} takes 1 or {count} numbers, not {flat.size}")
+            what = f"`{self.name}` takes 1 or {count} numbers"
+            raise NotANumberError(what, where=caller_origin(), found=str(flat.size))
         return np.array(np.broadcast_to(flat, (count,)).reshape(self.shape)).view(VectorValue)
+
+
+def _numbers(part: Any, element: ir.Scalar, name: str) -> np.ndarray[Any, Any]:
+    """A number, a vector or a list of them, as components of one type; one that the type cannot hold is refused."""
+    try:
+        given = np.asarray(part)
+        if given.dtype.kind in _REAL:
+            with np.errstate(invalid="ignore", over="ignore"):
+                made = np.asarray(part, element.dtype).reshape(-1)
+            wanted = given.reshape(-1) if element.kind == "float" else np.trunc(given.reshape(-1))
+            if (np.isfinite(made) == np.isfinite(wanted) if element.kind == "float" else made == wanted).all():
+                return made
+    except (ValueError, OverflowError):  # lists of different lengths, an integer beyond all that NumPy has
+        pass
+    raise NotANumberError(f"no components of `{name}`", where=caller_origin(), expected=str(element), found=repr(part))
 
 
 vec2, vec3, vec4 = (ShapedConstructor(ir.Vector(ir.f32, n), f"vec{n}") for n in (2, 3, 4))

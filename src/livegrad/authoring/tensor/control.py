@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from livegrad.authoring.tensor.handle import ShapeError, node_of, wrap
-from livegrad.authoring.tensor.tracing import name_of, placeholders, result_node
+from livegrad.authoring.tensor.handle import ShapeError, are_numbers, node_of, wrap
+from livegrad.authoring.tensor.tracing import (
+    Arguments,
+    name_of,
+    node_like,
+    placeholders,
+    require_callable,
+    result_node,
+    take_apart,
+    typed_nodes,
+)
 from livegrad.authoring.tensor.trees import Structure, flatten, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant
@@ -33,11 +42,9 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     >>> lg.cond(x > 0, lg.sqrt, lambda x: -x, x)
     Tensor(4., dtype=float32)
     """
-    given, structure = _flat_nodes(operands, "cond")
-    ends: list[Structure] = []
-    first, second = (_on_nodes(branch, structure, ends) for branch in (then, otherwise))
-    result = make_cond(_scalar(predicate, bool_, "cond"), first, second, *given)
-    return _results(result, ends[0])
+    given = take_apart(operands, "cond")
+    (first, second), structure = _on_nodes((then, otherwise), given)
+    return _results(make_cond(_scalar(predicate, bool_, "cond"), first, second, *given.nodes), structure)
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
@@ -47,10 +54,11 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     >>> lg.switch(1, [lambda x: x, lambda x: x * 10.0], lg.asarray(2.0))
     Tensor(20., dtype=float32)
     """
-    given, structure = _flat_nodes(operands, "switch")
-    ends: list[Structure] = []
-    result = make_switch(_scalar(index, i64, "switch"), [_on_nodes(b, structure, ends) for b in branches], *given)
-    return _results(result, ends[0])
+    if not branches:
+        raise UsageError("`switch` needs a branch", where=caller_origin())
+    given = take_apart(operands, "switch")
+    chosen, structure = _on_nodes(branches, given)
+    return _results(make_switch(_scalar(index, i64, "switch"), chosen, *given.nodes), structure)
 
 
 def while_loop(
@@ -62,15 +70,20 @@ def while_loop(
     >>> lg.while_loop(lambda x: x < 100.0, lambda x: x * 2.0, lg.asarray(3.0))
     Tensor(192., dtype=float32)
     """
-    given, structure = _flat_nodes(state, "while_loop")
 
-    def test(*nodes: Node) -> Node:
-        return _scalar(condition(unflatten(structure, map(wrap, nodes))), bool_, "while_loop")
+    require_callable(condition, "while_loop")
+    require_callable(body, "while_loop")
 
-    def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
-        return _carried(body(unflatten(structure, map(wrap, nodes))), structure, given, name_of(body))
+    def loop(given: list[Node], structure: Structure) -> Any:
+        def test(*nodes: Node) -> Node:
+            return _scalar(condition(unflatten(structure, map(wrap, nodes))), bool_, "while_loop")
 
-    return unflatten(structure, map(wrap, make_while_loop(test, step, *given, limit=max_iters)))
+        def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
+            return _carried(body(unflatten(structure, map(wrap, nodes))), structure, given, name_of(body))
+
+        return unflatten(structure, map(wrap, make_while_loop(test, step, *given, limit=max_iters)))
+
+    return _looped(state, (), "while_loop", loop)
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
@@ -80,14 +93,17 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     >>> lg.fori_loop(0, 5, lambda i, total: total + i, lg.asarray(0))
     Tensor(10, dtype=int64)
     """
-    given, structure = _flat_nodes(state, "fori_loop")
+    require_callable(body, "fori_loop")
     start, end = _scalar(lower, i64, "fori_loop"), _scalar(upper, i64, "fori_loop")
 
-    def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
-        value = body(wrap(index + start), unflatten(structure, map(wrap, nodes)))
-        return _carried(value, structure, given, name_of(body))
+    def loop(given: list[Node], structure: Structure) -> Any:
+        def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
+            value = body(wrap(index + start), unflatten(structure, map(wrap, nodes)))
+            return _carried(value, structure, given, name_of(body))
 
-    return unflatten(structure, map(wrap, make_for_loop(end - start, step, *given)))
+        return unflatten(structure, map(wrap, make_for_loop(end - start, step, *given)))
+
+    return _looped(state, (), "fori_loop", loop)
 
 
 def scan(
@@ -104,9 +120,25 @@ def scan(
     >>> lg.scan(lambda total, x: (total + x, total), lg.asarray(0.0), lg.asarray([1.0, 2.0, 3.0]))
     (Tensor(6., dtype=float32), Tensor([0., 1., 3.], dtype=float32))
     """
-    given, structure = _flat_nodes(state, "scan")
+    require_callable(body, "scan")
     rows, row_structure = _flat_nodes(inputs, "scan")
     size = _scan_length(rows, length)
+
+    def loop(given: list[Node], structure: Structure) -> tuple[Any, Any]:
+        return _scan(body, given, structure, rows, row_structure, size, reverse)
+
+    return _looped(state, inputs, "scan", loop)
+
+
+def _scan(
+    body: Callable[[Any, Any], tuple[Any, Any]],
+    given: Sequence[Node],
+    structure: Structure,
+    rows: Sequence[Node],
+    row_structure: Structure,
+    size: Any,
+    reverse: bool,
+) -> tuple[Any, Any]:
     # The body is called once, not by the loop again: loops inside loops would double the calls at each level.
     # Rows lie in a trace, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
     row_traces = [trace_unstack(row) for row in rows]
@@ -151,22 +183,52 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
     return scalar if scalar.type is wanted else cast(scalar, type=wanted)
 
 
-def _on_nodes(branch: Callable[..., Any], structure: Structure, ends: list[Structure]) -> Callable[..., Any]:
-    """A branch on nests of tensors as one on nodes; the structure of what it gives is appended to `ends`."""
+def _on_nodes(
+    branches: Sequence[Callable[..., Any]], given: Arguments
+) -> tuple[list[Callable[..., tuple[Node, ...]]], Structure]:
+    """Branches on nests of tensors as functions of nodes, and the structure of what they give.
 
-    def apply(*nodes: Node) -> tuple[Node, ...]:
-        result = branch(*unflatten(structure, map(wrap, nodes)))
-        leaves, end = flatten(result)
-        ends.append(end)
-        if end != ends[0]:
+    Each is called once. Numbers that one gives take the type of the tensors that others give in their place.
+    """
+    for branch in branches:
+        require_callable(branch, "a choice")
+    inputs = placeholders([node.type for node in given.nodes])
+    structures: list[Structure] = []
+    rows: list[list[Any]] = []
+    for branch in branches:
+        leaves, structure = flatten(branch(*given.filled(map(wrap, inputs))))
+        rows.append(leaves)
+        structures.append(structure)
+        if structure != structures[0]:
             raise UsageError(
                 "the branches return differently nested results",
                 where=caller_origin(),
                 help=f"`{name_of(branch)}` must return what the first branch returns",
             )
-        return tuple(result_node(leaf, name_of(branch)) for leaf in leaves)
+    columns = [_of_one_type(column, branches) for column in zip(*rows, strict=True)]
+    made = [
+        _substituting(name_of(branch), inputs, tuple(column[place] for column in columns))
+        for place, branch in enumerate(branches)
+    ]
+    return made, structures[0]
 
-    apply.__name__ = name_of(branch)
+
+def _of_one_type(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) -> list[Node]:
+    """What branches give in one place, as nodes: numbers in the type of the tensors, if that is one type."""
+    tensors = [leaf for leaf in column if not are_numbers(leaf)]
+    types = {result_node(leaf, name_of(branches[0])).type for leaf in tensors}
+    wanted = types.pop() if len(types) == 1 else None
+    return [
+        result_node(leaf, name_of(branch)) if wanted is None else node_like(leaf, wanted, name_of(branch))
+        for leaf, branch in zip(column, branches, strict=True)
+    ]
+
+
+def _substituting(name: str, inputs: Sequence[Node], results: tuple[Node, ...]) -> Callable[..., tuple[Node, ...]]:
+    def apply(*nodes: Node) -> tuple[Node, ...]:
+        return tuple(substitute(results, dict(zip(inputs, nodes, strict=True))))
+
+    apply.__name__ = name
     return apply
 
 
@@ -185,10 +247,14 @@ def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str
         raise UsageError(
             f"`{name}` must give the loop's state as it got it", where=caller_origin(), help="same nesting"
         )
-    nodes = tuple(result_node(leaf, name) for leaf in leaves)
+    nodes = tuple(
+        node_like(leaf, old.type, name) if are_numbers(leaf) else result_node(leaf, name)
+        for leaf, old in zip(leaves, before, strict=True)
+    )
     for node, old in zip(nodes, before, strict=True):
         if node.type is not old.type:
-            raise UsageError(
+            raise _ChangedType(
+                [node.type for node in nodes],
                 f"`{name}` changes the type of the loop's state",
                 where=caller_origin(),
                 expected=str(old.type),
@@ -196,6 +262,27 @@ def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str
                 help="cast the state before the loop, or the result inside it",
             )
     return nodes
+
+
+class _ChangedType(UsageError):
+    """A body that gives the loop's state in other types; a state that began as Python numbers may take them."""
+
+    def __init__(self, types: Sequence[Type], what: str, **said: Any) -> None:
+        self.types = types
+        super().__init__(what, **said)
+
+
+def _looped(state: Any, beside: Any, user: str, loop: Callable[[list[Node], Structure], Any]) -> Any:
+    """A loop over a state: `loop` gets its nodes. Python numbers in it take the types that the body gives them."""
+    leaves, structure = flatten(state)
+    nodes = typed_nodes(leaves, user, beside)
+    try:
+        return loop(nodes, structure)
+    except _ChangedType as changed:
+        retyped = [node_like(leaf, type, user) for leaf, type in zip(leaves, changed.types, strict=True)]
+        if all(new is old for new, old in zip(retyped, nodes, strict=True)):
+            raise
+        return loop(retyped, structure)
 
 
 def _step_once(

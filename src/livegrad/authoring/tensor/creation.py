@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,9 @@ from livegrad.authoring.tensor.dtypes import (
 )
 from livegrad.authoring.tensor.errors import DtypeError, NumberRangeError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
-from livegrad.authoring.tensor.weakness import cast_number, is_weak, settled
+from livegrad.authoring.tensor.methods import namespace
+from livegrad.authoring.tensor.operands import of_one_type
+from livegrad.authoring.tensor.weakness import cast_number, is_weak, settled, typed
 from livegrad.backends.arguments import is_dense, scalar_range
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.bfloat16 import BFLOAT16, LARGEST, narrow, readable
@@ -39,8 +41,9 @@ from livegrad.ops.rules import zero
 def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor of the given data: nested lists of numbers, a tensor, or anything that NumPy or DLPack can read.
 
-    Python floats become float32, integers int64, complex numbers complex64; arrays keep their type. Data is copied
-    unless `copy=False`, which shares memory or raises: results below such a tensor are computed anew each time.
+    Python floats become float32, integers int64, complex numbers complex64; arrays keep their type, in lists too. Lists
+    of tensors are stacked, lazily and with gradients. Data is copied unless `copy=False`, which shares memory or
+    raises: results below such a tensor are computed anew each time.
 
     >>> import livegrad as lg
     >>> lg.asarray([[1, 2], [3, 4]]).shape
@@ -51,14 +54,20 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
         raise UsageError("a tensor has no masked elements", where=caller_origin(), help="use array.filled(value)")
     if isinstance(obj, Tensor):
         return placed(_retyped(obj, wanted, copy), device)
-    if isinstance(obj, list | tuple) and _holds_tensors(obj):
-        obj = _values_of(obj)
+    typed_items = list(_typed_items(obj)) if isinstance(obj, list | tuple) else []
+    if isinstance(obj, list | tuple) and any(isinstance(item, Tensor) for item in typed_items):
+        if copy is False:
+            raise UsageError("a list of tensors cannot be shared", where=caller_origin())
+        return placed(_retyped(_stacked(obj), wanted, None), device)
     if isinstance(obj, np.ndarray | np.generic):
         array, plain = np.asarray(obj), False
         if array.dtype.name == "bfloat16":  # of the package ml_dtypes
             array = array.view(BFLOAT16)
     elif hasattr(obj, "__array__") or hasattr(obj, "__array_interface__") or not hasattr(obj, "__dlpack__"):
         array, plain = _read(obj, wanted), not hasattr(obj, "dtype")
+        floats = [item for item in typed_items if item.dtype.kind in "fc"]
+        if floats and array.dtype.kind in "fc":  # Python's numbers take the type of the arrays beside them
+            array, plain = array.astype(np.result_type(*floats, 0.0 if array.dtype.kind == "f" else 0j)), False
     else:
         return placed(_retyped(from_dlpack(obj, copy=copy), wanted, copy), device)
     if wanted is None:
@@ -71,7 +80,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
     own = tensor.dtype  # a tensor that was freed is refused here
     if is_weak(tensor.node):
-        return wrap(settled(tensor.node) if wanted is None else cast_number(tensor.node, wanted))
+        return wrap(settled(tensor.node) if wanted is None else typed(cast_number(tensor.node, wanted)))
     if wanted is None or wanted is own:
         return tensor.__copy__() if copy else tensor
     if copy is False:
@@ -83,15 +92,41 @@ def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor
     return wrap(cast(tensor.node, type=wanted))
 
 
-def _holds_tensors(items: Sequence[Any]) -> bool:
-    return any(isinstance(item, Tensor) or (isinstance(item, list | tuple) and _holds_tensors(item)) for item in items)
+def _typed_items(items: Sequence[Any]) -> Iterator[Any]:
+    """What in nested lists has an element type of its own: tensors, arrays and numbers of NumPy."""
+    for item in items:
+        if isinstance(item, list | tuple):
+            yield from _typed_items(item)
+        elif isinstance(item, Tensor | np.ndarray | np.generic):
+            yield item
 
 
-def _values_of(items: Any) -> Any:
-    """Nested lists with the values of the tensors in them; Python's numbers stay as they are."""
-    if isinstance(items, list | tuple):
-        return [_values_of(item) for item in items]
-    return items.numpy() if isinstance(items, Tensor) else items
+def holds_tensors(value: Any) -> bool:
+    """Whether a value is a list, or a nest of lists, with tensors in it."""
+    return isinstance(value, list | tuple) and any(isinstance(item, Tensor) for item in _typed_items(value))
+
+
+def _stacked(items: Sequence[Any]) -> Tensor:
+    """Nested lists with tensors in them as one tensor."""
+    leaves: list[Any] = []
+    shape = _collect(items, leaves)
+    nodes = [wrap(node) for node in of_one_type("asarray", *leaves)]
+    own = {node.shape for node in nodes}
+    if len(own) != 1:
+        raise UsageError("not numbers of one shape", where=caller_origin(), found=", ".join(sorted(map(str, own))))
+    stack, reshaped = namespace().stack, namespace().reshape
+    return reshaped(stack(nodes), (*shape, *own.pop()))
+
+
+def _collect(items: Any, leaves: list[Any]) -> tuple[int, ...]:
+    """The shape of nested lists, whose other items are appended to `leaves`."""
+    if not isinstance(items, list | tuple):
+        leaves.append(items)
+        return ()
+    shapes = {_collect(item, leaves) for item in items}
+    if len(shapes) != 1:
+        raise UsageError("not numbers of one shape", where=caller_origin(), found="lists of different lengths")
+    return (len(items), *shapes.pop())
 
 
 def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
@@ -99,7 +134,7 @@ def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
         if wanted is not None and wanted.kind == "complex" and isinstance(obj, list | tuple | complex | float | int):
             return np.asarray(obj, np.complex128)  # parts keep signed zeros and infinities
         return np.asarray(obj)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # torch, of a variable
         raise UsageError(
             "not numbers of one shape", where=caller_origin(), found=type(obj).__name__, help=str(error)
         ) from None
@@ -199,7 +234,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
     if not isinstance(fill_value, Number):
         raise UsageError("`full` takes a number", where=caller_origin(), found=repr(fill_value))
     wanted = default_type(fill_value) if dtype is None else dtype_from(dtype, "full")
-    return placed(wrap(number_node(_number_for(fill_value, wanted), wanted, sizes)), device)
+    return placed(wrap(typed(number_node(_number_for(fill_value, wanted), wanted, sizes))), device)
 
 
 def _number_for(value: Number, wanted: Scalar) -> Number:
@@ -209,10 +244,20 @@ def _number_for(value: Number, wanted: Scalar) -> Number:
     return bool(value) if wanted.kind == "bool" and value in (0, 1) else value
 
 
+_RANK = {"bool": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
+
+
 def _spread(value: Tensor, sizes: tuple[Size, ...], dtype: Any) -> Tensor:
     if value.shape != ():
         raise ShapeError("`full` takes a single number", where=caller_origin(), found=f"shape {value.shape}")
-    return wrap(broadcast_to(_retyped(value, None if dtype is None else dtype_from(dtype, "full"), None).node, sizes))
+    wanted = None if dtype is None else dtype_from(dtype, "full")
+    if wanted is not None and _RANK[value.dtype.kind] > _RANK[wanted.kind]:
+        raise DtypeError(
+            f"`full` cannot make a {value.dtype.kind} {wanted}",
+            where=caller_origin(),
+            help="cast it first: lg.astype(value, dtype)",
+        )
+    return wrap(broadcast_to(_retyped(value, wanted, None).node, sizes))
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -252,7 +297,7 @@ def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor
 def _constant(shape: Any, value: int, dtype: Any, device: str | None, user: str) -> Tensor:
     wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
     number = bool(value) if wanted.kind == "bool" else value
-    return placed(wrap(number_node(number, wanted, shape_from(shape, user))), device)
+    return placed(wrap(typed(number_node(number, wanted, shape_from(shape, user)))), device)
 
 
 def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any
 
-from livegrad.authoring.tensor.handle import node_of, wrap
-from livegrad.authoring.tensor.tracing import name_of, placeholders, result_node
+from livegrad.authoring.tensor.handle import Tensor, wrap
+from livegrad.authoring.tensor.tracing import (
+    Arguments,
+    name_of,
+    node_like,
+    placeholders,
+    require_callable,
+    result_node,
+    take_apart,
+)
 from livegrad.authoring.tensor.trees import Structure, flatten, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.function import captured_values, make_function
@@ -32,6 +41,7 @@ class _Custom:
     """What both kinds share: arguments as nodes, and the call that carries the rule."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        require_callable(function, type(self).__name__)
         self._function = function
         self._depth = _Depth()
         self._name = name_of(function)
@@ -40,29 +50,45 @@ class _Custom:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name}>"
 
-    def _arguments(self, args: tuple[Any, ...]) -> tuple[list[Node], Structure]:
-        leaves, structure = flatten(args)
-        return [node_of(leaf, self._name) for leaf in leaves], structure
+    def _nodes(self, tree: Any) -> list[Node]:
+        return [result_node(leaf, self._name) for leaf in flatten(tree)[0]]
 
-    def _nodes(self, tree: Any, like: Structure | None = None) -> list[Node]:
+    def _leaves(self, tree: Any, like: Structure) -> list[Any]:
+        """What a rule gives, which nests as it should."""
         leaves, structure = flatten(tree)
-        if like is not None and structure != like:
+        if structure != like:
+            what = f"the rule of `{self._name}` returns another nesting than it should"
+            raise UsageError(what, where=caller_origin())
+        return leaves
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments by position, as rules take them."""
+        if not kwargs:
+            return args
+        try:
+            bound = inspect.signature(self._function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise UsageError(f"`{self._name}` cannot be called so", where=caller_origin(), help=str(error)) from None
+        bound.apply_defaults()
+        if bound.kwargs:
             raise UsageError(
-                f"the rule of `{self._name}` returns another nesting than it should", where=caller_origin()
+                f"rules of `{self._name}` take arguments by position",
+                where=caller_origin(),
+                found=f"keywords {', '.join(bound.kwargs)}",
             )
-        return [result_node(leaf, self._name) for leaf in leaves]
+        return bound.args
 
     @staticmethod
     def _results(result: Node, count: int, structure: Structure) -> Any:
         nodes = [result] if count == 1 else [get(result, index=index) for index in range(count)]
         return unflatten(structure, map(wrap, nodes))
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._depth.inside >= _MOST_NESTED:
-            return self._function(*args)
+            return self._function(*args, **kwargs)
         self._depth.inside += 1
         try:
-            return self._call(args)
+            return self._call(self._positional(args, kwargs))
         finally:
             self._depth.inside -= 1
 
@@ -73,14 +99,11 @@ class _Custom:
         return UsageError(f"`{self._name}` has no rule yet", where=caller_origin(), help=f"give it one with {method}")
 
 
-def _tensors(structure: Structure, nodes: Sequence[Node]) -> Any:
-    return unflatten(structure, map(wrap, nodes))
-
-
 class custom_vjp(_Custom):
     """A function whose reverse mode is given by two: forward(*args) → (result, saved), and backward(saved, cotangents).
 
     `backward` gives one cotangent for each argument, None for those without one. Forward mode is derived from it.
+    Python numbers, text and truth values among the arguments are handed to both as they are, and have no cotangent.
 
     >>> import livegrad as lg
     >>> @lg.custom_vjp
@@ -103,18 +126,18 @@ class custom_vjp(_Custom):
         if self._rule is None:
             raise self._missing("defvjp")
         forward, backward = self._rule
-        nodes, structure = self._arguments(args)
-        inputs = placeholders([node.type for node in nodes])
-        returned = self._function(*_tensors(structure, inputs))
+        given = take_apart(args, self._name)
+        inputs = placeholders([node.type for node in given.nodes])
+        returned = self._function(*given.filled(map(wrap, inputs)))
         results = self._nodes(returned)
         result_structure = flatten(returned)[1]
-        saved_pair = forward(*_tensors(structure, inputs))
+        saved_pair = forward(*given.filled(map(wrap, inputs)))
         if not isinstance(saved_pair, tuple) or len(saved_pair) != 2:
             raise UsageError(f"the forward rule of `{self._name}` returns (result, saved)", where=caller_origin())
-        saved_leaves, saved_structure = flatten(saved_pair[1])
-        saved = [result_node(leaf, self._name) for leaf in saved_leaves]
+        kept = take_apart(saved_pair[1], self._name)
+        saved = kept.nodes
         back_saved, back_cotangents, back_results = self._trace_backward(
-            backward, saved, saved_structure, results, result_structure, nodes, structure
+            backward, kept, results, result_structure, given
         )
         # What the backward rule takes from around it is saved as well: a rule is a closed function.
         extra = captured_values([*back_saved, *back_cotangents], back_results)
@@ -123,7 +146,7 @@ class custom_vjp(_Custom):
         zeros = [zero(differential_of(node.type)) for node in captures if is_differentiable(node.type)]
         call = make_custom_call(
             make_function(self._name, parameters, results),
-            *nodes,
+            *given.nodes,
             *captures,
             save=make_function(f"{self._name}.save", parameters, [*saved, *extra]),
             backward=make_function(
@@ -136,35 +159,33 @@ class custom_vjp(_Custom):
     def _trace_backward(
         self,
         backward: Callable[..., Any],
-        saved: Sequence[Node],
-        saved_structure: Structure,
+        kept: Arguments,
         results: Sequence[Node],
         result_structure: Structure,
-        nodes: Sequence[Node],
-        structure: Structure,
+        given: Arguments,
     ) -> tuple[tuple[Node, ...], tuple[Node, ...], list[Node]]:
         """The rule's inputs (saved values, cotangents of differentiable results), and what it gives for arguments."""
-        back_saved = placeholders([node.type for node in saved])
+        back_saved = placeholders([node.type for node in kept.nodes])
         differentiable = [node for node in results if is_differentiable(node.type)]
         back_cotangents = placeholders([differential_of(node.type) for node in differentiable])
         supply = iter(back_cotangents)
-        given = [wrap(next(supply)) if is_differentiable(node.type) else None for node in results]
-        found = backward(_tensors(saved_structure, back_saved), unflatten(result_structure, given))
-        if not isinstance(found, tuple) or len(found) != len(structure or ()) - 2:
+        cotangents = [wrap(next(supply)) if is_differentiable(node.type) else None for node in results]
+        found = backward(kept.filled(map(wrap, back_saved)), unflatten(result_structure, cotangents))
+        children = (given.structure or ())[2:]
+        if not isinstance(found, tuple) or len(found) != len(children):
             raise UsageError(
                 f"the backward rule of `{self._name}` returns a tuple with a cotangent for each argument",
                 where=caller_origin(),
             )
-        children = list((structure or ())[2:])
-        cotangents: list[Node | None] = []
+        parts: list[Any] = []  # one for each leaf of the arguments
         for part, child in zip(found, children, strict=True):
-            if part is None:
-                cotangents += [None] * _leaf_count(child)
-            else:
-                cotangents += self._nodes(part, child)
+            parts += [None] * _leaf_count(child) if part is None else self._leaves(part, child)
+        wanted = [part for part, stays in zip(parts, given.handed_on, strict=True) if not stays]
         results_of_rule = [
-            zero(differential_of(node.type)) if cotangent is None else cotangent
-            for node, cotangent in zip(nodes, cotangents, strict=True)
+            zero(differential_of(node.type))
+            if part is None
+            else node_like(part, differential_of(node.type), self._name)
+            for node, part in zip(given.nodes, wanted, strict=True)
             if is_differentiable(node.type)
         ]
         return back_saved, back_cotangents, results_of_rule
@@ -195,31 +216,42 @@ class custom_jvp(_Custom):
     def _call(self, args: tuple[Any, ...]) -> Any:
         if self._rule is None:
             raise self._missing("defjvp")
-        nodes, structure = self._arguments(args)
-        inputs = placeholders([node.type for node in nodes])
-        returned = self._function(*_tensors(structure, inputs))
+        given = take_apart(args, self._name)
+        inputs = placeholders([node.type for node in given.nodes])
+        returned = self._function(*given.filled(map(wrap, inputs)))
         results, result_structure = self._nodes(returned), flatten(returned)[1]
-        tangents = placeholders([differential_of(node.type) for node in nodes if is_differentiable(node.type)])
-        supply = iter(tangents)
-        directions = [wrap(next(supply)) if is_differentiable(node.type) else None for node in nodes]
-        found = self._rule(_tensors(structure, inputs), unflatten(structure, directions))
+        tangents = placeholders([differential_of(node.type) for node in given.nodes if is_differentiable(node.type)])
+        found = self._rule(given.filled(map(wrap, inputs)), unflatten(given.structure, _directions(given, tangents)))
         if not isinstance(found, tuple) or len(found) != 2:
             raise UsageError(f"the rule of `{self._name}` returns (result, tangent)", where=caller_origin())
         moved = [
-            node
-            for node, result in zip(self._nodes(found[1], result_structure), results, strict=True)
+            node_like(leaf, differential_of(result.type), self._name)
+            for leaf, result in zip(self._leaves(found[1], result_structure), results, strict=True)
             if is_differentiable(result.type)
         ]
         captures = captured_values([*inputs, *tangents], [*results, *moved])
         silent = placeholders([differential_of(node.type) for node in captures if is_differentiable(node.type)])
         call = make_custom_call(
             make_function(self._name, [*inputs, *captures], results),
-            *nodes,
+            *given.nodes,
             *captures,
             forward=make_function(f"{self._name}.forward", [*inputs, *captures, *tangents, *silent], moved),
             captures=len(captures),
         )
         return self._results(call, len(results), result_structure)
+
+
+def _directions(given: Arguments, tangents: Sequence[Node]) -> list[Any]:
+    """A tangent for each leaf of the arguments: nothing for what has none, and zero for Python's floats."""
+    supply, nodes = iter(tangents), iter(given.nodes)
+    found: list[Any] = []
+    for leaf, stays in zip(given.leaves, given.handed_on, strict=True):
+        if stays:
+            kind = leaf.dtype.kind if isinstance(leaf, Tensor) else leaf.__class__.__name__
+            found.append(0.0 if kind in ("float", "complex") else None)
+        else:
+            found.append(wrap(next(supply)) if is_differentiable(next(nodes).type) else None)
+    return found
 
 
 def _leaf_count(structure: Structure) -> int:

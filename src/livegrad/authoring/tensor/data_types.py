@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.authoring.tensor.constants import number_node
 from livegrad.authoring.tensor.devices import DEVICES, device_named, placed
 from livegrad.authoring.tensor.dtypes import (
     DEFAULT_COMPLEX,
@@ -25,11 +26,12 @@ from livegrad.authoring.tensor.dtypes import (
     weak_type,
 )
 from livegrad.authoring.tensor.errors import DtypeError
-from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
+from livegrad.authoring.tensor.handle import Tensor, unsettled_node_of, wrap
+from livegrad.authoring.tensor.weakness import is_weak, typed
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.devices import DEFAULT_DEVICE
 from livegrad.ir.bfloat16 import LARGEST
-from livegrad.ir.types import SCALARS, Scalar, bf16, scalar_of
+from livegrad.ir.types import SCALARS, Scalar, bf16, f64, scalar_of
 from livegrad.ops.comparison import not_equal
 from livegrad.ops.conversion import cast
 from livegrad.ops.rules import zero
@@ -55,9 +57,12 @@ def astype(x: Any, dtype: Any, /, *, copy: builtins.bool = True, device: str | N
     >>> lg.astype(lg.asarray([1.7, -1.7]), lg.int32)
     Tensor([ 1, -1], dtype=int32)
     """
-    node, wanted = node_of(x, "astype"), dtype_from(dtype, "astype")
+    wanted = dtype_from(dtype, "astype")
+    node = number_node(x, f64) if x.__class__ is float else unsettled_node_of(x, "astype")
     own = scalar_of(node.type)
     assert own is not None
+    if is_weak(node) and own.kind != "complex":
+        return placed(wrap(typed(node if own is wanted else cast(node, type=wanted))), device)
     if own is wanted:
         return placed(x if isinstance(x, Tensor) and not copy else wrap(node), device)
     if own.kind == "complex" and wanted.kind == "bool":

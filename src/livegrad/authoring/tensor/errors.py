@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from livegrad.diagnostics import NotANumberError as NotANumberError
 from livegrad.diagnostics import TypeRuleError, UsageError
 
 
@@ -53,16 +54,6 @@ class DtypeError(TypeRuleError, TypeError):
     """
 
     code = "dtype"
-
-
-class NotANumberError(UsageError, ValueError, OverflowError):
-    """A value that stands for no number of the kind that is asked for: the integer of a NaN or an infinity.
-
-    >>> issubclass(NotANumberError, ValueError)
-    True
-    """
-
-    code = "not-a-number"
 
 
 class NoDimensionsError(UsageError, TypeError):

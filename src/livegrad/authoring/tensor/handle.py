@@ -170,6 +170,17 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
     def __complex__(self) -> complex:
         return complex(self._scalar("complex number"))
 
+    def __format__(self, specification: str) -> str:
+        """One number is written as Python writes its own.
+
+        >>> import livegrad as lg
+        >>> f"{lg.asarray(2.0) / 3.0:.3f}"
+        '0.667'
+        """
+        if specification and self.shape == ():
+            return format(self.item(), specification)
+        return super().__format__(specification)
+
     def __index__(self) -> int:
         if self.dtype.kind not in ("signed", "unsigned"):
             raise UsageError("an index is an integer", where=caller_origin(), found=str(self.dtype))
@@ -268,8 +279,12 @@ def node_of(value: Any, user: str) -> Node:
         return number_node(value, default_type(value))
     if isinstance(value, np.ndarray | np.generic):
         return namespace().asarray(value).node
+    kind, library = type(value).__name__, type(value).__module__.partition(".")[0]
     raise UsageError(
-        f"`{user}` takes tensors and numbers", where=caller_origin(), found=type(value).__name__, help="use lg.asarray"
+        f"`{user}` takes tensors and numbers",
+        where=caller_origin(),
+        found=f"{library}.{kind}" if hasattr(value, "__dlpack__") else kind,  # others have a class `Tensor` too
+        help="use lg.asarray",
     )
 
 

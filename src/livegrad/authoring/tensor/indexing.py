@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.authoring.tensor.arguments import one_axis
+from livegrad.authoring.tensor.creation import asarray, holds_tensors
 from livegrad.authoring.tensor.dtypes import common_type
 from livegrad.authoring.tensor.errors import DtypeError, ShapeError
 from livegrad.authoring.tensor.handle import Tensor, join_shapes, matched, node_of, number_as, shapes_joined, wrap
@@ -31,14 +32,14 @@ from livegrad.authoring.tensor.keys import (
 )
 from livegrad.authoring.tensor.lifting import truth
 from livegrad.diagnostics import caller_origin
-from livegrad.ir.dimension import Size, size_product
+from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bool_, i64, shape_of
-from livegrad.ops.assignment import last_writer
+from livegrad.ops.assignment import assign
 from livegrad.ops.comparison import equal, greater_equal, less
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import maximum, mod, select
+from livegrad.ops.elementwise import mod, select
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, broadcast_to, flip, index_along, pad, reshape, slice_
 from livegrad.ops.rules import filled, zero
@@ -160,7 +161,9 @@ def _value_for(node: Node, value: Any) -> Node:
     number = number_as(value, own)
     if number is not None:
         return number
-    new = node_of(np.asarray(value) if isinstance(value, list | tuple) else value, "assignment")
+    if isinstance(value, list | tuple):  # numbers with all of their digits
+        value = asarray(value) if holds_tensors(value) else np.asarray(value)
+    new = node_of(value, "assignment")
     given = element_type(new)
     if given is own:
         return new
@@ -249,15 +252,7 @@ def _write_picked(node: Node, picked: _Picked, value: Node) -> Node:
     spread = _spread_over(value, picked.shape)
     if 0 in picked.shape:
         return node
-    shape = shape_of(picked.source.type)
-    writer = last_writer(*picked.indices(), shape=shape)
-    written = greater_equal(writer, 0)
-    if shape_of(value.type) == ():
-        new = broadcast_to(value, shape)
-    else:
-        flat = reshape(spread, shape=(size_product(picked.shape),))
-        new = lookup(flat, maximum(writer, 0))
-    result = select(written, new, picked.source)
+    result = assign(picked.source, spread, *picked.indices())
     return result if result.type is node.type else reshape(result, shape=shape_of(node.type))
 
 
@@ -305,7 +300,9 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
         raise DtypeError("positions are integers", where=caller_origin(), found=element_type(positions).dtype.name)
     rest = [tuple(1 if axis == place else size for axis, size in enumerate(shape)) for shape in (own, wanted)]
     join_shapes("take_along_axis", *rest)
-    return wrap(take_along_axis_nodes(node, wrapped_positions(positions, own[place]), place))
+    wrapped = wrapped_positions(positions, own[place])
+    wrapped = wrapped if element_type(wrapped) is i64 else cast(wrapped, type=i64)
+    return wrap(take_along_axis_nodes(node, wrapped, place))
 
 
 def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:

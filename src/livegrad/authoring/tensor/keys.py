@@ -17,12 +17,12 @@ from livegrad.diagnostics import caller_origin
 from livegrad.engine.values import count_shape_from_data
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, i64, shape_of
+from livegrad.ir.types import Scalar, i32, i64, shape_of
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ops.comparison import less
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import minimum, select
-from livegrad.ops.movement import broadcast_to, require_tensor
+from livegrad.ops.movement import broadcast_to, iota, require_tensor
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled
 
@@ -197,15 +197,16 @@ def _from_the_front(bound: int, size: Size) -> Size:
 
 
 def wrapped_positions(index: Node, size: Size) -> Node:
-    """Indices as i64, with negative ones counted from the end; the op that uses them checks the range."""
+    """Indices as i64 or i32, with negative ones counted from the end; the op that uses them checks the range."""
     element = require_tensor(index.type).element
     if element.kind == "unsigned":
         if element.bits == 64:
             index = minimum(index, filled((1 << 63) - 1, index.type))  # beyond any size, as before
         return cast(index, type=i64)
-    if element is not i64:
+    counts_up = index.op is iota
+    if element is not i64 and not (element is i32 and isinstance(size, int) and size < 1 << 31):
         index = cast(index, type=i64)
-    return select(less(index, 0), index + size_node(size, index.type), index)
+    return index if counts_up else select(less(index, 0), index + size_node(size, index.type), index)
 
 
 def size_node(size: Size, like: Any) -> Node:

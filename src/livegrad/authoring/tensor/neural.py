@@ -1,4 +1,4 @@
-"""Functions of neural networks: activations, softmax, normalisation, convolution, pooling, attention.
+"""Functions of neural networks: activations, softmax, cross entropy, normalisation, convolution, pooling, attention.
 
 `lg.nn` is this module; the most common ones are in `lg` itself too. They are written in elementary ops, so a softmax or
 a layer norm is one kernel, forward and backward.
@@ -33,9 +33,10 @@ from livegrad.ir.types import Tensor as TensorType
 from livegrad.ops.comparison import equal, is_finite
 from livegrad.ops.elementwise import detach, maximum, select
 from livegrad.ops.floating import logaddexp
-from livegrad.ops.movement import broadcast, index_along
+from livegrad.ops.movement import broadcast, index_along, reshape
 from livegrad.ops.reduction import reduce, spread_back
 from livegrad.ops.rules import filled, zero
+from livegrad.ops.sorting import take_along_axis as take_along_axis_nodes
 from livegrad.ops.transcendental import erf as erf_op
 from livegrad.ops.transcendental import exp, log, rsqrt, tanh
 
@@ -43,6 +44,7 @@ __all__ = [
     "attention",
     "average_pool",
     "conv",
+    "cross_entropy",
     "erf",
     "gelu",
     "layer_norm",
@@ -84,8 +86,9 @@ def relu(x: Any, /) -> Tensor:
     Tensor([0., 2.], dtype=float32)
     """
     node = require_kinds(node_of(x, "relu"), "relu", "signed", "unsigned", "float")
+    nothing = zero(node.type)
     # Asked so that NaN stays NaN.
-    return wrap(select(node <= zero(node.type), zero(node.type), node))
+    return wrap(select(node <= nothing, nothing, node))
 
 
 def sigmoid(x: Any, /) -> Tensor:
@@ -203,6 +206,42 @@ def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor
         safe = select(is_finite(largest), largest, zero(largest.type))
         result = log(reduce(exp(node - spread_back(safe, shape, axes)), kind="sum", axes=axes)) + safe
     return wrap(as_type(with_kept_axes(result, shape, axes) if keepdims else result, own))
+
+
+def cross_entropy(scores: Any, target: Any, /, *, axis: int = -1) -> Tensor:
+    """Minus the logarithm of the probability that softmax gives the right class; of each example, for you to average.
+
+    `target` holds the numbers of the classes, one for each row of scores, or probabilities in the shape of the scores.
+
+    >>> import livegrad as lg
+    >>> scores = lg.asarray([[0.0, 0.0], [0.0, 10.0]])
+    >>> lg.nn.cross_entropy(scores, lg.asarray([0, 0]))
+    Tensor([ 0.6931472, 10.000046 ], dtype=float32)
+    >>> lg.nn.cross_entropy(scores, lg.asarray([[0.5, 0.5], [0.5, 0.5]]))
+    Tensor([0.6931472, 5.000046 ], dtype=float32)
+    """
+    node, own = _computable(scores, "cross_entropy")
+    shape = shape_of_node(node)
+    place = one_axis(axis, len(shape), "cross_entropy")
+    goal = require_kinds(node_of(target, "cross_entropy"), "cross_entropy", "signed", "unsigned", "float")
+    by_number = element_of(goal).kind != "float"
+    rows = (*shape[:place], *shape[place + 1 :])
+    if shape_of_node(goal) != (rows if by_number else shape):
+        raise ShapeError(
+            "`cross_entropy` takes a class for each row of scores, or a probability for each score",
+            where=caller_origin(),
+            expected=f"integers of shape {rows}, or floats of shape {shape}",
+            found=str(goal.type),
+        )
+    total = logsumexp(wrap(node), axis=place).node
+    if by_number:
+        positions = reshape(as_type(goal, i64), shape=(*shape[:place], 1, *shape[place + 1 :]))
+        return wrap(as_type(total - reshape(take_along_axis_nodes(node, positions, place), shape=rows), own))
+    weights = as_type(goal, element_of(node))
+    terms = weights * (spread_back(total, shape, (place,)) - node)
+    # What cannot happen, and is not wanted, costs nothing: its logarithm is infinite.
+    costs = select(equal(weights, zero(weights.type)), zero(terms.type), terms)
+    return wrap(as_type(reduce(costs, kind="sum", axes=(place,)), own))
 
 
 def _is_nothing(x: Node, axes: tuple[int, ...]) -> bool:

@@ -84,6 +84,12 @@ class Operators:
     def __rmod__(self, other: Any) -> Tensor:
         return self._binary("mod", other, self)
 
+    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return other // self, other % self
+
     def __pow__(self, other: Any) -> Tensor:
         return self._named("pow", self, other)
 

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from livegrad.authoring.tensor import creation
 from livegrad.authoring.tensor.data_types import astype
+from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT
+from livegrad.authoring.tensor.errors import ShapeError
 from livegrad.authoring.tensor.handle import Tensor
 from livegrad.authoring.tensor.jit import jit
 from livegrad.authoring.tensor.transcendental import expm1, sqrt
 from livegrad.authoring.tensor.transforms import value_and_grad
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.ir.types import Scalar
 
 __all__ = ["LBFGS", "SGD", "Adam", "Minimum", "Optimizer", "minimize"]
 
@@ -73,6 +76,7 @@ class SGD:
         return None if not self.momentum else tree_map(creation.zeros_like, parameters)
 
     def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
+        _require_alike(parameters, gradients)
         if self.weight_decay:
             gradients = tree_map(lambda g, p: g + self.weight_decay * p, gradients, parameters)
         if not self.momentum:
@@ -106,10 +110,12 @@ class Adam:
         _require_decays(decay=self.decay, square_decay=self.square_decay)
 
     def init(self, parameters: Tree) -> Tree:
-        zeros = tree_map(creation.zeros_like, parameters)
+        zeros = tree_map(lambda p: creation.zeros_like(p, dtype=_computed_in(p)), parameters)
         return {"step": creation.asarray(0), "mean": zeros, "square": zeros}
 
     def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
+        _require_alike(parameters, gradients)
+        gradients = tree_map(lambda g: astype(g, _computed_in(g)), gradients)
         step = state["step"] + 1
         mean = tree_map(lambda m, g: self.decay * m + (1.0 - self.decay) * g, state["mean"], gradients)
         square = tree_map(
@@ -117,13 +123,35 @@ class Adam:
         )
 
         def move(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
-            count = astype(step, p.dtype)
+            count = astype(step, m.dtype)
             # The two averages start at zero, which these undo.
             m = m / _share_gathered(self.decay, count)
             s = s / _share_gathered(self.square_decay, count)
-            return p - self.rate * (m / (sqrt(s) + self.epsilon) + self.weight_decay * p)
+            return astype(p - self.rate * (m / (sqrt(s) + self.epsilon) + self.weight_decay * p), p.dtype)
 
         return tree_map(move, parameters, mean, square), {"step": step, "mean": mean, "square": square}
+
+
+def _computed_in(x: Any) -> Scalar:
+    """The type of averages: half floats, in which an epsilon is zero and squares vanish, are averaged as float32."""
+    own = x.dtype if isinstance(x, Tensor) else DEFAULT_FLOAT
+    return DEFAULT_FLOAT if own.kind == "float" and own.bits == 16 else own
+
+
+def _require_alike(parameters: Tree, gradients: Tree) -> None:
+    """A gradient has the shape of its parameter: broadcasting one would change the other's."""
+    for own, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
+        if _shape(own) != _shape(gradient):
+            raise ShapeError(
+                "a gradient has the shape of its parameter",
+                where=caller_origin(),
+                expected=f"shape {_shape(own)}",
+                found=f"shape {_shape(gradient)}",
+            )
+
+
+def _shape(leaf: Any) -> tuple[Any, ...]:
+    return leaf.shape if isinstance(leaf, Tensor) else np.shape(leaf)
 
 
 def _share_gathered(decay: Any, count: Tensor) -> Tensor | float:
@@ -195,21 +223,27 @@ class Minimum:
 def minimize(
     loss: Callable[..., Any],
     parameters: Tree,
-    optimizer: Optimizer | None = None,
+    optimizer: Optimizer | LBFGS | None = None,
     *,
-    steps: int = 100,
+    steps: int | None = None,
     arguments: tuple[Any, ...] = (),
     progress: Callable[[int, float], None] | None = None,
 ) -> Minimum:
     """Steps down `loss(parameters, *arguments)` with an optimizer (Adam, unless told), as one compiled function a step.
+
+    It takes 100 steps unless told otherwise; `LBFGS` takes as many as it needs, up to its own `steps`.
 
     >>> import livegrad as lg
     >>> found = lg.optim.minimize(lambda x: lg.sum((x - 3.0) ** 2), lg.zeros(2), lg.optim.SGD(0.25), steps=20)
     >>> round(float(found.parameters[0]), 4)
     3.0
     """
+    if isinstance(optimizer, LBFGS):
+        descent = optimizer if steps is None else replace(optimizer, steps=steps)
+        return descent.minimize(loss, parameters, arguments, progress=progress)
     chosen: Optimizer = Adam() if optimizer is None else optimizer
     parameters = tree_map(_as_float_tensor, parameters)
+    steps = 100 if steps is None else steps
     _require_count(steps)
 
     @jit
@@ -248,7 +282,14 @@ class LBFGS:
         for count in (self.history, self.steps, self.most_tries):
             _require_count(count)
 
-    def minimize(self, loss: Callable[..., Any], parameters: Tree, arguments: tuple[Any, ...] = ()) -> Minimum:
+    def minimize(
+        self,
+        loss: Callable[..., Any],
+        parameters: Tree,
+        arguments: tuple[Any, ...] = (),
+        *,
+        progress: Callable[[int, float], None] | None = None,
+    ) -> Minimum:
         """Steps down `loss(parameters, *arguments)` until the gradient is small, or no step helps."""
         leaves, structure = flatten(tree_map(_as_float_tensor, parameters))
         compiled = jit(value_and_grad(loss))
@@ -257,15 +298,18 @@ class LBFGS:
             value, gradients = compiled(unflatten(structure, _split(point, leaves)), *arguments)
             return float(value), _join(flatten(gradients)[0])
 
-        point, losses, converged = self._descend(evaluate, _join(leaves))
+        point, losses, converged = self._descend(evaluate, _join(leaves), progress)
         return Minimum(unflatten(structure, _split(point, leaves)), losses, converged)
 
     def _descend(
-        self, evaluate: Callable[[Any], tuple[float, Any]], point: np.ndarray[Any, Any]
+        self,
+        evaluate: Callable[[Any], tuple[float, Any]],
+        point: np.ndarray[Any, Any],
+        progress: Callable[[int, float], None] | None,
     ) -> tuple[np.ndarray[Any, Any], list[float], bool]:
         value, gradient = evaluate(point)
         losses, pairs = [value], []
-        for _ in range(self.steps):
+        for index in range(self.steps):
             if np.max(np.abs(gradient), initial=0.0) <= self.tolerance:
                 return point, losses, True
             direction = -_precondition(gradient, pairs)
@@ -278,6 +322,8 @@ class LBFGS:
                 pairs = [*pairs, (difference, change)][-self.history :]
             point, gradient = moved, slope
             losses.append(value)
+            if progress is not None:
+                progress(index, value)
         return point, losses, False
 
     def _search(self, evaluate: Any, point: Any, value: float, gradient: Any, direction: Any) -> Any:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -99,6 +100,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 def _replacing(path: str | os.PathLike[str]) -> Iterator[Any]:
     """A file to write that takes the place of `path` when all is written; a link stays a link."""
     target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(target.parent))
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
     try:
         with open(partial, "xb") as file:

@@ -14,12 +14,23 @@ from typing import TYPE_CHECKING, Any, overload
 from livegrad.authoring.tensor.concrete import standing_for
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
 from livegrad.authoring.tensor.operands import whole_number
-from livegrad.authoring.tensor.tracing import Traced, close, name_of, placeholders, trace_call
+from livegrad.authoring.tensor.tracing import (
+    Traced,
+    close,
+    name_of,
+    node_like,
+    placeholders,
+    require_callable,
+    take_apart,
+    trace_call,
+    typed_nodes,
+)
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
+from livegrad.authoring.tensor.weakness import typed
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.engine.values import compute_together
 from livegrad.ir.function import inline
-from livegrad.ir.keeping import cached_derivation, keeps_places
+from livegrad.ir.keeping import cached_derivation, forget_derivations, keeps_places
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import is_differentiable
@@ -98,6 +109,7 @@ def value_and_grad(
     >>> lg.value_and_grad(lambda x: x * x)(lg.asarray(3.0))
     (Tensor(9., dtype=float32), Tensor(6., dtype=float32))
     """
+    require_callable(function, "grad")
 
     @wraps(function, updated=())
     def derived(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -110,7 +122,7 @@ def value_and_grad(
         _require_loss(call.name, loss)
         one = filled(1.0, loss.function.result_types[0])
         number, *gradients = call.pull_back(loss, [one], with_value=True)
-        result, slopes = wrap(number), [wrap(gradient) for gradient in gradients]
+        result, *slopes = (wrap(typed(node)) for node in (number, *gradients))
         compute_together([result, *slopes])
         if has_aux:
             return (result, call.at_arguments(auxiliary)), call.like_arguments(slopes)
@@ -143,6 +155,7 @@ def vjp(function: Any, /, *primals: Any) -> Any:
     """
     if isinstance(function, Function):
         return reverse.vjp(with_derivatives_written(function))
+    require_callable(function, "vjp")
     return of_captured(function, "vjp", partial(_vjp, function))(*primals)
 
 
@@ -152,7 +165,7 @@ def _vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[An
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         given = _matching(cotangents, traced, "cotangent")
-        return call.like_arguments(map(wrap, call.pull_back(traced, given)))
+        return call.like_arguments(wrap(typed(node)) for node in call.pull_back(traced, given))
 
     return call.at_arguments(call.returned), pullback
 
@@ -172,6 +185,7 @@ def jvp(function: Any, /, primals: Any = None, tangents: Any = None) -> Any:
     """
     if isinstance(function, Function):
         return forward.jvp(with_derivatives_written(function))
+    require_callable(function, "jvp")
     return of_captured(function, "jvp", partial(_jvp, function))(primals, tangents)
 
 
@@ -188,10 +202,10 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
     leaves, structure = flatten(tuple(tangents))
     if structure != call.structure:
         raise UsageError("tangents nest otherwise than the primals", where=caller_origin())
-    directions = [node_of(leaf, "jvp") for leaf in leaves]
+    directions = [node_like(leaf, node.type, "jvp") for leaf, node in zip(leaves, call.nodes, strict=True)]
     _require_types(directions, [node.type for node in call.nodes], "tangent")
     derived = _push_forward(traced.function, call.active(traced))
-    found = inline(derived, [*call.nodes, *traced.captures, *directions])
+    found = [typed(node) for node in inline(derived, [*call.nodes, *traced.captures, *directions])]
     number = len(traced.function.results)
     value, tangent = (unflatten(traced.structure, map(wrap, part)) for part in (found[:number], found[number:]))
     return value, tangent
@@ -215,18 +229,18 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     >>> lg.grad(lambda x: lg.sum(layer(x)))(lg.asarray([0.0]))
     Tensor([1.], dtype=float32)
     """
+    require_callable(function, "checkpoint")
 
     @wraps(function, updated=())
     def recomputed(*args: Any, **kwargs: Any) -> Any:
-        leaves, structure = flatten((args, kwargs))
-        nodes = [node_of(leaf, name_of(function)) for leaf in leaves]
+        given = take_apart((args, kwargs), name_of(function))
 
         def call(*tensors: Tensor) -> Any:
-            positional, named = unflatten(structure, tensors)
+            positional, named = given.filled(tensors)
             return function(*positional, **named)
 
-        traced = trace_call(call, [node.type for node in nodes], name_of(function))
-        value = recompute_call(*nodes, *traced.captures, function=traced.function)
+        traced = trace_call(call, [node.type for node in given.nodes], name_of(function))
+        value = recompute_call(*given.nodes, *traced.captures, function=traced.function)
         return unflatten(traced.structure, map(wrap, result_nodes(value, len(traced.function.results))))
 
     return recomputed
@@ -243,7 +257,9 @@ class _Call:
         self.single = not isinstance(argnums, Iterable)
         places = argument_places(argnums, len(args), self.name)
         leaves, self.structure = flatten(tuple(args[place] for place in places))
-        self.nodes = [_differentiable(leaf, self.name) for leaf in leaves]
+        self.nodes = typed_nodes(leaves, self.name, (args, kwargs))
+        for node in self.nodes:
+            _require_differentiable(node, self.name)
         self.inputs = placeholders([node.type for node in self.nodes])
         given = list(args)
         for place, part in zip(places, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
@@ -269,7 +285,8 @@ class _Call:
     def at_arguments(self, result: Any) -> Any:
         """A part of what was returned, at the arguments themselves."""
         traced = self.close(result)
-        return unflatten(traced.structure, map(wrap, inline(traced.function, [*self.nodes, *traced.captures])))
+        found = inline(traced.function, [*self.nodes, *traced.captures])
+        return unflatten(traced.structure, (wrap(typed(node)) for node in found))
 
 
 # Differentiation is repeated for the same graph whenever a transform is called in a loop.
@@ -292,9 +309,8 @@ def _push_forward(function: Function, active: tuple[bool, ...]) -> Function:
 
 
 def forget_derivatives() -> None:
-    """Drops the derivatives that are kept for the next call."""
-    _pull_back.cache_clear()
-    _push_forward.cache_clear()
+    """Drops the derivatives that are kept for the next call, and their parts."""
+    forget_derivations()
 
 
 def argument_places(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
@@ -309,8 +325,7 @@ def argument_places(argnums: Arguments, number: int, name: str) -> tuple[int, ..
     return tuple(place % number for place in places)
 
 
-def _differentiable(leaf: Any, name: str) -> Node:
-    node = node_of(leaf, name)
+def _require_differentiable(node: Node, name: str) -> None:
     if not is_differentiable(node.type):
         raise DifferentiationError(
             f"cannot differentiate `{name}` with respect to {node.type}",
@@ -318,7 +333,6 @@ def _differentiable(leaf: Any, name: str) -> Node:
             expected="floats",
             help="cast it, or leave it out of argnums",
         )
-    return node
 
 
 def _require_loss(name: str, loss: Traced) -> None:
@@ -342,8 +356,9 @@ def _matching(tree: Any, traced: Traced, role: str) -> list[Node]:
     leaves, structure = flatten(tree)
     if structure != traced.structure:
         raise UsageError(f"the {role}s nest otherwise than the results", where=caller_origin())
-    nodes = [node_of(leaf, role) for leaf in leaves]
-    _require_types(nodes, traced.function.result_types, role)
+    types = traced.function.result_types
+    nodes = [node_like(leaf, type, role) for leaf, type in zip(leaves, types, strict=True)]
+    _require_types(nodes, types, role)
     return nodes
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from livegrad.authoring.tensor.creation import eye
 from livegrad.authoring.tensor.handle import ShapeError, Tensor, node_of, wrap
 from livegrad.authoring.tensor.manipulation import moveaxis, reshape
-from livegrad.authoring.tensor.tracing import name_of, trace_call
+from livegrad.authoring.tensor.tracing import name_of, require_callable, take_apart, trace_call
 from livegrad.authoring.tensor.transforms import Arguments, argument_places, grad, jvp, of_captured, vjp
 from livegrad.authoring.tensor.trees import Structure, dict_keys, flatten, tree_map, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
@@ -36,12 +36,14 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
     >>> lg.vmap(lambda row, scale: lg.sum(row) * scale, in_axes=(0, None))(rows, lg.asarray(10.0))
     Tensor([30., 70.], dtype=float32)
     """
+    require_callable(function, "vmap")
 
     @wraps(function, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        leaves, structure = flatten((args, kwargs))
-        nodes = [node_of(leaf, name_of(function)) for leaf in leaves]
         axes = _leaf_axes(in_axes, args, name_of(function)) + [0] * len(flatten(kwargs)[0])
+        given = take_apart((args, kwargs), name_of(function), [axis is None for axis in axes])
+        nodes = given.nodes
+        axes = [axis for axis, stays in zip(axes, given.handed_on, strict=True) if not stays]
         places = [
             None if axis is None else _place(axis, node.type, function) for axis, node in zip(axes, nodes, strict=True)
         ]
@@ -49,7 +51,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
         types = [_without_axis(node.type, place) for node, place in zip(nodes, places, strict=True)]
 
         def call(*tensors: Tensor) -> Any:
-            positional, named = unflatten(structure, tensors)
+            positional, named = given.filled(tensors)
             return function(*positional, **named)
 
         traced = trace_call(call, types, name_of(function))
@@ -136,6 +138,7 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
     Tensor([[2., 0.],
             [0., 4.]], dtype=float32)
     """
+    require_callable(function, "jacfwd")
 
     @wraps(function, updated=())
     def jacobian(*args: Any, **kwargs: Any) -> Any:
@@ -168,6 +171,7 @@ def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
     >>> lg.jacrev(lambda x: lg.sum(x * x))(lg.asarray([1.0, 2.0]))
     Tensor([2., 4.], dtype=float32)
     """
+    require_callable(function, "jacrev")
 
     @wraps(function, updated=())
     def jacobian(*args: Any, **kwargs: Any) -> Any:

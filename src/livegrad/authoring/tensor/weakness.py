@@ -16,17 +16,24 @@ from livegrad.backends.arguments import scalar_range
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, bool_, c128, f64, i64, scalar_of
+from livegrad.ir.types import Scalar, bool_, c128, f64, i64, scalar_of, shape_of
 from livegrad.ops.comparison import bit_and, greater_equal, less_equal
 from livegrad.ops.control import check
 from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup
+from livegrad.ops.rules import filled
 
 # What Python computes with, and what its numbers become where they stand alone.
 _SETTLED: dict[Scalar, Scalar] = {bool_: bool_, i64: i64, f64: DEFAULT_FLOAT, c128: DEFAULT_COMPLEX}
 
+# What can be added to any number without changing a bit of it.
+_NOTHING: dict[str, int | float | complex] = {"signed": 0, "float": -0.0, "complex": complex(-0.0, -0.0)}
+
 # The numbers that functions being traced were called with, and what was computed from them and from constants alone.
 _weak: WeakSet[Node] = WeakSet()
+# Such numbers in a type that the program asked for.
+_typed: WeakSet[Node] = WeakSet()
 _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 traces = 0  # how many functions are being traced with such numbers now, on any thread
@@ -74,16 +81,29 @@ def cast_number(node: Node, element: Scalar) -> Node:
     return cast(node, type=element)
 
 
+def typed(node: Node) -> Node:
+    """A number whose type the program asked for, or that a transform gives: it has this type from then on."""
+    element = scalar_of(node.type)
+    if not traces or shape_of(node.type) or element not in _SETTLED or element is bool_:
+        return node
+    # As wide as Python's own numbers: adding nothing makes it another node, of which the compiler leaves no trace.
+    made = add(node, filled(_NOTHING[element.kind], node.type))
+    _typed.add(made)
+    return made
+
+
 def note_result(node: Node) -> None:
     """A node computed as Python computes, from weak numbers and constants alone, is weak as well."""
     pending, seen, found = [node], set(), False
     while pending:
         below = pending.pop()
+        if below in _typed:
+            return
         if below in _weak:
             found = True
         elif below in seen or below.op is constant_op:
-            continue
-        elif not below.operands or scalar_of(below.type) not in _SETTLED:
+            continue  # numbers that the program wrote; tensors that it made of them are `typed`, or have a shape
+        elif not below.operands or scalar_of(below.type) not in _SETTLED or shape_of(below.type):
             return
         else:
             seen.add(below)

@@ -22,9 +22,9 @@ from livegrad.ops.control import for_loop, parameters_of
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Port
 from livegrad.schedule.kernels import OpenStage, StepBuilder
-from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Lifetime, Plan, View
-from livegrad.schedule.schedule import storage
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Lifetime, Plan, View, storage
 from livegrad.schedule.signature import assemble_value, leaves_of
+from livegrad.schedule.space import space_over
 from livegrad.schedule.work import KernelBuilder
 
 
@@ -82,7 +82,7 @@ class _Builder:
 
     def _step(self, loop: Node, types: tuple[Type, ...], stored: dict[Node, Buffer]) -> tuple[list[Buffer], KernelStep]:
         """The kernel, and the buffers of all numbers that the loop ends with; a count of its trips comes last."""
-        builder = KernelBuilder(Group("fused", (), None), stored)
+        builder = KernelBuilder(Group("fused", space_over((), None)), stored)
         step = StepBuilder(builder, stored, self.new_buffer)
         stage = OpenStage("row")
         results: list[Buffer] = []

@@ -41,10 +41,11 @@ def row_block(chain: RowChain) -> RowBlock | None:
     if not total:
         return None
     # Twice as many blocks as processors at least. Results do not depend on it: rows are computed alike in any block.
-    most = min(_MOST_ROWS, _BLOCK_BYTES // max(1, chain.row_bytes), total // max(4, 2 * default_threads()))
+    processors = default_threads()
+    most = min(_MOST_ROWS, _BLOCK_BYTES // max(1, chain.row_bytes), total // max(4, 2 * processors))
     if total == rows:
         # As many for each processor, about alike, and of whole tiles.
-        count = _whole(-(-total // max(1, most)), default_threads())
+        count = _whole(-(-total // max(1, most)), processors)
         block = min(most, _whole(-(-total // count), _ROWS_OF_TILES))
     else:
         block = max((size for size in range(4, most + 1, 4) if rows % size == 0), default=0)
@@ -78,18 +79,17 @@ class ChainBuilder:
             (copy + 8 * index, regions[word.slot] + word.value, steps[word.slot])
             for (kernel, _), copy in zip(members, copies, strict=True)
             for index, word in enumerate(kernel.words)
-            if word.kind == "private"
+            if isinstance(word, Word) and word.kind == "private"
         ]
-        words = [_number(len(members)), _number(len(patches)), scratch, _number(offset)]
+        words: list[int | Word] = [len(members), len(patches), scratch, offset]
         assert len(words) == len(HEADER)
         for number, ((kernel, items), copy) in enumerate(zip(members, copies, strict=True)):
-            own = [Word("code", number, 0), Word("block", number, 0)]
-            own += [_number(value) for value in (len(kernel.words), items, kernel.total, copy)]
+            own = (Word("code", number, 0), Word("block", number, 0), len(kernel.words), items, kernel.total, copy)
             assert len(own) == len(MEMBER)
             words += own
         for patch in patches:
             assert len(patch) == len(PATCH)
-            words += map(_number, patch)
+            words += patch
         inner = tuple(_without_private(kernel) for kernel, _ in members)
         made = KernelRecipe(b"", tuple(words), self.block.count, 1, False, (), LIBRARY, "run_chain", inner)
         return made, offset
@@ -101,7 +101,8 @@ class ChainBuilder:
 
 def _without_private(kernel: KernelRecipe) -> KernelRecipe:
     """The addresses of private memory are put in by the chain, for each block."""
-    return replace(kernel, words=tuple(_number(0) if word.kind == "private" else word for word in kernel.words))
+    words = [0 if isinstance(word, Word) and word.kind == "private" else word for word in kernel.words]
+    return replace(kernel, words=tuple(words))
 
 
 def _lines(size: int) -> int:
@@ -110,7 +111,3 @@ def _lines(size: int) -> int:
 
 def _whole(size: int, unit: int) -> int:
     return -(-size // unit) * unit
-
-
-def _number(value: int) -> Word:
-    return Word("number", 0, value)

@@ -13,6 +13,7 @@ from livegrad.backends.cpu.accumulate import AccumulatingCall
 from livegrad.backends.cpu.branch import BranchCall
 from livegrad.backends.cpu.chains import worthwhile
 from livegrad.backends.cpu.fork import renew_lock_after_fork
+from livegrad.backends.cpu.kernel_calls import CLEAN, KernelCall, joined
 from livegrad.backends.cpu.kernels import ALIGNMENT, code_of, make_recipe
 from livegrad.backends.cpu.loop import LoopCall
 from livegrad.backends.cpu.loop_body import Call, Memory
@@ -21,11 +22,11 @@ from livegrad.backends.cpu.native.gemm import PRODUCT_KERNELS
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.backends.cpu.native.pool import interrupt_flag_address
 from livegrad.backends.cpu.native.pool_ir import MAX_THREADS
-from livegrad.backends.cpu.recipe import KernelRecipe, Recipe
+from livegrad.backends.cpu.recipe import KernelRecipe, Recipe, Word
 from livegrad.backends.cpu.rows import Rows
 from livegrad.backends.cpu.tiers import Code
 from livegrad.backends.reference import apply_node
-from livegrad.diagnostics import KernelCheckError, LivegradError
+from livegrad.diagnostics import LivegradError
 from livegrad.ir.entries import Entries
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.places import Places, name_place
@@ -41,8 +42,6 @@ from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 from livegrad.schedule.row_chains import row_chains, with_row_chains
 from livegrad.schedule.schedule import schedule
 
-_CLEAN = -1
-_LONGEST_SEQUENCE = 32  # kernels in one native call: an interrupt waits for its end
 Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
 
 
@@ -68,6 +67,7 @@ class CompiledPlan:
         self._lock = threading.Lock()
         renew_lock_after_fork(self, "_lock")
         self._arena = aligned_memory(recipe.arena_bytes)
+        self._arena_start = self._arena.ctypes.data
         self._cells = {a.number: np.zeros((), a.element.dtype) for a in recipe.arguments if a.shape == ()}
         self._slots = plan.arguments if plan is not None else recipe.arguments
         self._makers = [result_maker(array.element, array.shape, array.bytes) for array in recipe.results]
@@ -98,9 +98,10 @@ class CompiledPlan:
         self._scratch = [aligned_memory((size + ALIGNMENT) * MAX_THREADS) for size in self.recipe.scratch]
         self._patches: dict[int, list[Patch]] = {}
         pairs = zip(self.recipe.kernels, self._natives, strict=True)
-        kernels = iter([self._kernel_call(kernel, native) for kernel, native in pairs])
+        every = [self._kernel_call(kernel, native) for kernel, native in pairs]
+        kernels = iter(every)
         if self.plan is None:
-            singles: list[_KernelCall | Call] = list(kernels)
+            singles: list[KernelCall | Call] = list(kernels)
         else:
             singles = []
             for step, count in zip(self.plan.steps, self._counts, strict=True):
@@ -109,7 +110,7 @@ class CompiledPlan:
                     singles.append(host_call(step, self, self.plan))
                 else:
                     singles += [next(kernels) for _ in range(count)]
-        self._calls = _joined(singles)
+        self._calls = joined(singles)
         # By position among the arguments and among the results, so that a call looks nothing up.
         self._to_patch = [
             (position, self._patches[slot.number])
@@ -123,28 +124,37 @@ class CompiledPlan:
         ]
         results = self.recipe.results
         self._to_give = [(p, self._patches[a.number]) for p, a in enumerate(results) if a.number in self._patches]
+        for call in every:  # last of all: code is made meanwhile
+            call.wait()
 
-    def _kernel_call(self, kernel: KernelRecipe, native: Code) -> _KernelCall:
-        block = ArgumentBlock(len(kernel.words))
-        status = np.full((), _CLEAN, np.int64)
-        bases = {"number": 0, "arena": self._arena.ctypes.data, "status": status.ctypes.data}
+    def _kernel_call(self, kernel: KernelRecipe, native: Code) -> KernelCall:
+        status = array("q", [CLEAN])
         members = [self._kernel_call(member, _required(member)) for member in kernel.members]
+        addresses = [word if isinstance(word, int) else self._address(word, status, members) for word in kernel.words]
+        block = ArgumentBlock.holding(addresses)
         for index, word in enumerate(kernel.words):
-            if word.kind == "external":
+            if not isinstance(word, int) and word.kind == "external":
                 self._patches.setdefault(word.slot, []).append((block.ints, index, word.value))
-            elif word.kind == "cell":
-                block.ints[index] = self._cells[word.slot].ctypes.data + word.value
-            elif word.kind == "scratch":
-                block.ints[index] = self._scratch[word.slot].ctypes.data
-            elif word.kind == "interrupt":
-                block.ints[index] = interrupt_flag_address()
-            elif word.kind == "code":
-                block.ints[index] = members[word.slot].record[0]
-            elif word.kind == "block":
-                block.ints[index] = members[word.slot].record[3]
-            else:
-                block.ints[index] = bases[word.kind] + word.value
-        return _KernelCall(kernel, native, block, status, members)
+        return KernelCall(kernel, native, block, status, members)
+
+    def _address(self, word: Word, status: array[int], members: Sequence[KernelCall]) -> int:
+        """What a word of an argument block holds; 0 for the arrays of a run, whose addresses come with it."""
+        match word.kind:
+            case "arena":
+                return self._arena_start + word.value
+            case "scratch":
+                return self._scratch[word.slot].ctypes.data
+            case "cell":
+                return self._cells[word.slot].ctypes.data + word.value
+            case "status":
+                return status.buffer_info()[0]
+            case "interrupt":
+                return interrupt_flag_address()
+            case "code":
+                return members[word.slot].record[0]
+            case "block":
+                return members[word.slot].record[3]
+        return 0
 
     @property
     def step_counts(self) -> tuple[int, int]:
@@ -223,82 +233,6 @@ def _address_of(array: np.ndarray[Any, Any], /) -> int:
     global _address_of
     _address_of = invoker().array_address
     return _address_of(array)
-
-
-class _KernelCall:
-    """One kernel launch, ready to go."""
-
-    __slots__ = ("_invoke", "_sites", "block", "interruptible", "members", "native", "record", "status")
-
-    def __init__(
-        self,
-        kernel: KernelRecipe,
-        native: Code,
-        block: ArgumentBlock,
-        status: Any,
-        members: Sequence[_KernelCall],
-    ) -> None:
-        self.native, self.block, self.status = native, block, status
-        self.members = members  # kept alive: the block holds their addresses
-        self.record = (native.addresses[kernel.symbol], kernel.total, kernel.grain, block.address)
-        self._sites, self.interruptible = kernel.sites, kernel.interruptible
-        self._invoke = invoker().invoke_interruptible if kernel.interruptible else invoker().invoke
-
-    @property
-    def has_checks(self) -> bool:
-        return bool(self._sites)
-
-    def run(self, values: Mapping[Any, Any]) -> None:
-        try:
-            interrupted = self._invoke(*self.record)
-            if self.interruptible and interrupted:
-                raise KeyboardInterrupt
-        except BaseException:
-            self.status[()] = _CLEAN  # a check that failed before the interrupt is no business of the next run
-            raise
-        self.check()
-
-    def check(self) -> None:
-        """Raises what the kernel found wrong."""
-        if self._sites and self.status != _CLEAN:
-            word = int(self.status)
-            self.status[()] = _CLEAN
-            site = self._sites[word & 0xFFFF]
-            raise KernelCheckError(f"{site.message}, at element {word >> 16}", where=site.origin)
-
-
-class _Sequence:
-    """Kernels that run one after the other in one native call; only the last may have something to check."""
-
-    __slots__ = ("_arguments", "_invoke", "_members", "_records")
-
-    def __init__(self, members: Sequence[_KernelCall]) -> None:
-        self._members = members
-        self._records = array("q", [word for member in members for word in member.record])
-        self._arguments = (self._records.buffer_info()[0], len(members))
-        self._invoke = invoker().invoke_sequence
-
-    def run(self, values: Mapping[Any, Any]) -> None:
-        self._invoke(*self._arguments)
-        self._members[-1].check()
-
-
-def _joined(calls: Sequence[_KernelCall | Call]) -> list[Call]:
-    """Neighbouring kernels become one call, up to one that has something to check or that an interrupt may end."""
-    joined: list[Call] = []
-    waiting: list[_KernelCall] = []
-    for call in (*calls, None):
-        if isinstance(call, _KernelCall) and not call.interruptible:
-            waiting.append(call)
-            if not call.has_checks and len(waiting) < _LONGEST_SEQUENCE:
-                continue
-            call = None
-        if waiting:
-            joined.append(waiting[0] if len(waiting) == 1 else _Sequence(tuple(waiting)))
-            waiting = []
-        if call is not None:
-            joined.append(call)
-    return joined
 
 
 def host_call(step: HostStep, owner: Memory, plan: Plan) -> Call:

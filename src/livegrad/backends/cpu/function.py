@@ -145,11 +145,11 @@ class CpuFunction:
         """The function after all passes."""
         return run_pipeline(Module((self.function,))).functions[0]
 
-    def schedule(self, sizes: dict[str, int] | None = None, cut_columns: bool = True) -> Plan:
+    def schedule(self, sizes: dict[str, int] | None = None, for_cpu: bool = True) -> Plan:
         """The plan for these sizes, as it would be compiled."""
         bound = bind_sizes(self.lowered, sizes or {})
         with keeping_places((bound,)):
-            return schedule(bound, cut_columns)
+            return schedule(bound, for_cpu)
 
     def _make(self, sizes: dict[str, int]) -> CompiledPlan:
         try:

@@ -18,33 +18,36 @@ from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.native.chain import LIBRARY as CHAIN
 from livegrad.backends.cpu.native.chain import chain_library
 from livegrad.backends.cpu.native.compiler import host_target, object_key
-from livegrad.backends.cpu.native.gemm import Launches, Product, arrange, arrange_rows
+from livegrad.backends.cpu.native.convolve import Convolution, arrange_convolution
+from livegrad.backends.cpu.native.gemm import Launches, arrange, arrange_rows
 from livegrad.backends.cpu.native.gemm import library as product_library
 from livegrad.backends.cpu.native.object_cache import ObjectCache, default_cache
-from livegrad.backends.cpu.products import native_product, product_operands
+from livegrad.backends.cpu.native.side_thread import prepare_engine
+from livegrad.backends.cpu.products import native_convolution, native_product, product_operands
 from livegrad.backends.cpu.recipe import ArrayRecipe, KernelRecipe, Recipe, Word, emitter_stamp
 from livegrad.backends.cpu.short_rows import across_short_rows
 from livegrad.backends.cpu.tiers import (
     BetterText,
     Code,
     CodeChoice,
+    QuickCode,
     Source,
     TieredFunction,
     code_choice,
-    compile_quickly,
     compile_well,
     load_code,
 )
 from livegrad.backends.sites import place_sites
 from livegrad.diagnostics import Mark
-from livegrad.ir.node import Function
 from livegrad.ir.places import Places, exchange_places, lines_to_blame
+from livegrad.ops.convolution import convolve
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, Step
 from livegrad.schedule.row_chains import RowChain
 
 ALIGNMENT = 64
 _MOST_KERNELS = 2048
+_STATUS, _INTERRUPT = Word("status", 0, 0), Word("interrupt", 0, 0)
 
 
 @dataclass(frozen=True)
@@ -62,75 +65,80 @@ _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 
-def compiled(kernels: Sequence[tuple[Kernel, Layout]]) -> list[CompiledKernel]:
-    """The kernels' code, made when it is asked for first: for all that are new together.
+class Compiling:
+    """The code of a plan's kernels, which come one by one: what is new is compiled while the next ones are written."""
 
-    Kernels that differ in nothing but the lines that their checks name share it; each has its own lines beside it.
-    """
-    marked = [_without_places(kernel) for kernel, _ in kernels]
-    made = _compiled([(plain, layout) for (plain, _), (_, layout) in zip(marked, kernels, strict=True)])
-    return [_placed(code, places) for code, (_, places) in zip(made, marked, strict=True)]
+    def __init__(self) -> None:
+        self._choice: CodeChoice = code_choice()
+        self._quick = QuickCode(verified=self._choice == "quick")  # there is no better code to come
+        self._new: dict[tuple[Any, ...], CompiledKernel] = {}
+        self._codes: dict[bytes, Code] = {}  # of the new ones
+
+    def add(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
+        """The kernel's code, made when it is asked for first; it may be on its way.
+
+        Kernels that differ in nothing but the lines that their checks name share it; each has its own lines beside it.
+        """
+        plain, places = _without_places(kernel)
+        key = (plain, layout, self._choice)
+        code = self._new.get(key) or _known(key)
+        if code is None:
+            code = self._new[key] = self._made(plain, layout)
+        return _placed(code, places) if places else code
+
+    def _made(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
+        """Code for a kernel that is not in memory: what the disk has, or else compiled, quickly where that will do."""
+        prepare_engine()  # while the text is written
+        source = _source(kernel, layout, self._choice)
+        code = self._codes.get(source.key) or _load(source.key, source.cache)
+        if code is None:
+            is_quick = source.fits_the_stack and self._choice != "good"
+            code = self._quick.add(source) if is_quick else compile_well(source)
+        self._codes[source.key] = code
+        return CompiledKernel(source.quick, source.key, code)
+
+    def close(self) -> None:
+        """Keeps what is new; no more kernels come."""
+        made = self._quick.close()
+        if self._choice == "both" and made:
+            improver.improve(made)
+        for code in made if self._choice == "quick" else ():
+            improver.later(code.leave_behind)
+        with _lock:
+            for key, new in self._new.items():
+                _kernels[key] = new
+                _keep_loaded(new.key, new.native)
+            while len(_kernels) > _MOST_KERNELS:
+                _kernels.popitem(last=False)
+
+
+def _known(key: tuple[Any, ...]) -> CompiledKernel | None:
+    with _lock:
+        found = _kernels.get(key)
+        if found is not None:
+            _kernels.move_to_end(key)
+        return found
 
 
 def _without_places(kernel: Kernel) -> tuple[Kernel, Places]:
     """The kernel with a mark for each line that a check of it may blame, and those lines by number."""
-    every = Function(kernel.name, (), tuple(node for stage in kernel.stages for node in stage.body.results))
-    marks = {place: Mark(number) for number, place in enumerate(lines_to_blame(every))}
-    if not marks:
+    lines = dict.fromkeys(line for stage in kernel.stages for line in lines_to_blame(stage.body))
+    if not lines:
         return kernel, ()
+    marks = {line: Mark(number) for number, line in enumerate(lines)}
     stages = tuple(replace(stage, body=exchange_places(stage.body, marks)) for stage in kernel.stages)
     return replace(kernel, stages=stages), tuple(marks)
 
 
 def _placed(code: CompiledKernel, places: Places) -> CompiledKernel:
-    return replace(code, text=replace(code.text, sites=place_sites(code.text.sites, places))) if places else code
-
-
-def _compiled(kernels: Sequence[tuple[Kernel, Layout]]) -> list[CompiledKernel]:
-    choice = code_choice()
-    keys = [(kernel, layout, choice) for kernel, layout in kernels]
-    with _lock:
-        found = {key: _kernels[key] for key in keys if key in _kernels}
-        for key in found:
-            _kernels.move_to_end(key)
-    missing = list(dict.fromkeys(key for key in keys if key not in found))
-    if missing:
-        found |= zip(missing, _made([(kernel, layout) for kernel, layout, _ in missing], choice), strict=True)
-        with _lock:
-            for key in missing:
-                _kernels[key] = found[key]
-                _keep_loaded(found[key].key, found[key].native)
-            while len(_kernels) > _MOST_KERNELS:
-                _kernels.popitem(last=False)
-    return [found[key] for key in keys]
-
-
-def _made(kernels: Sequence[tuple[Kernel, Layout]], choice: CodeChoice) -> list[CompiledKernel]:
-    """Code for kernels that are not in memory: what the disk has, and the rest compiled, quickly where that will do."""
-    sources = [_source(kernel, layout, choice) for kernel, layout in kernels]
-    codes = {source.key: _load(source.key, source.cache) for source in sources}
-    quick: dict[str, list[Source]] = {}  # by attributes, which kernels of one module share
-    for key, source in {source.key: source for source in sources}.items():
-        if codes[key] is None:
-            if source.fits_the_stack and choice != "good":
-                quick.setdefault(source.quick.attributes, []).append(source)
-            else:
-                codes[key] = compile_well(source)
-    for several in quick.values():
-        made = compile_quickly(several)
-        if choice == "both":
-            improver.improve(made)
-        for code in made if choice == "quick" else ():
-            improver.later(code.leave_behind)
-        codes |= zip([source.key for source in several], made, strict=True)
-    return [CompiledKernel(source.quick, source.key, _required(codes[source.key])) for source in sources]
+    return replace(code, text=replace(code.text, sites=place_sites(code.text.sites, places)))
 
 
 def _source(kernel: Kernel, layout: Layout, choice: CodeChoice) -> Source:
     """The quick text of a kernel, and the key of its code, which that text, the lanes and the emitter decide."""
     quick = emit_kernel(kernel, layout, quick=True)
     stays = "quick" if choice == "quick" else "better"  # soon, if not at once
-    key = object_key("\n".join([emitter_stamp(), stays, str(layout.lanes), quick.text]), 0)
+    key = object_key("\n".join([emitter_stamp(), stays, str(layout.lanes), str(layout.streamed), quick.text]), 0)
     return Source(key, quick, lambda: _better_text(kernel, layout), default_cache(), layout.lanes * 4)
 
 
@@ -150,11 +158,6 @@ def _load(key: bytes, cache: ObjectCache) -> Code | None:
     return found
 
 
-def _required(code: Code | None) -> Code:
-    assert code is not None
-    return code
-
-
 def _keep_loaded(key: bytes, native: Code) -> None:
     _loaded[key] = native
     while len(_loaded) > _MOST_KERNELS:
@@ -171,7 +174,10 @@ def loaded(key: bytes) -> Code | None:
 
 
 def code_of(kernel: KernelRecipe) -> Code | None:
-    """The native code that a recipe's kernel is a function of; None when it is no longer in the cache."""
+    """The native code that a recipe's kernel is a function of; None when it is no longer in the cache.
+
+    It may be on its way: `wait` for it before it is called.
+    """
     if kernel.library == CHAIN:
         return chain_library() if all(code_of(member) is not None for member in kernel.members) else None
     if kernel.library:
@@ -208,22 +214,25 @@ class RecipeBuilder:
     ready: dict[int, tuple[Bound, CompiledKernel]] = field(default_factory=dict)  # by the identity of the step
 
     def prepare(self, chains: Sequence[RowChain]) -> None:
-        """Compiles the kernels of all steps together."""
-        blocks = {id(step): row_block(chain) for chain in chains for step in chain.steps}
-        steps = [step for step in self.plan.steps if isinstance(step, KernelStep)]
-        bounds = [bind(step, host_target().vector_bytes, blocks.get(id(step))) for step in steps]
-        codes = compiled([(step.kernel, bound.layout) for step, bound in zip(steps, bounds, strict=True)])
-        self.ready = {id(step): pair for step, pair in zip(steps, zip(bounds, codes, strict=True), strict=True)}
+        """Compiles the kernels of all steps: some while others are written."""
+        blocks = {id(step): block for chain in chains for block in (row_block(chain),) for step in chain.steps}
+        vector_bytes = host_target().vector_bytes
+        compiling = Compiling()
+        for step in self.plan.steps:
+            if isinstance(step, KernelStep):
+                bound = bind(step, vector_bytes, blocks.get(id(step)))
+                self.ready[id(step)] = bound, compiling.add(step.kernel, bound.layout)
+        compiling.close()
 
     def kernels(self, step: Step) -> tuple[KernelRecipe, ...] | None:
         """The kernels of a step; None for one that the host runs."""
         if isinstance(step, KernelStep):
             return (self._kernel(step),)
-        product = native_product(step)
-        if product is None:
+        found = native_convolution(step) or native_product(step)
+        if found is None:
             return None
-        launches = arrange(product)
-        made, used = self._product(step, product, launches, 0)
+        launches = arrange_convolution(found) if isinstance(found, Convolution) else arrange(found)
+        made, used = self._product(step, found.element, launches, 0)
         self.workspace = max(self.workspace, used)
         return made
 
@@ -242,7 +251,7 @@ class RecipeBuilder:
                 continue
             product = native_product(step)
             assert product is not None
-            *ahead, run = (made := self._product(step, product, arrange_rows(product, block.block), used))[0]
+            *ahead, run = (made := self._product(step, product.element, arrange_rows(product, block.block), used))[0]
             before += ahead
             members.append((run, 1))
             used = made[1]
@@ -255,17 +264,19 @@ class RecipeBuilder:
     def _kernel(self, step: KernelStep) -> KernelRecipe:
         bound, code = self.ready[id(step)]
         values = self._words(step, bound)
-        words = tuple(values[name] for name in code.text.words)
+        words = tuple([values[name] for name in code.text.words])
         return KernelRecipe(code.key, words, bound.total, bound.grain, code.text.interruptible, code.text.sites)
 
     def _product(
-        self, step: HostStep, product: Product, launches: Launches, used: int
+        self, step: HostStep, element: str, launches: Launches, used: int
     ) -> tuple[tuple[KernelRecipe, ...], int]:
         """The kernels of a product that finds so many bytes of the workspace in use; and how many are after it."""
         start = rounded(self.plan.arena_bytes) + used
         between = rounded(launches.workspace)
         self.product_scratch = max(self.product_scratch, launches.scratch)
         left, right = (self._place(buffer, 0) for buffer, _ in product_operands(step))
+        if step.op is convolve:
+            left, right = right, left  # the kernels are the left operand
         assert isinstance(step.result, Buffer)
         places = {
             "left": left, "right": right, "out": self._place(step.result, 0),
@@ -275,32 +286,29 @@ class RecipeBuilder:
             places["scratch"] = Word("scratch", self.scratch.setdefault(None, len(self.scratch)), 0)
         made = tuple(
             KernelRecipe(
-                b"", tuple(_number(w) if isinstance(w, int) else places.get(w, _number(0)) for w in launch.words),
-                launch.total, launch.grain, False, (), product.element, launch.kernel,
+                b"", tuple([places.get(w, 0) if isinstance(w, str) else w for w in launch.words]),
+                launch.total, launch.grain, False, (), element, launch.kernel,
             )
             for launch in launches.steps
         )  # fmt: skip
         return made, used + between + rounded(launches.between)
 
-    def _words(self, step: KernelStep, bound: Bound) -> dict[str, Word]:
+    def _words(self, step: KernelStep, bound: Bound) -> dict[str, int | Word]:
         """What each word that a kernel may take holds."""
-        words = {"status": Word("status", 0, 0), "interrupt": Word("interrupt", 0, 0), "block": _number(bound.block)}
-        words["chunk"] = _number(step.chunk)
-        words |= {f"domain{d}": _number(size) for d, size in enumerate(bound.domain)}
-        words |= {f"inner{d}": _number(size) for d, size in enumerate(bound.inner)}
-        for role, ports, views, strides in (
-            ("read", step.kernel.reads, step.reads, bound.reads),
-            ("output", step.kernel.outputs, step.outputs, bound.outputs),
-        ):
-            for number, (port, view, own) in enumerate(zip(ports, views, strides, strict=True)):
-                words[f"{role}{number}"] = self._place(view.buffer, view.offset)
-                words |= {f"{role}{number}.stride{d}": _number(stride) for d, stride in enumerate(own)}
-                if port.scratch:
-                    words["block"] = _number(_scratch_bytes(step))
+        words: dict[str, int | Word] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": bound.block}
+        words |= {"chunk": step.chunk, "scratch": _scratch_bytes(step, bound)}
+        words |= {f"domain{d}": size for d, size in enumerate(bound.domain)}
+        words |= {f"inner{d}": size for d, size in enumerate(bound.inner)}
+        for role, views, strides in (("read", step.reads, bound.reads), ("output", step.outputs, bound.outputs)):
+            for number, (view, own) in enumerate(zip(views, strides, strict=True)):
+                name = f"{role}{number}"
+                words[name] = self._place(view.buffer, view.offset)
+                for d, stride in enumerate(own):
+                    words[f"{name}.stride{d}"] = stride
         for number, buffer in enumerate(step.wholes):
             words[f"whole{number}"] = self._place(buffer, 0)
-            words |= {f"whole{number}.extent{d}": _number(size) for d, size in enumerate(buffer.shape)}
-            words |= {f"whole{number}.stride{d}": _number(stride) for d, stride in enumerate(buffer.strides)}
+            words |= {f"whole{number}.extent{d}": size for d, size in enumerate(buffer.shape)}
+            words |= {f"whole{number}.stride{d}": stride for d, stride in enumerate(buffer.strides)}
         for number, view in enumerate(step.uniforms):
             words[f"uniform{number}"] = self._place(view.buffer, view.offset)
         return words
@@ -318,19 +326,15 @@ class RecipeBuilder:
         return Word("cell" if is_cell else "external", base.number, shift)
 
 
-def _number(value: int) -> Word:
-    return Word("number", 0, value)
-
-
 def rounded(size: int) -> int:
     """A size in whole cache lines."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _scratch_bytes(step: KernelStep) -> int:
-    """What one thread needs of each scratch buffer of a step."""
+def _scratch_bytes(step: KernelStep, bound: Bound) -> int:
+    """What one thread needs of each scratch buffer of a step: room for a row, or for a row of each lane."""
     sizes = [v.buffer.bytes for p, v in zip(step.kernel.outputs, step.outputs, strict=True) if p.scratch]
-    return rounded(max(sizes))
+    return rounded(max(sizes, default=0) * (1 if step.kernel.along else bound.layout.lanes))
 
 
 def make_recipe(plan: Plan, chains: Sequence[RowChain] = ()) -> tuple[Recipe, list[int | None]]:
@@ -364,10 +368,10 @@ def make_recipe(plan: Plan, chains: Sequence[RowChain] = ()) -> tuple[Recipe, li
 def _scratch_size(builder: RecipeBuilder, owner: Buffer | RowChain | None) -> int:
     if owner is None:
         return builder.product_scratch
-    return builder.chain_scratch[owner] if isinstance(owner, RowChain) else _largest_scratch(builder.plan, owner)
+    return builder.chain_scratch[owner] if isinstance(owner, RowChain) else _largest_scratch(builder, owner)
 
 
-def _largest_scratch(plan: Plan, buffer: Buffer) -> int:
+def _largest_scratch(builder: RecipeBuilder, buffer: Buffer) -> int:
     """Threads step by the largest scratch buffer of their kernel, so each buffer has room for that."""
-    steps = [s for s in plan.steps if isinstance(s, KernelStep) and any(v.buffer is buffer for v in s.outputs)]
-    return max(_scratch_bytes(step) for step in steps)
+    steps = [s for s in builder.plan.steps if isinstance(s, KernelStep) and any(v.buffer is buffer for v in s.outputs)]
+    return max(_scratch_bytes(step, builder.ready[id(step)][0]) for step in steps)

@@ -132,11 +132,13 @@ class LoopBody:
     def _record(self, kernel: KernelRecipe, number: int, addresses: Mapping[Any, int], side: int) -> _Record:
         native = code_of(kernel)
         assert native is not None, "a kernel that was just compiled is in memory"
-        block = ArgumentBlock(len(kernel.words))
+        block = ArgumentBlock.holding([word if isinstance(word, int) else 0 for word in kernel.words])
         status = self.statuses.buffer_info()[0] + 8 * number
-        bases = {"number": 0, "arena": self._arena.ctypes.data, "status": status, "interrupt": interrupt_flag_address()}
+        bases = {"arena": self._arena.ctypes.data, "status": status, "interrupt": interrupt_flag_address()}
         moving = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
         for index, word in enumerate(kernel.words):
+            if isinstance(word, int):
+                continue
             if word.kind == "scratch":
                 block.ints[index] = self._scratch[word.slot].ctypes.data
             elif word.kind not in ("external", "cell"):
@@ -146,6 +148,7 @@ class LoopBody:
             else:
                 words = self.row_words[side] if word.slot in moving else self.fixed_words
                 words.setdefault(word.slot, []).append((block, index, word.value))
+        native.wait()
         return native.addresses[kernel.symbol], kernel.total, kernel.grain, block
 
     # --- memory, as host steps of the body see it ---

@@ -45,7 +45,7 @@ def _function(request: MathRequest) -> NativeFunction:
 
 
 def _module_text(request: MathRequest, width: int) -> str:
-    text = math_functions([request])
+    text = math_functions([request], avx512=host_target().has_avx512 and width == 512)
     name = math_function_name(*request)
     # The function itself is seen from outside; what it calls stays inside.
     lines = [

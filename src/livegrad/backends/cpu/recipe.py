@@ -19,13 +19,14 @@ from livegrad.backends.sites import Site, decode_sites, encode_sites
 from livegrad.ir.types import SCALARS, Scalar
 
 # code and block: of a chain's member; private: memory of a chain, before the chain itself is put together.
-WordKind = Literal[
-    "number", "external", "cell", "arena", "scratch", "status", "interrupt", "code", "block", "private"
-]  # fmt: skip
+WordKind = Literal["external", "cell", "arena", "scratch", "status", "interrupt", "code", "block", "private"]
 
 
 class Word(NamedTuple):
-    """One word of an argument block: a number, or an offset into something that has an address at run time."""
+    """A word of an argument block that is an offset into something that has an address at run time.
+
+    Words that are numbers are just that, and most are.
+    """
 
     kind: WordKind
     slot: int
@@ -40,7 +41,7 @@ class KernelRecipe:
     """
 
     object_key: bytes
-    words: tuple[Word, ...]
+    words: tuple[int | Word, ...]
     total: int
     grain: int
     interruptible: bool
@@ -120,7 +121,7 @@ def encode(recipe: Recipe) -> bytes:
 def _encode_kernel(kernel: KernelRecipe) -> dict[str, Any]:
     return {
         "object": kernel.object_key.hex(),
-        "words": [[word.kind, word.slot, word.value] for word in kernel.words],
+        "words": kernel.words,
         "work": [kernel.total, kernel.grain, kernel.interruptible],
         "sites": encode_sites(kernel.sites),
         "code": [kernel.library, kernel.symbol],
@@ -146,7 +147,7 @@ def decode(data: bytes) -> Recipe | None:
 def _decode_kernel(kernel: Mapping[str, Any]) -> KernelRecipe:
     total, grain, interruptible = kernel["work"]
     sites = decode_sites(kernel["sites"])
-    words = tuple(Word(*word) for word in kernel["words"])
+    words = tuple(word if isinstance(word, int) else Word(*word) for word in kernel["words"])
     key, (library, symbol) = bytes.fromhex(kernel["object"]), kernel["code"]
     members = tuple(map(_decode_kernel, kernel["members"]))
     return KernelRecipe(key, words, total, grain, interruptible, sites, library, symbol, members)

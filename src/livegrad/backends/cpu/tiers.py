@@ -12,12 +12,15 @@ from __future__ import annotations
 import json
 import os
 import struct
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 from livegrad.backends.cpu.emit.kernel import KernelText, module_text
+from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.math_library import MathRequest, math_imports
 from livegrad.backends.cpu.native.compiler import (
     NativeFunction,
@@ -27,16 +30,17 @@ from livegrad.backends.cpu.native.compiler import (
     load_image,
     suitable_speed,
 )
-from livegrad.backends.cpu.native.free_compile import compile_both, compile_freely
+from livegrad.backends.cpu.native.free_compile import compile_freely
 from livegrad.backends.cpu.native.object_cache import ObjectCache
-from livegrad.backends.cpu.native.pool import default_threads
+from livegrad.backends.cpu.native.side_thread import Compilation, is_idle
 from livegrad.backends.cpu.native.stubs import give_back, take_stub
 from livegrad.diagnostics import UsageError
 
 CodeChoice = Literal["both", "good", "quick"]
 _SYMBOL = "kernel"
-_QUICK = 0  # the speed of code that is there at once
-_WORTH_A_THREAD = 200  # lines
+# Lines that wait at most: a module takes 0.3 ms to compile besides its kernels, and these 10 to 20 µs a line; but only
+# whole modules are compiled at the same time.
+_WORTH_A_MODULE = 100
 _MOST_STACK = 1 << 20  # bytes: poor code keeps every value there
 _LENGTHS = struct.Struct("<II")  # of the description and of the object code; the text of better code is the rest
 
@@ -71,10 +75,14 @@ class Source:
     cache: ObjectCache
     vector_bytes: int  # of the widest values in the quick text
 
+    @cached_property
+    def lines(self) -> int:
+        return self.quick.definition.count("\n")
+
     @property
     def fits_the_stack(self) -> bool:
         """Whether poor code will do: it needs memory for every value."""
-        return self.quick.definition.count("\n") * self.vector_bytes <= _MOST_STACK
+        return self.lines * self.vector_bytes <= _MOST_STACK
 
 
 @dataclass(frozen=True)
@@ -87,16 +95,30 @@ class PoorCode:
 
 
 class TieredFunction:
-    """A kernel at an address that stays while its code gets better. Callers hold it, as they do a `NativeFunction`."""
+    """A kernel at an address that stays while its code gets better. Callers hold it, as they do a `NativeFunction`.
 
-    __slots__ = ("__weakref__", "_better", "_cache", "_codes", "_key", "_poor", "_stub", "address", "addresses")
+    Before anything is called there, they `wait` for its first code.
+    """
 
-    def __init__(
-        self, key: bytes, poor: PoorCode, better: Callable[[], BetterText], cache: ObjectCache, native: NativeFunction
-    ) -> None:
-        self._key, self._poor, self._better, self._cache = key, poor, better, cache
-        self._codes = [native]
-        self._stub = take_stub(native.addresses[poor.symbol])
+    __slots__ = (
+        "__weakref__",
+        "_better",
+        "_cache",
+        "_codes",
+        "_coming",
+        "_key",
+        "_poor",
+        "_stub",
+        "address",
+        "addresses",
+    )
+
+    def __init__(self, key: bytes, better: Callable[[], BetterText], cache: ObjectCache) -> None:
+        self._key, self._better, self._cache = key, better, cache
+        self._poor: PoorCode | None = None
+        self._coming: QuickCode | None = None
+        self._codes: list[NativeFunction] = []
+        self._stub = take_stub()
         self.address = self._stub.address
         self.addresses = {_SYMBOL: self.address}
         weakref.finalize(self, give_back, self._stub).atexit = False
@@ -105,11 +127,28 @@ class TieredFunction:
     def is_improved(self) -> bool:
         return len(self._codes) > 1
 
+    def begin(self, coming: QuickCode) -> None:
+        """Has its first code in there, soon."""
+        self._coming = coming
+
+    def start(self, poor: PoorCode, native: NativeFunction) -> None:
+        """Gives it its first code."""
+        self._poor, self._coming = poor, None
+        self._codes.append(native)
+        self._stub.point_to(native.addresses[poor.symbol])
+
+    def wait(self) -> None:
+        """Returns when there is code to call."""
+        coming = self._coming
+        if coming is not None:
+            coming.finish()
+
     def improve(self) -> None:
         """Makes better code and has calls go there from now on; those under way end where they are.
 
         The code before stays as well: threads may be in it. Better code is kept on disk.
         """
+        self.wait()
         better = self._better()
         image = compile_freely(better.text, suitable_speed(better.text))
         native = link_image(image, (_SYMBOL,), math_imports(better.math), better.text)
@@ -120,40 +159,79 @@ class TieredFunction:
     def leave_behind(self) -> None:
         """Keeps poor code on disk, with what better code is made from, for the next process to improve."""
         if not self.is_improved:
+            self.wait()
+            assert self._poor is not None
             self._cache.store(self._key, _packed(self._poor, self._better()))
 
 
 Code = NativeFunction | TieredFunction
 
 
-def compile_quickly(sources: Sequence[Source]) -> list[TieredFunction]:
-    """Poor code for several kernels of equal attributes, compiled as one module, or as two at the same time."""
-    symbols = [f"{_SYMBOL}{number}" for number in range(len(sources))] if len(sources) > 1 else [_SYMBOL]
-    halves = _halves([source.quick.definition.count("\n") for source in sources])
-    texts = [module_text([sources[n].quick for n in half], [symbols[n] for n in half]) for half in halves]
-    images = compile_both(texts, _QUICK)
-    math = [tuple(sorted({request for n in half for request in sources[n].quick.math})) for half in halves]
-    imports = math_imports({request for several in math for request in several})
-    native = link_image(images[0], tuple(symbols), imports, "\n".join(texts), images[1:])
-    count("compiled", len(sources))
-    poor = {n: PoorCode(images[k], symbols[n], math[k]) for k, half in enumerate(halves) for n in half}
-    return [
-        TieredFunction(source.key, poor[number], source.better, source.cache, native)
-        for number, source in enumerate(sources)
-    ]
+class QuickCode:
+    """Poor code for several kernels. It is made while whoever adds them does something else.
+
+    As soon as there is nothing to compile, what has come is; otherwise it waits for more. LLVM verifies texts if it is
+    asked to, which takes a twentieth of the time: better texts, of the same emitter, always are.
+    """
+
+    def __init__(self, verified: bool) -> None:
+        self._verified = verified
+        self._open: list[Source] = []  # for the next module
+        self._modules: list[_Module] = []
+        self._functions: list[TieredFunction] = []  # those of all sources, in order
+        self._is_open = True
+        self._lock = threading.Lock()
+        renew_lock_after_fork(self, "_lock")
+
+    def add(self, source: Source) -> TieredFunction:
+        """The kernel's code, which is on its way."""
+        if self._open and self._open[0].quick.attributes != source.quick.attributes:
+            self._close_module()
+        self._open.append(source)
+        if is_idle() or sum(one.lines for one in self._open) >= _WORTH_A_MODULE:
+            self._close_module()
+        function = TieredFunction(source.key, source.better, source.cache)
+        function.begin(self)
+        self._functions.append(function)
+        return function
+
+    def close(self) -> Sequence[TieredFunction]:
+        """All functions; no more are added."""
+        self._close_module()
+        self._is_open = False
+        return tuple(self._functions)
+
+    def _close_module(self) -> None:
+        if self._open:
+            symbols = [f"{_SYMBOL}{number}" for number in range(len(self._open))]
+            text = module_text([source.quick for source in self._open], symbols)
+            math = tuple(sorted({request for source in self._open for request in source.quick.math}))
+            code = Compilation(text, symbols, math_imports(math), self._verified)
+            self._modules.append(_Module(code, tuple(symbols), math))
+            self._open = []
+
+    def finish(self) -> None:
+        """Returns when the functions can be called, having done what is left to do."""
+        with self._lock:
+            assert not self._is_open
+            for module in reversed(self._modules):  # the others are done in order
+                module.code.take_part()
+            while self._modules:
+                module, count_of_kernels = self._modules[0], len(self._modules[0].symbols)
+                image, native = module.code.finish()
+                for function, symbol in zip(self._functions, module.symbols, strict=False):
+                    function.start(PoorCode(image, symbol, module.math), native)
+                count("compiled", count_of_kernels)
+                del self._modules[0], self._functions[:count_of_kernels]
 
 
-def _halves(lengths: Sequence[int]) -> list[list[int]]:
-    """The numbers of all kernels, or those of two parts of about the same length, where a second thread is worth it."""
-    if len(lengths) < 2 or sum(lengths) < _WORTH_A_THREAD or default_threads() < 2:
-        return [[*range(len(lengths))]]
-    halves: tuple[list[int], list[int]] = ([], [])
-    filled = [0, 0]
-    for number in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-        smaller = filled.index(min(filled))
-        halves[smaller].append(number)
-        filled[smaller] += lengths[number]
-    return [sorted(half) for half in halves]
+@dataclass(frozen=True)
+class _Module:
+    """Some of the kernels, which are compiled together, with their names and the math functions that they call."""
+
+    code: Compilation
+    symbols: tuple[str, ...]
+    math: tuple[MathRequest, ...]
 
 
 def compile_well(source: Source) -> NativeFunction:
@@ -178,7 +256,11 @@ def load_code(key: bytes, cache: ObjectCache) -> Code | None:
         cache.reject(key)
         return None
     count("loaded_from_disk")
-    return native if better is None else TieredFunction(key, code, lambda: better, cache, native)
+    if better is None:
+        return native
+    function = TieredFunction(key, lambda: better, cache)
+    function.start(code, native)
+    return function
 
 
 def _packed(code: PoorCode, better: BetterText | None) -> bytes:

@@ -102,7 +102,7 @@ class CudaFunction:
 
     def _make(self, sizes: dict[str, int]) -> CudaPlan:
         try:
-            plan = self._lowering.schedule(sizes, cut_columns=False)
+            plan = self._lowering.schedule(sizes, for_cpu=False)
             made = CudaPlan.from_plan(plan, run_on_cpu, self.ieee, self._places)
         except LivegradError as error:
             name_place(error, self._places)

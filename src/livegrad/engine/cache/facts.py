@@ -6,6 +6,7 @@ Equality is decided here, once, by content: floats by bits, types told apart, ar
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 import struct
@@ -134,7 +135,20 @@ def fact_of_result(value: Any) -> Fact:
     >>> fact_of_result([1, 2]) is fact_of_result([1, 2])
     True
     """
-    value = _freeze_arrays(value)
+    return _fact_of_frozen(_freeze_arrays(value, _made_read_only))
+
+
+def fact_of_given(value: Any) -> Fact:
+    """The fact of a value that somebody gave: arrays that they can write to are copied, and stay theirs.
+
+    >>> mine = np.zeros(2)
+    >>> fact_of_given(mine).value is mine, mine.flags.writeable
+    (False, True)
+    """
+    return _fact_of_frozen(_freeze_arrays(value, _copied_unless_frozen))
+
+
+def _fact_of_frozen(value: Any) -> Fact:
     if isinstance(value, np.ndarray) and value.dtype != object:
         return _array_fact(value)
     try:
@@ -287,33 +301,53 @@ def _is_frozen(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _frozen_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    copy = np.array(array, order="C", copy=True, subok=False)
-    copy.setflags(write=False)
-    return copy
+    made = np.array(array, order="C", copy=True, subok=False)
+    made.setflags(write=False)
+    return made
 
 
-def _freeze_arrays(value: Any) -> Any:
+_Freeze = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
+
+
+def _made_read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.base is None or not isinstance(array.base, np.ndarray | memoryview | bytearray):
+        array.setflags(write=False)
+    return _copied_unless_frozen(array)
+
+
+def _copied_unless_frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array if _is_frozen(array) else _frozen_copy(array)
+
+
+def _freeze_arrays(value: Any, freeze: _Freeze) -> Any:
     """The value with its arrays read-only: what a cache hands out twice must not be written to."""
     if isinstance(value, np.ndarray):
-        if value.base is None or not isinstance(value.base, np.ndarray | memoryview | bytearray):
-            value.setflags(write=False)
-        return value if _is_frozen(value) else _frozen_copy(value)
+        return freeze(value)
     kind = value.__class__
     if kind in _ATOMS or kind is float:
         return value
     if kind is tuple or kind is list:
-        return kind([_freeze_arrays(item) for item in value])
+        return kind([_freeze_arrays(item, freeze) for item in value])
     if kind is dict:
-        return {key: _freeze_arrays(item) for key, item in value.items()}
+        return {key: _freeze_arrays(item, freeze) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(kind, "_make"):
-        return kind._make([_freeze_arrays(item) for item in value])  # type: ignore[attr-defined]
+        return kind._make([_freeze_arrays(item, freeze) for item in value])  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            member = getattr(value, field.name)
-            frozen = _freeze_arrays(member)
-            if frozen is not member:
-                object.__setattr__(value, field.name, frozen)
+        return _freeze_members(value, freeze)
     return value
+
+
+def _freeze_members(value: Any, freeze: _Freeze) -> Any:
+    """The same for an object of a data class: the object itself, unless that is somebody else's and must change."""
+    made = value
+    for field in dataclasses.fields(value):
+        member = getattr(value, field.name)
+        frozen = _freeze_arrays(member, freeze)
+        if frozen is not member:
+            if made is value and freeze is _copied_unless_frozen:
+                made = copy.copy(value)
+            object.__setattr__(made, field.name, frozen)
+    return made
 
 
 # --- containers ------------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ class CodeCache:
 def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
     """Schedules a step's function and compiles its kernels; nothing is launched and no memory is taken."""
     assert isinstance(step.function, Function)
-    plan = CpuFunction(step.function).schedule(dict(step.sizes), cut_columns=False)
+    plan = CpuFunction(step.function).schedule(dict(step.sizes), for_cpu=False)
     slots: dict[int, int] = {}
     for position, slot in enumerate(plan.arguments):
         if not isinstance(slot, Buffer):

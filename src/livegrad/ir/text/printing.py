@@ -13,7 +13,7 @@ from livegrad.diagnostics import UsageError
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Attribute, Function, Key, Module, Node
 from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Trace, Tuple, Type, Vector
-from livegrad.ir.walk import attribute_functions, reachable_functions, toposort
+from livegrad.ir.walk import reachable_functions, toposort
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -234,7 +234,7 @@ class _Printer:
 
 def used_functions(nodes: Iterable[Node]) -> list[Function]:
     """The functions among the nodes' attributes, in the order of first use."""
-    found = (inner for node in nodes if node.attributes for inner in attribute_functions(node))
+    found = (inner for node in nodes for inner in node.functions)
     return list(dict.fromkeys(found))
 
 

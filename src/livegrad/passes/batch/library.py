@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livegrad.diagnostics import UsageError
-from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, bool_, i64, shape_of, u8
 from livegrad.ops import (
@@ -26,6 +25,7 @@ from livegrad.ops import (
     inv,
     irfft,
     pinv,
+    put_window,
     qr,
     reduce_window,
     rfft,
@@ -35,19 +35,18 @@ from livegrad.ops import (
     sort,
     svd,
     svdvals,
+    take_window,
     transfer,
     triangular_solve,
     undefined_tangent,
 )
-from livegrad.ops.assignment import last_writer
 from livegrad.ops.comparison import bit_not, is_nan, less, less_equal
-from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import select
+from livegrad.ops.conversion import cast, complex_parts, from_parts
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, permute, reshape
 from livegrad.ops.reduction import reduce
 from livegrad.passes.batch.tensors import shift_axis
-from livegrad.passes.batch.values import along_batch, batched_type
+from livegrad.passes.batch.values import batched_type
 from livegrad.passes.batch.walk import RULES, Context, Operand
 
 
@@ -80,6 +79,8 @@ def _fft(node: Node, operands: Sequence[Operand], context: Context) -> Node:
 
 
 for _op in (pinv, cholesky, qr, eigh, eigvalsh, eig, eigvals, svd, svdvals, inv, det, cofactors, slogdet, transfer):
+    RULES[_op] = keep_attributes
+for _op in (complex_parts, from_parts):
     RULES[_op] = keep_attributes
 for _op in (matmul, solve, triangular_solve):
     RULES[_op] = broadcast_leading
@@ -114,24 +115,6 @@ def _searchsorted(node: Node, operands: Sequence[Operand], context: Context) -> 
 
 RULES[searchsorted] = _searchsorted
 
-
-def _last_writer(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    places = [context.batch(operand) for operand in operands]
-    number = size_product(shape_of(node.operands[0].type))
-    shape = (context.size, *node.attribute("shape"))
-    writer = last_writer(along_batch(context.size, shape_of(places[0].type)[1:]), *places, shape=shape)
-    return _counted_by_member(node, writer, number, context)
-
-
-def _counted_by_member(node: Node, place: Node, number: Size, context: Context) -> Node:
-    """Places in the whole batch, of which each member has `number`, as places in each member; -1 stays."""
-    if not isinstance(number, int):
-        raise UsageError(f"`{node.op.name}` over symbolic sizes has no rule for batches", where=node.origin)
-    return select(less(place, 0), place, place - along_batch(context.size, shape_of(place.type)[1:]) * number)
-
-
-RULES[last_writer] = _last_writer
-
 # --- windows ---------------------------------------------------------------------------------------------------------
 
 
@@ -139,17 +122,14 @@ def _windows(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     """A window of one member."""
     window, strides, dilation = ((1, *node.attribute(name)) for name in ("window", "strides", "dilation"))
     padding = ((0, 0), *node.attribute("padding"))
-    kind = node.attribute("kind")
-    return node.op(operands[0].value, kind=kind, window=window, strides=strides, padding=padding, dilation=dilation)
+    own = {"window": window, "strides": strides, "padding": padding, "dilation": dilation}
+    attributes = dict(node.attributes) | own
+    if "shape" in attributes:
+        attributes["shape"] = (context.size, *attributes["shape"])
+    return node.op(*map(context.batch, operands), **attributes)
 
 
-def _arg_reduce_window(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    place = _windows(node, operands, context)
-    return _counted_by_member(node, place, size_product(shape_of(node.operands[0].type)), context)
-
-
-RULES[reduce_window] = _windows
-RULES[arg_reduce_window] = _arg_reduce_window
+RULES |= dict.fromkeys((reduce_window, arg_reduce_window, take_window, put_window), _windows)
 
 
 def _convolve(node: Node, operands: Sequence[Operand], context: Context) -> Node:

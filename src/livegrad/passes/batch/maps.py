@@ -16,12 +16,13 @@ from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Tensor, Type, i64, shape_of
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make
+from livegrad.ops.assignment import assign
 from livegrad.ops.control import map_, map_domain, parameters_of
 from livegrad.ops.elementwise import add, neg, select, sub
-from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
-from livegrad.ops.rules import zero
+from livegrad.ops.rules import is_zero_node, zero
 from livegrad.passes.batch.values import along_batch, batched_type, holds_tensors, zip_leaves
 from livegrad.passes.batch.walk import RULES, Context, Known, Operand, Parts
 from livegrad.passes.differentiate.tangents import result_nodes
@@ -107,13 +108,13 @@ def _with_member_index(function: Function, flags: tuple[bool, ...], size: Size) 
 
 
 def _at_member(node: Node, operands: list[Node], index: Node, size: Size) -> Node:
-    if isinstance(node.type, Tensor) and node is zero(node.type):
+    if isinstance(node.type, Tensor) and is_zero_node(node):
         return zero(batched_type(node.type, size))
     changed = [new.type is not old.type for new, old in zip(operands, node.operands, strict=True)]
     region = region_of(node)
     if region is not None:
         return _region_at_member(node, operands, changed, index, size)
-    if node.op in (lookup, scatter_add) and changed[0]:
+    if node.op in (lookup, lookup_or, scatter_add, assign) and changed[0]:
         own = 1 if node.op is lookup else 2
         return node.op(*operands[:own], index, *operands[own:])
     if any(changed) and node.op is make:

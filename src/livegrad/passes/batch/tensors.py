@@ -8,8 +8,9 @@ from livegrad.diagnostics import UsageError
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, bool_, shape_of
+from livegrad.ops.assignment import assign
 from livegrad.ops.elementwise import select
-from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.movement import broadcast, concatenate, flip, pad, permute, reshape, slice_
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.rules import filled, zero
@@ -75,6 +76,13 @@ def _lookup(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     return lookup(tensor.value, _member_index(places, context.size), *places)
 
 
+def _lookup_or(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    tensor, otherwise, *places = map(context.batch, operands)
+    if not places:
+        return tensor
+    return lookup_or(tensor, otherwise, _member_index(places, context.size), *places)
+
+
 def _member_index(places: Sequence[Node], size: Size) -> Node:
     return along_batch(size, shape_of(places[0].type)[1:])
 
@@ -84,6 +92,13 @@ def _scatter_add(node: Node, operands: Sequence[Operand], context: Context) -> N
     if not places:
         return base + updates
     return scatter_add(base, updates, _member_index(places, context.size), *places)
+
+
+def _assign(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    base, updates, *places = map(context.batch, operands)
+    if not places:
+        return updates
+    return assign(base, updates, _member_index(places, context.size), *places)
 
 
 RULES.update(
@@ -100,7 +115,9 @@ RULES.update(
         recurrence: shift_axis,
         reduce: _reduce,
         lookup: _lookup,
+        lookup_or: _lookup_or,
         scatter_add: _scatter_add,
+        assign: _assign,
     }
 )
 

@@ -13,7 +13,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, Type, bool_, scalar_of
 from livegrad.ops.aggregate import get
 from livegrad.ops.elementwise import select
-from livegrad.ops.rules import zero
+from livegrad.ops.rules import is_zero_node, zero
 from livegrad.passes.differentiate.tangents import Tangent, add
 
 
@@ -32,7 +32,15 @@ class Guard:
         if isinstance(tangent, tuple):
             return tuple(map(self.around, tangent))
         nothing = zero(tangent.type)
+        inner = guard_of(tangent)
+        if inner is not None and inner.condition.type is self.condition.type:
+            # One guard for both: n choices in each other would put n of them around every value inside.
+            return select(self._holds & inner._holds, inner.value, nothing)
         return select(self.condition, tangent, nothing) if self.when else select(self.condition, nothing, tangent)
+
+    @property
+    def _holds(self) -> Node:
+        return self.condition if self.when else ~self.condition
 
 
 def guard_of(tangent: Tangent) -> Guard | None:
@@ -40,9 +48,9 @@ def guard_of(tangent: Tangent) -> Guard | None:
     if not isinstance(tangent, Node) or tangent.op is not select:
         return None
     condition, then, otherwise = tangent.operands
-    if otherwise is zero(tangent.type):
+    if is_zero_node(otherwise):
         return Guard(condition, True, then)
-    return Guard(condition, False, otherwise) if then is zero(tangent.type) else None
+    return Guard(condition, False, otherwise) if is_zero_node(then) else None
 
 
 def can_stay_outside(guard: Guard, node: Node, flags: tuple[bool, ...]) -> bool:

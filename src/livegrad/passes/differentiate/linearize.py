@@ -38,8 +38,8 @@ from livegrad.passes.differentiate.trace_less import cheapest_to_trace
 class Linearized:
     """A function's values and its tangents as nodes over the same parameters.
 
-    `tangent_parameters` stand for the active parameters' tangents, after the function's own; `tangents` has an entry
-    for each result, None where it is identically zero.
+    `tangent_parameters` stand for the active parameters' tangents, after the function's own (and as many others as were
+    asked for); `tangents` has an entry for each result, None where it is identically zero.
     """
 
     function: Function
@@ -53,10 +53,10 @@ class Linearized:
 
 
 @cached_derivation(1024)
-def linearize(function: Function, active: tuple[bool, ...]) -> Linearized:
-    """Values and tangents of a function whose active parameters have tangents."""
+def linearize(function: Function, active: tuple[bool, ...], behind: int = 0) -> Linearized:
+    """Values and tangents of a function whose active parameters have tangents, with room for others before those."""
     function = derivable(function)
-    parameters, known = with_tangent_parameters(function, active)
+    parameters, known = with_tangent_parameters(function, active, behind)
     duals = propagate(function.name, function.results, known, RULES)
     return Linearized(function, parameters, tuple(p for p, _ in duals), tuple(t for _, t in duals))
 
@@ -224,7 +224,7 @@ def _asked_to_keep(linear: Linearized) -> set[Node]:
 def _depending(roots: Sequence[Node], sources: Sequence[Node]) -> set[Node]:
     reached = set(sources)
     for node in toposort(roots):
-        if any(operand in reached for operand in node.operands):
+        if not reached.isdisjoint(node.operands):
             reached.add(node)
     return reached
 

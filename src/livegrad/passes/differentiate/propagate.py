@@ -44,8 +44,8 @@ def propagate(
 def _dual(
     name: str, node: Node, operands: list[tuple[Node, Tangent]], control: Mapping[Op, ControlRule]
 ) -> tuple[Node, Tangent]:
-    primals = tuple(primal for primal, _ in operands)
-    tangents = tuple(tangent for _, tangent in operands)
+    primals = tuple([primal for primal, _ in operands])
+    tangents = tuple([tangent for _, tangent in operands])
     active = not all(map(is_zero, tangents))
     if active and node.op in control:
         return control[node.op](node, primals, tangents)
@@ -72,15 +72,19 @@ def missing_rule(name: str, node: Node) -> DifferentiationError:
 
 
 def with_tangent_parameters(
-    function: Function, active: Sequence[bool]
+    function: Function, active: Sequence[bool], behind: int = 0
 ) -> tuple[tuple[Node, ...], dict[Node, tuple[Node, Tangent]]]:
-    """Parameters for the tangents of the active parameters, after the function's own, and what is known by them."""
+    """Parameters for the tangents of the active parameters, after the function's own, and what is known by them.
+
+    Between the two is room for `behind` others.
+    """
     known: dict[Node, tuple[Node, Tangent]] = {}
     tangents: list[Node] = []
+    first = len(function.parameters) + behind
     for own, flag in zip(function.parameters, active, strict=True):
         tangent = None
         if flag:
-            tangent = parameter(len(function.parameters) + len(tangents), differential_of(own.type))
+            tangent = parameter(first + len(tangents), differential_of(own.type))
             tangents.append(tangent)
         known[own] = (own, tangent)
     return tuple(tangents), known

@@ -5,7 +5,6 @@ from __future__ import annotations
 from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function
 from livegrad.ir.types import differential_of, is_differentiable
-from livegrad.ir.walk import substitute
 from livegrad.ops.control import parameters_of
 from livegrad.ops.rules import zero
 from livegrad.passes.differentiate.linearize import linearize
@@ -40,17 +39,15 @@ def vjp(function: Function, *, with_value: bool = False) -> Function:
 def pull_back(function: Function, active: tuple[bool, ...], *, with_value: bool = False) -> Function:
     """(arguments, a cotangent for each result) → a cotangent for each active argument, after the value if asked for."""
     types = function.parameter_types
-    linear = linearize(function, active)
-    number = len(types)
     # Cotangent parameters come after the function's own; tangent parameters stand behind both until they are gone.
-    outputs = parameters_of([*types, *map(differential_of, function.result_types)])[number:]
-    shifted = parameters_of([*types, *(o.type for o in outputs), *(p.type for p in linear.tangent_parameters)])
-    behind = shifted[number + len(outputs) :]
+    parameters = parameters_of([*types, *map(differential_of, function.result_types)])
+    outputs = parameters[len(types) :]
+    linear = linearize(function, active, len(outputs))
     flags = linear.flags
     tangents = active_nodes(linear.tangents, function.results, flags)
-    moved = substitute(tangents, dict(zip(linear.tangent_parameters, behind, strict=True)))
     given: list[Tangent] = [output for output, flag in zip(outputs, flags, strict=True) if flag]
-    found = transpose_graph(function.name, moved, given, behind)
-    cotangents = [materialize(cotangent, node.type) for cotangent, node in zip(found, behind, strict=True)]
+    sources = linear.tangent_parameters
+    found = transpose_graph(function.name, tangents, given, sources)
+    cotangents = [materialize(cotangent, node.type) for cotangent, node in zip(found, sources, strict=True)]
     results = (*(linear.primals if with_value else ()), *cotangents)
-    return Function(f"{function.name}.bwd", shifted[: number + len(outputs)], results)
+    return Function(f"{function.name}.bwd", parameters, results)

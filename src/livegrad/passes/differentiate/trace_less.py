@@ -52,7 +52,7 @@ def _depending_on(roots: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
     reached = set(sources)
     order = []
     for node in toposort(roots):
-        if node in reached or any(operand in reached for operand in node.operands):
+        if node in reached or not reached.isdisjoint(node.operands):
             reached.add(node)
             order.append(node)
     return order

@@ -41,7 +41,7 @@ def transpose_graph(
     sources = set(inputs)
     linear = set(inputs)
     for node in order:
-        if any(operand in linear for operand in node.operands):
+        if not linear.isdisjoint(node.operands):
             linear.add(node)
     found: Cotangents = {}
     for result, cotangent in zip(results, cotangents, strict=True):
@@ -50,7 +50,7 @@ def transpose_graph(
     for node in reversed(order):
         cotangent = found.get(node)
         if node in linear and node not in sources and not is_zero(cotangent):
-            flags = tuple(operand in linear for operand in node.operands)
+            flags = tuple([operand in linear for operand in node.operands])
             with originating_from(node.origins):
                 parts = _transpose_node(name, node, cotangent, flags)
                 _accumulate(found, node, parts, flags)

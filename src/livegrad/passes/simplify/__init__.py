@@ -13,7 +13,7 @@ from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Module, Node, attribute_key
 from livegrad.ir.op import Op
 from livegrad.ir.origins import add_origins, originating_from
-from livegrad.ir.walk import reachable_functions, rebuild
+from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.passes.functions import rewrite_functions
 from livegrad.passes.simplify.rules import COMMUTATIVE, rules_for
 
@@ -49,40 +49,55 @@ class Simplify:
 @keeps_places
 def simplify_function(function: Function) -> Function:
     """The function with no node left to which a rule applies; the functions among its attributes stay as they are."""
-    done: dict[Node, Node] = {}
+    simplifier = _Simplifier()
     with originating_from(()):  # `_step` hands places down to what the rules make
-        _simplify_all(function.results, done)
-    return Function(function.name, function.parameters, tuple(done[result] for result in function.results))
+        for node in nodes_of(function):
+            simplifier.settle(node)
+    done = simplifier.done
+    return Function(function.name, function.parameters, tuple([done[result] for result in function.results]))
 
 
-def _simplify_all(roots: tuple[Node, ...], done: dict[Node, Node]) -> None:
-    becomes: dict[Node, Node] = {}  # what a rule made of a node, while that is itself being simplified
-    met: dict[tuple[Op, frozenset[Node]], Node] = {}
-    checks: dict[tuple[Any, ...], Node] = {}  # what may fail, whatever its line
-    pending = [*reversed(roots)]
-    while pending:
-        node = pending[-1]
-        if node in done:
-            pending.pop()
-            continue
-        replaced = becomes.get(node)
-        if replaced is None:
-            waiting = [operand for operand in node.operands if operand not in done]
-            if waiting:
-                pending.extend(reversed(waiting))
+class _Simplifier:
+    """What nodes have become, and which of those that mean the same was met first."""
+
+    def __init__(self) -> None:
+        self.done: dict[Node, Node] = {}
+        self._becomes: dict[Node, Node] = {}  # what a rule made of a node, while that is itself being simplified
+        self._met: dict[tuple[Op, frozenset[Node]], Node] = {}
+        self._checks: dict[tuple[Any, ...], Node] = {}  # what may fail, whatever its line
+
+    def settle(self, root: Node) -> None:
+        """Simplifies a node, and whatever the rules make of it, until no rule applies."""
+        done, becomes = self.done, self._becomes
+        pending = [root]
+        while pending:
+            node = pending[-1]
+            if node in done:
+                pending.pop()
                 continue
-            replaced = _step(node, done)
-            if replaced is node and node.op in COMMUTATIVE:
-                replaced = met.setdefault((node.op, frozenset(node.operands)), node)
-            elif replaced is node and node.may_fail:
-                # The same check at two lines is made once, and names the first.
-                replaced = checks.setdefault((node.op, node.operands, attribute_key(node.attributes)), node)
-            becomes[node] = replaced
-        if replaced is node or replaced in done:
-            done[node] = done.get(replaced, node)
-            pending.pop()
-        else:
-            pending.append(replaced)
+            replaced = becomes.get(node)
+            if replaced is None:
+                waiting = [operand for operand in node.operands if operand not in done]
+                if waiting:
+                    pending.extend(reversed(waiting))
+                    continue
+                replaced = _step(node, done)
+                if replaced is node:
+                    replaced = self._first_like(node)
+                becomes[node] = replaced
+            if replaced is node or replaced in done:
+                done[node] = done.get(replaced, node)
+                pending.pop()
+            else:
+                pending.append(replaced)
+
+    def _first_like(self, node: Node) -> Node:
+        if node.op in COMMUTATIVE:
+            return self._met.setdefault((node.op, frozenset(node.operands)), node)
+        if node.op.checked and node.may_fail:
+            # The same check at two lines is made once, and names the first.
+            return self._checks.setdefault((node.op, node.operands, attribute_key(node.attributes)), node)
+        return node
 
 
 def _step(node: Node, done: dict[Node, Node]) -> Node:

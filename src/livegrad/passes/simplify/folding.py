@@ -21,17 +21,18 @@ def fold_constants(node: Node) -> Node | None:
 
     So is one of tensors that are filled with one number each.
     """
-    type, scalar = node.type, scalar_of(node.type)
-    if not isinstance(type, Scalar | Tensor) or scalar is None or node.op.evaluate is None or not node.operands:
-        return None
-    if bf16 in (scalar, *[scalar_of(operand.type) for operand in node.operands]):
-        return None  # its rules work on what `lower_bfloat16` makes of it
-    values = []
+    numbers: list[Any] = []
     for operand in node.operands:
-        value, own = uniform_value(operand), scalar_of(operand.type)
-        if value is None or own is None:
+        number = uniform_value(operand)
+        if number is None:
             return None
-        values.append(own.dtype.type(value))
+        numbers.append(number)
+    if not numbers or node.op.evaluate is None:
+        return None
+    type, scalar, own = node.type, scalar_of(node.type), [scalar_of(operand.type) for operand in node.operands]
+    if not isinstance(type, Scalar | Tensor) or scalar is None or None in own or bf16 in (scalar, *own):
+        return None  # the rules of bf16 work on what `lower_bfloat16` makes of it
+    values = [each.dtype.type(number) for each, number in zip(own, numbers, strict=True) if each is not None]
     try:
         with np.errstate(all="ignore"):
             result = constant(scalar.dtype.type(node.op.evaluate(*values, **dict(node.attributes))), scalar)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from livegrad.backends.cpu.emit import memory
-from livegrad.backends.cpu.emit.frame import Frame, Layout, Tail
-from livegrad.backends.cpu.emit.packed import load_columns, store_columns
+from livegrad.backends.cpu.emit.frame import AccessKind, Frame, Layout, Tail
+from livegrad.backends.cpu.emit.packed import load_columns, load_spread, store_columns, store_spread
 from livegrad.backends.cpu.emit.values import Register, Value, byte_size
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Kernel, Port, Stage, Target
@@ -28,6 +29,8 @@ class Accesses(Frame):
         super().__init__(kernel, layout, quick)
         self.columns: dict[int, list[Register]] = {}  # of packed rows, by read
         self.stored_columns: dict[int, list[Register]] = {}  # by output
+        self.tiles: dict[tuple[AccessKind, int], str] = {}  # where accesses of the stage find or leave what is turned
+        self.tile_row = self.asm.constant(0, i64)  # the place of a point's first lane there
 
     def _arguments(self, stage: Stage, indices: list[Register], tail: Tail | None, vector: bool) -> list[Value]:
         reads = sorted({source.number for source in stage.sources if source.kind == "read"})
@@ -54,10 +57,13 @@ class Accesses(Frame):
         ranks = len(self.domain_index)
         last = ranks - 1 if self.layout.direction == "across" else ranks + len(self.inner) - 1
         if dimension != last or not vector or self.asm.lanes == 1:
-            return position
-        return self.asm.apply("add", i64, self.asm.widen(position, self.asm.lanes), self._lane_numbers())
+            return replace(position, dimension=dimension)
+        places = self.asm.apply("add", i64, self.asm.widen(position, self.asm.lanes), self._lane_numbers())
+        return replace(places, dimension=dimension, first=position)
 
-    def _place(self, kind: str, number: int, indices: list[Register]) -> tuple[str, Scalar, Register, Register | None]:
+    def _place(
+        self, kind: AccessKind, number: int, indices: list[Register]
+    ) -> tuple[str, Scalar, Register, Register | None]:
         """Where lane 0 of an access lies, its element, and the stride from lane to lane (None: not along the lanes)."""
         reading = kind == "read"
         port = (self.kernel.reads if reading else self.kernel.outputs)[number]
@@ -65,17 +71,28 @@ class Accesses(Frame):
         base = (self.read_bases if reading else self.output_bases)[number]
         here = [*self.domain_index, *(indices if port.level == "point" else [])]
         own = strides[: len(here)]
+        if port.scratch:
+            return self._scratch_place(base, port, own, indices)
         offset = self.offset_of(own, here, None)
         ranks = len(self.domain_index)
         lane = ranks - 1 if self.layout.direction == "across" else (len(here) - 1 if len(here) > ranks else None)
         step = own[lane] if lane is not None and lane >= 0 and own else None
-        if port.scratch:
-            base = self._scratch_base(base, port)
         return base, port.element, offset, step
 
-    def _scratch_base(self, base: str, port: Port) -> str:
-        bytes_each = self.asm.apply("mul", i64, Register("%worker", i64, 1), self.block_size)
-        return self.asm.raw(f"getelementptr i8, ptr {base}, i64 {bytes_each.text}")
+    def _tile_pointer(self, kind: AccessKind, number: int, type: Scalar) -> str:
+        return memory.element_pointer(self.asm, self.tiles[kind, number], type, self.tile_row)
+
+    def _scratch_place(
+        self, base: str, port: Port, strides: list[Register], indices: list[Register]
+    ) -> tuple[str, Scalar, Register, Register]:
+        """In the thread's own memory, which holds one row, or as many as there are lanes, point by point."""
+        asm = self.asm
+        bytes_before = asm.apply("mul", i64, Register("%worker", i64, 1), self.scratch_size)
+        base = asm.raw(f"getelementptr i8, ptr {base}, i64 {bytes_before.text}")
+        offset = self.offset_of(strides[len(self.domain_index) :], indices, None)
+        if self.layout.direction == "across":
+            offset = asm.apply("mul", i64, offset, asm.constant(asm.lanes, i64))
+        return base, port.element, offset, asm.constant(1, i64)
 
     def _load_all(
         self, reads: list[int], indices: list[Register], tail: Tail | None, vector: bool
@@ -84,6 +101,7 @@ class Accesses(Frame):
         asm = self.asm
         loaded: dict[int, Register] = {}
         whole: list[tuple[int, str, Scalar]] = []
+        near: list[tuple[int, Column]] = []
         if vector and asm.lanes > 1:
             loaded = self._load_packs(reads, indices, tail)
         for number in reads:
@@ -92,21 +110,29 @@ class Accesses(Frame):
             if number in self.columns:
                 loaded[number] = self.columns[number][int(indices[-1].text)]
                 continue
+            if ("read", number) in self.tiles:
+                type = self.kernel.reads[number].element
+                loaded[number] = memory.load_vector(asm, self._tile_pointer("read", number, type), type, None)
+                continue
             base, type, offset, step = self._place("read", number, indices)
             pointer = memory.element_pointer(asm, base, type, offset)
             if not vector or asm.lanes == 1 or step is None or step.text == "0":
                 loaded[number] = memory.load_uniform(asm, pointer, type)
             elif step.text == "1":
                 whole.append((number, pointer, type))
+            elif step.literal:
+                near.append((number, Column(pointer, type, step)))
             else:
                 loaded[number] = self._gather(pointer, type, step, tail)
         if whole:
             loaded |= self._load_whole(whole, tail)
-        return loaded
+        return loaded | self._load_near(near, tail)
 
     def _load_packs(self, reads: list[int], indices: list[Register], tail: Tail | None) -> dict[int, Register]:
         """What several reads together take of packed rows: a column each."""
-        packs = [pack for pack in self.layout.read_packs if set(pack) <= set(reads)]
+        packs = [
+            pack for pack in self.layout.read_packs if set(pack) <= {n for n in reads if ("read", n) not in self.tiles}
+        ]
         loaded = self._load_columns([[self._column("read", n, indices) for n in pack] for pack in packs], tail)
         return {n: value for pack, row in zip(packs, loaded, strict=True) for n, value in zip(pack, row, strict=True)}
 
@@ -126,16 +152,23 @@ class Accesses(Frame):
         self, tail: Tail, full: Callable[[], list[Register]], part: Callable[[], list[Register]]
     ) -> list[Register]:
         """What one of two texts gives: `full` runs where all lanes stand for elements, `part` at the end."""
+        return self._choose(self._is_full(tail), full, part)
+
+    def _choose(
+        self, condition: Register, full: Callable[[], list[Register]], part: Callable[[], list[Register]]
+    ) -> list[Register]:
         asm = self.asm
         whole, some, ready = (asm.label(hint) for hint in ("full", "part", "ready"))
-        asm.branch(self._is_full(tail), whole, some)
+        asm.branch(condition, whole, some)
         found: list[list[Register]] = []
+        ends: list[str] = []
         for label, text in ((whole, full), (some, part)):
             asm.begin(label)
             found.append(text())
+            ends.append(asm.block)
             asm.jump(ready)
         asm.begin(ready)
-        return [asm.phi(a.type, a.lanes, [(a, whole), (b, some)]) for a, b in zip(*found, strict=True)]
+        return [asm.phi(a.type, a.lanes, [(a, ends[0]), (b, ends[1])]) for a, b in zip(*found, strict=True)]
 
     def _is_full(self, tail: Tail) -> Register:
         position, stop = tail
@@ -152,9 +185,39 @@ class Accesses(Frame):
             loaded = self._either(tail, lambda: load(None), lambda: load(self._lane_mask(tail)))
         return {number: value for (number, _, _), value in zip(whole, loaded, strict=True)}
 
+    def _load_near(self, near: list[tuple[int, Column]], tail: Tail | None) -> dict[int, Register]:
+        """Lanes that are a few elements apart, by whole loads; gathered at the end."""
+
+        def spread() -> list[Register]:
+            return [load_spread(self.asm, own.pointer, own.type, int(own.step.text)) for _, own in near]
+
+        def gathered() -> list[Register]:
+            return [self._gather(*own, tail) for _, own in near]
+
+        if not near:
+            return {}
+        loaded = spread() if tail is None else self._either(tail, spread, gathered)
+        return {number: value for (number, _), value in zip(near, loaded, strict=True)}
+
+    def _store_near(self, near: list[tuple[Column, Register]], tail: Tail | None) -> None:
+        def spread() -> list[Register]:
+            for own, value in near:
+                store_spread(self.asm, own.pointer, value, int(own.step.text))
+            return []
+
+        def scattered() -> list[Register]:
+            for own, value in near:
+                self._scatter(own.pointer, value, own.step, tail)
+            return []
+
+        if near and tail is None:
+            spread()
+        elif near and tail is not None:
+            self._either(tail, spread, scattered)
+
     # --- packed rows ---
 
-    def _is_packed(self, kind: str, number: int) -> bool:
+    def _is_packed(self, kind: AccessKind, number: int) -> bool:
         """Whether an access goes to short rows that lie one behind the other, a row for each lane."""
         return self.asm.lanes > 1 and "row" in (self.layout.reads if kind == "read" else self.layout.outputs)[number]
 
@@ -176,7 +239,7 @@ class Accesses(Frame):
         self._store_columns(rows, tail)
         self.stored_columns = {}
 
-    def _column(self, kind: str, number: int, indices: list[Register]) -> Column:
+    def _column(self, kind: AccessKind, number: int, indices: list[Register]) -> Column:
         base, type, offset, step = self._place(kind, number, indices)
         assert step is not None
         return Column(memory.element_pointer(self.asm, base, type, offset), type, step)
@@ -220,9 +283,11 @@ class Accesses(Frame):
         vector: bool,
     ) -> None:
         asm = self.asm
-        whole: list[tuple[str, Register]] = []
+        whole: list[tuple[int, str, Register]] = []
+        near: list[tuple[Column, Register]] = []
         values = {target.number: value for target, value in stores}
-        packs = [pack for pack in self.layout.output_packs if vector and asm.lanes > 1 and set(pack) <= set(values)]
+        by_itself = {number for number in values if ("output", number) not in self.tiles}
+        packs = [pack for pack in self.layout.output_packs if vector and asm.lanes > 1 and set(pack) <= by_itself]
         self._store_packs(packs, values, indices, tail)
         packed = {number for pack in packs for number in pack}
         for target, value in stores:
@@ -232,17 +297,24 @@ class Accesses(Frame):
             if vector and self._is_packed("output", target.number):
                 self.stored_columns.setdefault(target.number, []).append(value)
                 continue
+            if ("output", target.number) in self.tiles:
+                pointer = self._tile_pointer("output", target.number, value.type)
+                memory.store_vector(asm, pointer, asm.widen(value, asm.lanes), None)
+                continue
             base, type, offset, step = self._place("output", target.number, indices)
             pointer = memory.element_pointer(asm, base, type, offset)
             if not vector or asm.lanes == 1 or step is None:
                 held = memory.to_memory(asm, value)
                 asm.line(f"store {held.typed}, ptr {pointer}, align {byte_size(type)}")
             elif step.text == "1":
-                whole.append((pointer, asm.widen(value, asm.lanes)))
+                whole.append((target.number, pointer, asm.widen(value, asm.lanes)))
+            elif step.literal and step.text != "0":
+                near.append((Column(pointer, type, step), asm.widen(value, asm.lanes)))
             else:
                 self._scatter(pointer, value, step, tail)
         if whole:
             self._store_whole(whole, tail)
+        self._store_near(near, tail)
 
     def _store_packs(
         self, packs: list[tuple[int, ...]], values: dict[int, Value], indices: list[Register], tail: Tail | None
@@ -253,13 +325,22 @@ class Accesses(Frame):
             rows.append(([self._column("output", number, indices) for number in pack], held))
         self._store_columns(rows, tail)
 
-    def _store_whole(self, whole: list[tuple[str, Register]], tail: Tail | None) -> None:
-        def store(mask: Register | None) -> list[Register]:
-            for pointer, value in whole:
-                memory.store_vector(self.asm, pointer, value, mask)
+    def _store_whole(self, whole: list[tuple[int, str, Register]], tail: Tail | None) -> None:
+        def store(mask: Register | None, past: tuple[int, ...] = ()) -> list[Register]:
+            for number, pointer, value in whole:
+                memory.store_vector(self.asm, pointer, value, mask, past_caches=number in past)
             return []
 
-        if tail is None or tail in self.masks:
-            store(None if tail is None else self.masks[tail])
+        def all_lanes() -> list[Register]:
+            """Past the caches in a branch of its own: a store there must begin at a line."""
+            streamed = self.layout.streamed
+            if self.begins_lines is None or not any(number in streamed for number, _, _ in whole):
+                return store(None)
+            return self._choose(self.begins_lines, lambda: store(None, streamed), lambda: store(None))
+
+        if tail in self.masks:
+            store(self.masks[tail])
+        elif tail is None:
+            all_lanes()
         else:
-            self._either(tail, lambda: store(None), lambda: store(self._lane_mask(tail)))
+            self._either(tail, all_lanes, lambda: store(self._lane_mask(tail)))

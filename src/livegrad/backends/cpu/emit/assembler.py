@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from livegrad.backends.cpu.emit.values import Register, literal_text, llvm_element, llvm_type
 from livegrad.backends.cpu.vector_math import math_function_name
@@ -30,6 +31,7 @@ class Assembler:
     mask: Register | None = None  # None: every lane is active
     element_index: Register | None = None  # the position of lane 0 in the kernel's domain, for reports
     element_step: Register | None = None  # from lane to lane; None: one
+    in_order: bool = False  # lanes write by index one after the other: they may mean the same element
     uses_traces: bool = False
     polls: bool = False
     _names: int = 0
@@ -44,7 +46,8 @@ class Assembler:
         self.lines.append("  " + text)
 
     def make(self, text: str, type: Scalar, lanes: int) -> Register:
-        name = self.name()
+        self._names = number = self._names + 1
+        name = f"%v{number}"
         self.lines.append(f"  {name} = {text}")
         return Register(name, type, lanes)
 
@@ -75,6 +78,8 @@ class Assembler:
     # --- values ---
 
     def constant(self, value: bool | int | float, type: Scalar) -> Register:
+        if type is i64:
+            return _whole_number(int(value))
         return Register(literal_text(value, type), type, 1, literal=True)
 
     def widen(self, register: Register, lanes: int) -> Register:
@@ -90,6 +95,26 @@ class Assembler:
             f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer", register.type, lanes
         )
 
+    def halves(self, register: Register) -> tuple[Register, Register]:
+        """The lower and the upper lanes."""
+        if register.uniform:
+            return register, register
+        lanes = register.lanes // 2
+        rest = f"{llvm_type(register.type, register.lanes)} poison, <{lanes} x i32>"
+        low, high = (
+            self.make(f"shufflevector {register.typed}, {rest} <{_counted(first, lanes)}>", register.type, lanes)
+            for first in (0, lanes)
+        )
+        return low, high
+
+    def joined(self, low: Register, high: Register) -> Register:
+        """The lanes of both."""
+        if low.uniform:
+            return low
+        lanes = 2 * low.lanes
+        places = f"<{lanes} x i32> <{_counted(0, lanes)}>"
+        return self.make(f"shufflevector {low.typed}, {high.typed}, {places}", low.type, lanes)
+
     def alike(self, *registers: Register) -> list[Register]:
         """The registers all uniform, or all with one value for each lane."""
         lanes = max([register.lanes for register in registers])
@@ -97,9 +122,13 @@ class Assembler:
 
     def apply(self, instruction: str, type: Scalar, *operands: Register) -> Register:
         """`instruction` on operands of one type; `type` is the result's."""
-        operands = tuple(self.alike(*operands))
+        lanes = operands[0].lanes
+        for operand in operands:
+            if operand.lanes != lanes:
+                operands = tuple(self.alike(*operands))
+                break
         first = operands[0]
-        texts = ", ".join(operand.text for operand in operands)
+        texts = ", ".join([operand.text for operand in operands])
         return self.make(f"{instruction} {llvm_type(first.type, first.lanes)} {texts}", type, first.lanes)
 
     def select(self, condition: Register, then: Register, otherwise: Register) -> Register:
@@ -163,8 +192,13 @@ class Assembler:
         """Writes the site and the lowest element for which `bad` holds in an active lane to the status word."""
         site = len(self.sites)
         self.sites.append(Site(message, origin))
-        bad = self.both(self.mask, bad) if self.mask is not None else bad
         failed, done = self.label("failed"), self.label("checked")
+        if self.mask is not None:
+            if bad.uniform:  # whether any lane is active matters only if it is
+                look = self.label("look")
+                self.branch(bad, look, done)
+                self.begin(look)
+            bad = self.both(self.mask, bad)
         self.branch(self.any_lane(bad), failed, done)
         self.begin(failed)
         lane = self._first_lane(bad)
@@ -191,6 +225,15 @@ class Assembler:
         return self.make(f"{'zext' if width < 64 else 'trunc'} i{width} {count} to i64", i64, 1)
 
 
+@lru_cache(maxsize=256)
+def _whole_number(value: int) -> Register:
+    return Register(str(value), i64, 1, literal=True)
+
+
 def intrinsic_suffix(type: Scalar, lanes: int) -> str:
     element = f"f{type.bits}" if type.kind == "float" and type is not bf16 else f"i{type.bits}"
     return element if lanes == 1 else f"v{lanes}{element}"
+
+
+def _counted(first: int, count: int) -> str:
+    return ", ".join(f"i32 {number}" for number in range(first, first + count))

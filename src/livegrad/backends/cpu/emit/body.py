@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 
-from livegrad.backends.cpu.emit import control, memory, traces
+from livegrad.backends.cpu.emit import by_index, control, traces
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.elementwise import emit_elementwise
 from livegrad.backends.cpu.emit.fused import emit_fused, fused_products
@@ -18,8 +18,10 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, bool_, components, scalar_of
 from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.ops.aggregate import get, get_at, make, set_at
+from livegrad.ops.assignment import assign
 from livegrad.ops.control import check, cond, for_loop, switch, while_loop
-from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.indexing import lookup, lookup_or, scatter_add
+from livegrad.ops.sorting import searchsorted
 from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
 from livegrad.passes.expand import expand_ops
 
@@ -34,7 +36,7 @@ def native_form(function: Function) -> Function:
 
 
 def _needs_expansion(node: Node) -> bool:
-    if node.op.expand is None:
+    if node.op.expand is None or node.op in _HANDLERS:
         return False
     if not node.op.elementwise:
         return True
@@ -72,6 +74,13 @@ def emit_results(
                     operands[place] = traces.copied(asm, operand)
         values[node] = _emit_node(asm, node, operands)
     return [_factors(result, values) if result in left_open else values[result] for result in results]
+
+
+def emit_one(asm: Assembler, node: Node, fused: Mapping[Node, Node], values: dict[Node, Value]) -> Value:
+    """The value of one node of straight-line code, or of an addition with the product that is fused into it."""
+    if node in fused:
+        return _emit_fused(asm, node, fused[node], values)
+    return _emit_node(asm, node, [values[operand] for operand in node.operands])
 
 
 def _factors(product: Node, values: dict[Node, Value]) -> Product:
@@ -171,15 +180,28 @@ def _check(asm: Assembler, node: Node, operands: list[Value]) -> Value:
 def _lookup(asm: Assembler, node: Node, operands: list[Value]) -> Value:
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
-    return memory.emit_lookup(asm, node, tensor, [_register(index) for index in operands[1:]])
+    return by_index.emit_lookup(asm, node, tensor, [_register(index) for index in operands[1:]])
 
 
-def _scatter_add(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+def _lookup_or(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    tensor = operands[0]
+    assert isinstance(tensor, TensorReference)
+    otherwise, *indices = (_register(operand) for operand in operands[1:])
+    return by_index.emit_lookup_or(asm, tensor, otherwise, indices)
+
+
+def _searchsorted(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    tensor = operands[0]
+    assert isinstance(tensor, TensorReference)
+    return by_index.emit_search(asm, tensor, _register(operands[1]), node.attribute("side") == "right")
+
+
+def _write(asm: Assembler, node: Node, operands: list[Value]) -> Value:
     """The same tensor, changed in place: only functions come here in which every version is used once."""
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
     value, *indices = (_register(operand) for operand in operands[1:])
-    memory.emit_addition(asm, node, tensor, value, indices)
+    by_index.emit_write(asm, node, tensor, value, indices)
     return tensor
 
 
@@ -215,7 +237,10 @@ _HANDLERS: dict[Op, EmitNode] = {
     set_at: _set_at,
     check: _check,
     lookup: _lookup,
-    scatter_add: _scatter_add,
+    lookup_or: _lookup_or,
+    searchsorted: _searchsorted,
+    scatter_add: _write,
+    assign: _write,
     cond: _cond,
     switch: _switch,
     for_loop: _for_loop,

@@ -21,7 +21,7 @@ from livegrad.backends.cpu.emit.values import (
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i64
-from livegrad.ir.walk import attribute_functions, nodes_of
+from livegrad.ir.walk import nodes_of
 
 EmitFunction = Callable[[Assembler, Function, Sequence[Value]], list[Value]]
 
@@ -78,8 +78,7 @@ def branch_cost(function: Function) -> float:
     """A rough cost of a function in additions; loops and traces count as expensive."""
     total = 0.0
     for node in nodes_of(function):
-        inner = list(attribute_functions(node))
-        total += node.op.cost + sum(map(branch_cost, inner))
+        total += node.op.cost + sum(map(branch_cost, node.functions))
         if node.op.name in ("for_loop", "while_loop") or node.op.name.startswith("trace"):
             total += 1000.0
     return total
@@ -97,7 +96,7 @@ def _work(function: Function) -> float:
         if node.op.name == "for_loop" and node.operands[0].op is constant_op:
             total += loop_work(node, node.operands[0].attribute("value"))
         else:
-            total += node.op.cost + sum(map(_work, attribute_functions(node)))
+            total += node.op.cost + sum(map(_work, node.functions))
     return total
 
 
@@ -109,6 +108,10 @@ def emit_cond(asm: Assembler, node: Node, operands: list[Value], emit: EmitFunct
     then, otherwise = node.attribute("then"), node.attribute("otherwise")
     if not predicate.uniform and branch_cost(then) + branch_cost(otherwise) <= _CHEAP_BRANCH:
         return _select_both(asm, predicate, then, otherwise, arguments, emit)
+    if not predicate.uniform and branch_cost(otherwise) == 0.0:
+        without = emit(asm, otherwise, arguments)
+        if all(isinstance(value, Register) for value in without):
+            return _packed(_replaced(asm, predicate, then, arguments, emit, [_register(value) for value in without]))
     opposite = asm.apply("xor", bool_, predicate, asm.constant(True, bool_))
     results = [
         _guarded(asm, condition, function, arguments, emit)
@@ -126,6 +129,36 @@ def _select_both(
     with asm.under(asm.both(asm.mask, opposite)):
         second = emit(asm, otherwise, arguments)
     return _packed([select_value(asm, predicate, a, b) for a, b in zip(first, second, strict=True)])
+
+
+def _replaced(
+    asm: Assembler,
+    condition: Register,
+    function: Function,
+    arguments: list[Value],
+    emit: EmitFunction,
+    without: list[Register],
+) -> list[Value]:
+    """The function's results in the lanes where the condition holds; jumped over where in none."""
+    mask = asm.both(asm.mask, condition)
+    without = [asm.widen(register, condition.lanes) for register in without]
+    run, done = asm.label("then"), asm.label("join")
+    asm.branch(asm.any_lane(mask), run, done)
+    skipped = asm.block
+    asm.begin(run)
+    with asm.under(mask):
+        results = emit(asm, function, arguments)
+    chosen = [asm.select(condition, _register(a), b) for a, b in zip(results, without, strict=True)]
+    came_from = asm.block
+    asm.jump(done)
+    asm.begin(done)
+    return [_joined(asm, a, came_from, b, skipped) for a, b in zip(chosen, without, strict=True)]
+
+
+def _joined(asm: Assembler, first: Register, first_block: str, second: Register, second_block: str) -> Register:
+    vector = llvm_type(first.type, first.lanes)
+    text = f"phi {vector} [ {first.text}, %{first_block} ], [ {second.text}, %{second_block} ]"
+    return asm.make(text, first.type, first.lanes)
 
 
 def _guarded(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,9 +11,7 @@ from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.values import Register, llvm_type
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Node
-from livegrad.ir.types import SCALARS, Scalar, bf16, bool_, f32, scalar_of, u32
-
-Emit = Callable[[Assembler, Node, list[Register]], Register]
+from livegrad.ir.types import SCALARS, Scalar, bf16, bool_, f32, i64, scalar_of, u32
 
 
 def emit_elementwise(asm: Assembler, node: Node, operands: list[Register]) -> Register:
@@ -36,7 +35,7 @@ def _result_scalar(node: Node) -> Scalar:
 def _instruction(asm: Assembler, node: Node, operands: list[Register], rule: str) -> Register:
     if node.op.name == "select":
         return asm.select(*operands)
-    operands = asm.alike(*operands)
+    given, operands = operands, asm.alike(*operands)
     first = operands[0]
     if "{ones}" in rule:
         one = Register("true" if first.type.kind == "bool" else "-1", first.type, 1, literal=True)
@@ -44,7 +43,16 @@ def _instruction(asm: Assembler, node: Node, operands: list[Register], rule: str
     text = rule.format(*[operand.text for operand in operands], T=llvm_type(first.type, first.lanes))
     if first.uniform:
         text = text.replace("zeroinitializer", "0")
-    return asm.make(text, _result_scalar(node), first.lanes)
+    made = asm.make(text, _result_scalar(node), first.lanes)
+    return _counting_up(asm, made, *given) if node.op.name == "add" and first.type is i64 else made
+
+
+def _counting_up(asm: Assembler, total: Register, left: Register, right: Register) -> Register:
+    """A sum of places that lanes count up by one, and of a number: lanes still do."""
+    places, number = (left, right) if right.uniform else (right, left)
+    if places.first is None or not number.uniform:
+        return total
+    return replace(total, first=asm.apply("add", i64, places.first, number))
 
 
 def _copy(asm: Assembler, node: Node, operands: list[Register], name: str) -> Register:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache, reduce
 from typing import Literal
 
 from livegrad.backends.cpu.emit import memory
@@ -15,10 +16,16 @@ from livegrad.backends.cpu.emit.values import Register, TensorReference, Value, 
 from livegrad.backends.dimensions import StrideKind
 from livegrad.ir.types import Scalar, bool_, i64, u8
 from livegrad.schedule.kernel import Kernel, Port
+from livegrad.schedule.plan import ALIGNMENT
 
 _MASKING_BYTES = 64  # processors with vectors of this size load and store under masks as quickly as without
 
+AccessKind = Literal["read", "output"]
 Tail = tuple[Register, Register]  # the position of lane 0, and where the lanes' dimension ends
+
+
+# Lanes that are no further apart than this come with one load, as they are in memory.
+NEAR: dict[int, StrideKind] = {-1: "near -1", 2: "near 2", 3: "near 3", 4: "near 4"}
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,10 @@ class Layout:
     read_packs: tuple[tuple[int, ...], ...] = ()  # reads that are the columns of short rows, one behind the other
     output_packs: tuple[tuple[int, ...], ...] = ()
     row: int = 0  # how many inner points there are, where they are so few that each is written out
+    streamed: tuple[int, ...] = ()  # outputs that go past the caches, where their memory begins at a line
+    waves: bool = False  # code runs in two waves (`waves.py`)
+    tiled: bool = False  # the last inner dimension is swept in tiles, for accesses that are consecutive along it
+    covered: tuple[tuple[int, int, int], ...] = ()  # wholes and axes that have room for every place along a dimension
 
 
 @dataclass
@@ -55,7 +66,7 @@ class Frame:
         self.kernel, self.layout = kernel, layout
         self.quick = quick  # short text counts more than quick code; the bits are the same
         self.masks: dict[Tail, Register] = {}  # those that hold in all of the code being written
-        self.asm = Assembler(layout.lanes)
+        self.asm = Assembler(layout.lanes, in_order=layout.direction == "along")
         self.words = Words()
         self.rows: list[Value | None] = [None] * len(kernel.rows)
         self.masked = any(has_divergence(stage.body) for stage in kernel.stages)
@@ -92,11 +103,25 @@ class Frame:
         self.extents = [self.number(f"domain{d}") for d in range(layout.domain_rank)]
         self.inner = [self.number(f"inner{d}") for d in range(layout.inner_rank)]
         self.block_size = self.number("block")
+        scratch = any(port.scratch for port in kernel.outputs)
+        self.scratch_size = self.number("scratch") if scratch else self.block_size
         self.chunk = self.number("chunk") if kernel.split else None
         self.read_bases, self.read_strides = self._ports("read", kernel.reads, layout.reads)
         self.output_bases, self.output_strides = self._ports("output", kernel.outputs, layout.outputs)
         self.wholes = [self._whole(index) for index in range(len(kernel.wholes))]
         self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.uniforms)]
+        self.begins_lines = self._all_begin_lines([self.output_bases[number] for number in layout.streamed])
+
+    def _all_begin_lines(self, pointers: list[str]) -> Register | None:
+        """Whether all of some memory begins at cache lines, found out before the loops; None where there is none."""
+        asm = self.asm
+        lines, asm.lines = asm.lines, asm.entry
+        places = [asm.make(f"ptrtoint ptr {pointer} to i64", i64, 1) for pointer in pointers]
+        joined = reduce(lambda a, b: asm.apply("or", i64, a, b), places) if places else None
+        rest = None if joined is None else asm.apply("and", i64, joined, asm.constant(ALIGNMENT - 1, i64))
+        found = None if rest is None else asm.apply("icmp eq", bool_, rest, asm.constant(0, i64))
+        asm.lines = lines
+        return found
 
     def _ports(
         self, role: str, ports: tuple[Port, ...], kinds: tuple[tuple[StrideKind, ...], ...]
@@ -110,14 +135,18 @@ class Frame:
     def _stride(self, name: str, kind: StrideKind) -> Register:
         if kind == "any":
             return self.number(name)
-        return self.asm.constant({"zero": 0, "one": 1, "row": self.layout.row}[kind], i64)
+        known = {"zero": 0, "one": 1, "row": self.layout.row} | {near: step for step, near in NEAR.items()}
+        return self.asm.constant(known[kind], i64)
 
     def _whole(self, index: int) -> TensorReference:
         whole = self.kernel.wholes[index]
         pointer = self.word(f"whole{index}", "ptr")
         extents = tuple(self.number(f"whole{index}.extent{d}") for d in range(whole.rank))
-        strides = tuple(self.number(f"whole{index}.stride{d}") for d in range(whole.rank))
-        return TensorReference(pointer, whole.element, extents, strides)
+        strides = [self.number(f"whole{index}.stride{d}") for d in range(whole.rank - 1)]
+        strides += [self.asm.constant(1, i64)] * min(whole.rank, 1)  # memory of tensors is dense
+        covered = frozenset((axis, dimension) for own, axis, dimension in self.layout.covered if own == index)
+        chunk_rank = self.chunk_rank if index in self.kernel.written else 0
+        return TensorReference(pointer, whole.element, extents, tuple(strides), covered, chunk_rank)
 
     # --- places ---
 
@@ -141,6 +170,20 @@ class Frame:
             indices.append(linear)
         return indices[::-1]
 
+    def _following(self, indices: list[Register], extents: list[Register]) -> list[Register]:
+        """The indices of the next point in row-major order."""
+        asm, one, zero = self.asm, self.asm.constant(1, i64), self.asm.constant(0, i64)
+        found: list[Register] = []
+        step = one
+        for index, extent in zip(reversed(indices[1:]), reversed(extents[1:]), strict=True):
+            moved = asm.apply("add", i64, index, step)
+            ends = asm.apply("icmp eq", bool_, moved, extent)
+            found.append(asm.select(ends, zero, moved))
+            step = asm.convert("zext", ends, i64)
+        if indices:
+            found.append(asm.apply("add", i64, indices[0], step))
+        return found[::-1]
+
     def encode(self, indices: list[Register], extents: list[Register]) -> Register:
         """The number of a point in row-major order from its indices."""
         linear: Register | None = None
@@ -162,10 +205,20 @@ class Frame:
         if tail in self.masks:
             return self.masks[tail]
         position, stop = tail
-        left = asm.intrinsic("smin", i64, asm.apply("sub", i64, stop, position), asm.constant(asm.lanes, i64))
-        count = asm.widen(asm.convert("trunc", left, u8), asm.lanes)  # no loop goes beyond the end: some are left
-        return asm.apply("icmp ult", bool_, self._lane_numbers(u8), count)
+        return self._first_lanes(asm.apply("sub", i64, stop, position), asm.lanes)
 
-    def _lane_numbers(self, type: Scalar = i64) -> Register:
-        lanes = ", ".join(f"{llvm_type(type, 1)} {lane}" for lane in range(self.asm.lanes))
-        return Register(f"<{lanes}>", type, self.asm.lanes, literal=True)
+    def _first_lanes(self, left: Register, lanes: int, back: bool = False) -> Register:
+        """The first `left` of some lanes, or the last: no loop goes beyond the end, so it is one at least."""
+        asm = self.asm
+        count = asm.convert("trunc", asm.intrinsic("smin", i64, left, asm.constant(lanes, i64)), u8)
+        numbers = range(lanes - 1, -1, -1) if back else range(lanes)
+        return asm.apply("icmp ult", bool_, number_vector(numbers, u8), asm.widen(count, lanes))
+
+    def _lane_numbers(self) -> Register:
+        return number_vector(range(self.asm.lanes), i64)
+
+
+@lru_cache(maxsize=256)
+def number_vector(numbers: range, type: Scalar) -> Register:
+    texts = [f"{llvm_type(type, 1)} {number}" for number in numbers]
+    return Register(f"<{', '.join(texts)}>", type, len(texts), literal=True)

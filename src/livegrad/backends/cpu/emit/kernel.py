@@ -16,6 +16,7 @@ from livegrad.backends.cpu.emit.loops import counted_loop
 from livegrad.backends.cpu.emit.stages import Stages
 from livegrad.backends.cpu.emit.trace_runtime import RUNTIME, TOO_MUCH
 from livegrad.backends.cpu.emit.values import Register, byte_size
+from livegrad.backends.cpu.emit.waves import suits_waves
 from livegrad.backends.cpu.math_library import MathRequest, math_declaration
 from livegrad.backends.sites import Site
 from livegrad.ir.types import i64
@@ -52,6 +53,7 @@ def module_text(kernels: Sequence[KernelText], symbols: Sequence[str]) -> str:
             *[kernel.definition.replace("@kernel(", f"@{symbol}(", 1) for kernel, symbol in pairs],
             kernels[0].attributes,
             "!0 = !{}",
+            "!1 = !{i32 1}",
         ]
     )
 
@@ -61,7 +63,11 @@ def emit_kernel(kernel: Kernel, layout: Layout, quick: bool = False) -> KernelTe
 
     With `quick`, a text that takes less time to compile and gives the same bits.
     """
-    return _Emitter(kernel, _narrowed(kernel, layout) if quick else layout, quick).emit()
+    if quick:
+        return _Emitter(kernel, _narrowed(kernel, replace(layout, streamed=())), quick).emit()
+    if suits_waves(kernel, layout):
+        layout = replace(layout, lanes=2 * layout.lanes, waves=True)
+    return _Emitter(kernel, layout).emit()
 
 
 def _narrowed(kernel: Kernel, layout: Layout) -> Layout:
@@ -80,9 +86,19 @@ class _Emitter(Stages):
         self.load_arguments()
         begin, end = Register("%begin", i64, 1), Register("%end", i64, 1)
         asm.begin("items")
-        counted_loop(self.asm, begin, end, 1, [], self._item)
+        sizes = self._item_sizes()
+        # Indices are counted on from item to item: dividing takes longer than the work of a short line.
+        start = self.decode(begin, sizes)
+
+        def item(number: Register, indices: list[Register]) -> list[Register]:
+            self._item(number, indices)
+            return self._following(indices, sizes)
+
+        counted_loop(self.asm, begin, end, 1, start, item)
         if asm.uses_traces:
             asm.line("call void @lg_arena_free(ptr %arena)")
+        if self.layout.streamed:
+            asm.line("fence seq_cst")  # stores past the caches are not in order with others
         asm.line("ret void")
         return self._finish()
 
@@ -124,28 +140,25 @@ class _Emitter(Stages):
             lines.append(f"  store {word}, ptr %arena.{index}")
         return lines
 
-    def _item(self, item: Register, carried: list[Register]) -> list[Register]:
-        if self.layout.direction == "along":
-            self.domain_index = self.decode(item, self.extents)
-            self._row(item, None)
-        else:
-            self._lines(item)
-        return []
+    def _item_sizes(self) -> list[Register]:
+        """How many items there are along each dimension: rows, or lines and the blocks of a line."""
+        asm = self.asm
+        if self.layout.direction == "along" or len(self.extents) < 2:
+            return self.extents
+        rounded = asm.apply("add", i64, self.extents[-1], asm.apply("sub", i64, self.block_size, asm.constant(1, i64)))
+        return [*self.extents[:-1], asm.apply("udiv", i64, rounded, self.block_size)]
 
-    def _lines(self, item: Register) -> None:
+    def _item(self, item: Register, indices: list[Register]) -> None:
+        if self.layout.direction == "across" and indices:
+            self._block(indices[:-1], indices[-1])
+        else:
+            self.domain_index = indices
+            self._row(item, None)
+
+    def _block(self, outer: list[Register], block: Register) -> None:
         """Lanes across the last domain dimension: an item is a block of it."""
         asm = self.asm
-        if not self.extents:
-            self.domain_index = []
-            self._row(asm.constant(0, i64), None)
-            return
         length = self.extents[-1]
-        line = block = item
-        if len(self.extents) > 1:
-            rounded = asm.apply("add", i64, length, asm.apply("sub", i64, self.block_size, asm.constant(1, i64)))
-            blocks = asm.apply("udiv", i64, rounded, self.block_size)
-            line, block = asm.apply("udiv", i64, item, blocks), asm.apply("urem", i64, item, blocks)
-        outer = self.decode(line, self.extents[:-1])
         start = asm.apply("mul", i64, block, self.block_size)
         stop = asm.intrinsic("smin", i64, asm.apply("add", i64, start, self.block_size), length)
 

@@ -1,4 +1,5 @@
-"""Short rows in memory, one after the other, as one vector for each of their columns: a lane for each row.
+"""Short rows in memory, one after the other, as one vector for each of their columns (a lane for each row), and lanes
+that are a few elements apart.
 
 `accesses.py` calls it where all lanes are there: whole vectors and shuffles take a fraction of the time of gathering.
 """
@@ -8,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livegrad.backends.cpu.emit.assembler import Assembler
-from livegrad.backends.cpu.emit.memory import from_memory, memory_type, to_memory
+from livegrad.backends.cpu.emit.memory import (
+    element_pointer,
+    from_memory,
+    load_vector,
+    memory_type,
+    store_vector,
+    to_memory,
+)
 from livegrad.backends.cpu.emit.values import Register, byte_size, llvm_type
-from livegrad.ir.types import Scalar
+from livegrad.ir.types import Scalar, bool_, i64
 
 
 def load_columns(asm: Assembler, pointer: str, type: Scalar, length: int) -> list[Register]:
@@ -32,11 +40,41 @@ def store_columns(asm: Assembler, pointer: str, columns: list[Register]) -> None
     asm.line(f"store {packed.typed}, ptr {pointer}, align {byte_size(columns[0].type)}")
 
 
-def _picked(asm: Assembler, source: Register, places: Sequence[int | None]) -> Register:
-    """The lanes at these places; None: whatever."""
+def load_spread(asm: Assembler, pointer: str, type: Scalar, step: int, lanes: int = 0) -> Register:
+    """Lanes that are `step` elements apart: two loads, from the first element and up to the last, hold all of them."""
+    held, lanes = memory_type(type), lanes or asm.lanes
+    if step < 0:
+        start = element_pointer(asm, pointer, type, asm.constant(step * (lanes - 1), i64))
+        return from_memory(
+            asm, _picked(asm, load_vector(asm, start, held, None, lanes), range(lanes - 1, -1, -1)), type
+        )
+    half = lanes * step // 2
+    shift = step * (lanes - 1) + 1 - half
+    low = load_vector(asm, pointer, held, None, half)
+    high = load_vector(asm, element_pointer(asm, pointer, type, asm.constant(shift, i64)), held, None, half)
+    places = [place if place < half else half + place - shift for place in range(0, lanes * step, step)]
+    return from_memory(asm, _picked(asm, low, places, high), type)
+
+
+def store_spread(asm: Assembler, pointer: str, value: Register, step: int) -> None:
+    """Writes lanes that are `step` elements apart, and nothing between them."""
+    held, lanes = to_memory(asm, value), asm.lanes
+    if step < 0:
+        start = element_pointer(asm, pointer, held.type, asm.constant(step * (lanes - 1), i64))
+        store_vector(asm, start, _picked(asm, held, range(lanes - 1, -1, -1)), None)
+        return
+    places = [place // step if place % step == 0 else None for place in range(lanes * step)]
+    marks = ", ".join(f"i1 {'false' if place is None else 'true'}" for place in places)
+    mask = Register(f"<{marks}>", bool_, lanes * step, literal=True)
+    store_vector(asm, pointer, _picked(asm, held, places), mask)
+
+
+def _picked(asm: Assembler, source: Register, places: Sequence[int | None], second: Register | None = None) -> Register:
+    """The lanes at these places, of a second vector as well if it is given; None: whatever."""
     wanted = ", ".join("i32 poison" if place is None else f"i32 {place}" for place in places)
     vector = llvm_type(source.type, source.lanes)
-    text = f"shufflevector {source.typed}, {vector} poison, <{len(places)} x i32> <{wanted}>"
+    other = "poison" if second is None else second.text
+    text = f"shufflevector {source.typed}, {vector} {other}, <{len(places)} x i32> <{wanted}>"
     return asm.make(text, source.type, len(places))
 
 

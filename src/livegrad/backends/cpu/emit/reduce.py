@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.values import Register, llvm_type
 from livegrad.ir.types import Scalar, bool_, f16, f32, i64
@@ -74,6 +76,10 @@ def _part(asm: Assembler, register: Register, start: int, count: int) -> Registe
     vector = llvm_type(register.type, register.lanes)
     if count == 1:
         return asm.make(f"extractelement {vector} {register.text}, i64 {start}", register.type, 1)
-    wanted = ", ".join(f"i32 {start + lane}" for lane in range(count))
-    text = f"shufflevector {vector} {register.text}, {vector} poison, <{count} x i32> <{wanted}>"
+    text = f"shufflevector {vector} {register.text}, {vector} poison, {_lanes(start, count)}"
     return asm.make(text, register.type, count)
+
+
+@lru_cache(maxsize=256)
+def _lanes(start: int, count: int) -> str:
+    return f"<{count} x i32> <{', '.join(f'i32 {start + lane}' for lane in range(count))}>"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from livegrad.backends.cpu.emit import reduce
-from livegrad.backends.cpu.emit.accesses import Accesses
 from livegrad.backends.cpu.emit.body import emit_function, emit_results
 from livegrad.backends.cpu.emit.control import branch_cost
 from livegrad.backends.cpu.emit.frame import Tail
 from livegrad.backends.cpu.emit.fused import add_product
 from livegrad.backends.cpu.emit.loops import counted_loop
+from livegrad.backends.cpu.emit.tiles import Tiles
 from livegrad.backends.cpu.emit.values import Product, Register
+from livegrad.backends.cpu.emit.waves import emit_in_waves
 from livegrad.ir.types import Scalar, f32, i64
 from livegrad.schedule.kernel import Stage, Target
 
@@ -20,47 +21,47 @@ _UNROLL = 4
 _UNROLL_BELOW = 60.0
 
 
-class Stages(Accesses):
+class Stages(Tiles):
     """How each kind of stage runs at the frame's row."""
 
-    tail: Tail | None
     row_mask: Register | None
 
     def _row_stage(self, stage: Stage) -> None:
         across = self.layout.direction == "across"
         tail = self.tail if across else None
         arguments = self._arguments(stage, [], tail, across)
-        results = emit_function(self.asm, stage.body, arguments)
+        emit = emit_in_waves if self.layout.waves else emit_function
+        results = emit(self.asm, stage.body, arguments)
         stores = []
         for target, value in zip(stage.targets, results, strict=True):
             if target.kind == "row":
                 self.rows[target.number] = value
-            else:
+            elif target.kind == "output":
                 stores.append((target, value))
         self._store(stores, [], tail, across)
 
     def _sweep(
         self,
+        stage: Stage,
         carried: list[Register],
         body: Callable[[list[Register], list[Register]], list[Register]],
         down: bool = False,
     ) -> list[Register]:
         """Nested loops over all inner dimensions but the lanes' own, carrying registers through."""
         dimensions = self.inner if self.layout.direction == "across" else self.inner[:-1]
+        tiled = len(dimensions) - 1 if self.layout.tiled else None
 
         def level(depth: int, indices: list[Register], state: list[Register]) -> list[Register]:
             if depth == len(dimensions):
                 return body(indices, state)
             start, stop = self._inner_range(depth)
-            return counted_loop(
-                self.asm,
-                start,
-                stop,
-                1,
-                state,
-                lambda index, inner: level(depth + 1, [*indices, index], inner),
-                downward=down,
-            )
+
+            def deeper(index: Register, inner: list[Register]) -> list[Register]:
+                return level(depth + 1, [*indices, index], inner)
+
+            if depth == tiled:
+                return self._tiled_sweep(stage, indices, (start, stop), state, deeper, down)
+            return counted_loop(self.asm, start, stop, 1, state, deeper, downward=down)
 
         return level(0, [], carried)
 
@@ -77,9 +78,9 @@ class Stages(Accesses):
         if self.layout.row:
             ended = self._written_out(stage, start)
         elif self.layout.direction == "across":
-            ended = self._sweep(start, lambda indices, state: self._point(stage, indices, self.tail, state))
+            ended = self._sweep(stage, start, lambda indices, state: self._point(stage, indices, self.tail, state))
         else:
-            ended = self._sweep(start, lambda indices, state: self._lane_loop(stage, indices, state))
+            ended = self._sweep(stage, start, lambda indices, state: self._lane_loop(stage, indices, state))
         self._end_folds(folds, ended)
 
     def _written_out(self, stage: Stage, state: list[Register]) -> list[Register]:
@@ -204,6 +205,8 @@ class Stages(Accesses):
                 assert not isinstance(value, Product)
                 stores.append((target, value))
                 continue
+            if target.kind == "whole":
+                continue  # changed in place
             assert isinstance(value, Register | Product)
             following += self._folded(target, value, indices, mask if along else None, supply)
         self._store(stores, indices, tail, True)
@@ -278,4 +281,4 @@ class Stages(Accesses):
             self._store([(stage.targets[0], state[0] if scan.exclusive else result)], indices, self.tail, True)
             return [result]
 
-        self._sweep([start], body, down=scan.reverse)
+        self._sweep(stage, [start], body, down=scan.reverse)

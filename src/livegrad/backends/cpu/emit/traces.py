@@ -124,7 +124,7 @@ def _write(asm: Assembler, pointer: str, type: Type, value: Value) -> None:
         elif asm.lanes == 1:
             asm.line(f"store {to_memory(asm, part).typed}, ptr {place}, align {byte_size(part.type)}")
         else:
-            store_vector(asm, place, part, asm.mask)
+            store_vector(asm, place, asm.widen(part, asm.lanes), asm.mask)
         offset += _leaf_bytes(leaf, asm.lanes)
 
 

@@ -37,10 +37,11 @@ def llvm_type(type: Scalar, lanes: int) -> str:
 
 def literal_text(value: Any, type: Scalar) -> str:
     """A scalar constant as LLVM writes it: floats by their bits, so that nothing is rounded on the way."""
-    if type.kind == "bool":
-        return "true" if value else "false"
-    if type.kind in ("signed", "unsigned"):
+    kind = type.kind
+    if kind == "signed" or kind == "unsigned":
         return str(int(value))
+    if kind == "bool":
+        return "true" if value else "false"
     if type is bf16:
         return str(int(narrow(value).view(np.uint16)))
     if type.bits == 16:
@@ -51,12 +52,17 @@ def literal_text(value: Any, type: Scalar) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A scalar value in LLVM text: the same for all lanes (`lanes` is 1), or one for each."""
+    """A scalar value in LLVM text: the same for all lanes (`lanes` is 1), or one for each.
+
+    The place of a point along a dimension says which, and, where lanes count it up by one, what lane 0 has.
+    """
 
     text: str
     type: Scalar
     lanes: int
     literal: bool = False
+    dimension: int | None = None
+    first: Register | None = None
 
     @property
     def uniform(self) -> bool:
@@ -69,12 +75,14 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class TensorReference:
-    """A whole tensor that is read by index: where it starts, and its extents and strides (in elements) as registers."""
+    """A whole tensor that is used by index: where it starts, and its extents and strides (in elements) as registers."""
 
     pointer: str
     element: Scalar
     extents: tuple[Register, ...]
     strides: tuple[Register, ...]
+    covered: frozenset[tuple[int, int]] = frozenset()  # axes that have room for every place along a dimension
+    chunk_rank: int = 0  # axes before those that its user knows
 
 
 @dataclass(frozen=True, slots=True)

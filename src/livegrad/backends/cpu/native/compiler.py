@@ -11,11 +11,11 @@ import platform
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -61,6 +61,7 @@ class HostTarget:
     features: str
     vector_bytes: int  # of the widest vector register worth using
     has_fma: bool
+    has_avx512: bool  # with the instructions that our code uses by name
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,16 @@ class NativeFunction:
 
     __slots__ = ("__weakref__", "_finalizer", "address", "addresses", "symbol")
 
-    def __init__(self, symbol: str, addresses: Mapping[str, int], library: Any, engine: Any) -> None:
+    def __init__(self, symbol: str, addresses: Mapping[str, int], code: PlacedCode) -> None:
         self.symbol = symbol
         self.address = addresses[symbol]
         self.addresses = dict(addresses)
-        _alive.add(id(engine))
-        # The finalizer owns both: were they held here, a garbage collection could close the engine before its library.
-        self._finalizer = weakref.finalize(self, _dispose, library, engine)
+        _alive.add(id(code))
+        self._finalizer = weakref.finalize(self, _dispose, code)
         self._finalizer.atexit = False  # threads may still run the code then, and the process ends anyway
+
+    def wait(self) -> None:
+        """Return when there is code to call: at once."""
 
     def make_immortal(self) -> None:
         """Leave the code in memory until the process ends."""
@@ -95,10 +98,27 @@ class NativeFunction:
         return f"NativeFunction({self.symbol!r}, address={self.address:#x})"
 
 
-def _dispose(library: Any, engine: Any) -> None:
-    library.close()
-    engine.close()
-    _alive.discard(id(engine))
+class PlacedCode(Protocol):
+    """Memory with code in it."""
+
+    def close(self) -> None:
+        """Free it."""
+
+
+class _Linked(NamedTuple):
+    """A library and the engine that made it: the engine is closed last, also by a garbage collection."""
+
+    library: Any
+    engine: Any
+
+    def close(self) -> None:
+        self.library.close()
+        self.engine.close()
+
+
+def _dispose(code: PlacedCode) -> None:
+    code.close()
+    _alive.discard(id(code))
 
 
 _alive: set[int] = set()
@@ -134,6 +154,7 @@ def host_target() -> HostTarget:
         features=features.flatten(),
         vector_bytes=64 if avx512 else 32 if features.get("avx2") else 16,
         has_fma=bool(features.get("fma")) if is_x86 else True,
+        has_avx512=avx512,
     )
 
 
@@ -230,7 +251,8 @@ def host_machine(speed: int) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _linking_machine() -> Any:
+def linking_machine() -> Any:
+    """Return the machine that engines are made for."""
     # To load an object, only the triple matters; without the list of features this costs 0.05 ms and not 0.4.
     return llvm.Target.from_triple(host_target().triple).create_target_machine(
         opt=0, reloc=RELOCATION, codemodel=CODE_MODEL, jit=True
@@ -304,36 +326,26 @@ def pass_pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
     return builder, prepare, builder.getFunctionPassManager() if speed >= 2 else None
 
 
-def load_image(
-    image: bytes, exports: tuple[str, ...], imports: Mapping[str, int], other_images: Sequence[bytes] = ()
-) -> NativeFunction:
+def load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:
     """Place object code in memory.
 
     One LLJIT with JITLink for each kernel. Measured for 310 / 3,000 ops: 0.36 / 1.3 ms, and nothing left after freeing.
     MCJIT takes 0.45 / 2.9 ms and ends the process when a symbol is missing; one LLJIT for all keeps 9 KiB a kernel.
     """
     builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
-    for other in other_images:
-        builder.add_object_img(other)
     for name in exports:
         builder.export_symbol(name)
     for name, address in imports.items():
         builder.import_symbol(name, address)
-    engine = llvm.create_lljit_compiler(_linking_machine(), use_jit_link=True, suppress_errors=True)
+    engine = llvm.create_lljit_compiler(linking_machine(), use_jit_link=True, suppress_errors=True)
     library = builder.link(engine, "kernel")
-    return NativeFunction(exports[0], {name: library[name] for name in exports}, library, engine)
+    return NativeFunction(exports[0], {name: library[name] for name in exports}, _Linked(library, engine))
 
 
-def link_image(
-    image: bytes,
-    exports: tuple[str, ...],
-    imports: Mapping[str, int],
-    ir_text: str,
-    other_images: Sequence[bytes] = (),
-) -> NativeFunction:
+def link_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int], ir_text: str) -> NativeFunction:
     """Place object code that was just compiled in memory; say what is missing if that fails."""
     try:
-        return load_image(image, exports, imports, other_images)
+        return load_image(image, exports, imports)
     except RuntimeError as error:
         declared = {quoted or plain for quoted, plain in _DECLARED.findall(ir_text)}
         missing = sorted(name for name in declared - set(imports) if not _is_resolvable(name))

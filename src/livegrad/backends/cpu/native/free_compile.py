@@ -10,7 +10,7 @@ import atexit
 import ctypes
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -62,7 +62,8 @@ _machines: dict[int, list[Any]] = {0: [], 1: [], 2: [], 3: []}  # by speed: thos
 
 
 @contextmanager
-def _own_machine(speed: int) -> Iterator[Any]:
+def own_machine(speed: int) -> Iterator[Any]:
+    """A machine that nobody else uses meanwhile."""
     try:
         machine = _machines[speed].pop()
     except IndexError:
@@ -73,11 +74,11 @@ def _own_machine(speed: int) -> Iterator[Any]:
 
 def compile_freely(ir_text: str, speed: int) -> bytes:
     """The object code of `ir_text`."""
-    with _own_machine(speed) as machine, parsed_module(ir_text) as module, llvm.ffi.OutputString() as error:
+    with own_machine(speed) as machine, parsed_module(ir_text) as module, llvm.ffi.OutputString() as error:
         if speed:
             _run_passes(module, machine, speed)
         with _gate:
-            buffer = _unlocked(llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory)(machine, module, 1, error)
+            buffer = unlocked(llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory)(machine, module, 1, error)
         if not buffer:
             raise NativeCompileError(str(error))
         try:
@@ -90,39 +91,15 @@ def compile_freely(ir_text: str, speed: int) -> bytes:
 def _run_passes(module: Any, machine: Any, speed: int) -> None:
     builder, prepare, simplify = pass_pipeline(machine, speed)
     with _gate:
-        _unlocked(llvm.ffi.lib.LLVMPY_RunNewModulePassManager)(prepare, module, builder)
+        unlocked(llvm.ffi.lib.LLVMPY_RunNewModulePassManager)(prepare, module, builder)
     if simplify is None:
         return
     for function in module.functions:
         if not function.is_declaration:
             with _gate:
-                _unlocked(llvm.ffi.lib.LLVMPY_RunNewFunctionPassManager)(simplify, function, builder)
+                unlocked(llvm.ffi.lib.LLVMPY_RunNewFunctionPassManager)(simplify, function, builder)
 
 
-def _unlocked(locked: Any) -> Any:
+def unlocked(locked: Any) -> Any:
     """An LLVM function without the lock that llvmlite puts around it, if that is how llvmlite does it."""
     return getattr(locked, "_cfn", locked)
-
-
-def compile_both(ir_texts: Sequence[str], speed: int) -> list[bytes]:
-    """The object code of one text or of two, the second on a thread of its own."""
-    first, *others = ir_texts
-    if not others:
-        return [compile_freely(first, speed)]
-    made: list[bytes | BaseException] = []
-
-    def compile_second() -> None:
-        try:
-            made.append(compile_freely(others[0], speed))
-        except BaseException as error:
-            made.append(error)
-
-    helper = threading.Thread(target=compile_second, name="livegrad-compiler", daemon=True)
-    helper.start()
-    try:
-        image = compile_freely(first, speed)
-    finally:
-        helper.join()
-    if isinstance(made[0], BaseException):
-        raise made[0]
-    return [image, made[0]]

@@ -7,8 +7,8 @@ strides alone: what is packed, which operand is turned, how wide tiles are, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from livegrad.backends.cpu.native.compiler import NativeFunction, compile_kernel, host_target
 from livegrad.backends.cpu.native.gemm_ir import module_text
@@ -16,7 +16,7 @@ from livegrad.backends.cpu.native.gemm_launches import (
     DEPTH,
     FEWEST_ITEMS,
     ONE_ITEM,
-    copies_of,
+    different_matrices,
     dot,
     items_of,
     items_with_panels,
@@ -29,7 +29,8 @@ from livegrad.backends.cpu.native.gemm_launches import (
 from livegrad.backends.cpu.native.gemm_product import Launches, Operand, Product
 from livegrad.backends.cpu.native.vector_ir import TileShapes, tile_shapes
 
-PRODUCT_KERNELS = ("dot", "multiply_4", "multiply_3", "multiply_2", "multiply_1")  # `pack` and `sum` prepare and end
+# `pack` and `sum` prepare and end
+PRODUCT_KERNELS = ("dot", *(f"{name}_{vectors}" for name in ("multiply", "convolve") for vectors in (4, 3, 2, 1)))
 
 # Rows: from here on it pays to pack a right operand whose rows are consecutive; earlier where these are so far apart
 # that all fall on the same lines of the cache.
@@ -55,7 +56,7 @@ def library(element: str, kernel: str) -> NativeFunction:
 def compiled_module(shapes: TileShapes, kernel: str) -> NativeFunction:
     """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
     exports, imports = (("pack_panel",) if kernel == "pack" else ()), {}
-    if kernel.startswith("multiply"):
+    if kernel.startswith(("multiply", "convolve")):
         imports = {"pack_panel": compiled_module(shapes, "pack").addresses["pack_panel"]}
     made = compile_kernel(module_text(shapes, kernel), kernel, speed=1, also_export=exports, imports=imports)
     made.make_immortal()
@@ -85,8 +86,12 @@ def goes_by_rows(product: Product) -> bool:
 
 def arrange_rows(product: Product, row_block: int, shapes: TileShapes | None = None) -> Launches:
     """The launches for a product that is computed block by block of rows: the last has an item for each block."""
-    ways = [way for way in _ways(_folded(product), shapes or shapes_for(product.element)) if way.by_rows]
-    return min(ways, key=lambda way: way.cost).launches(row_block)
+    return _best_by_rows(_folded(product), shapes or shapes_for(product.element)).launches(row_block)
+
+
+def _best_by_rows(product: Product, shapes: TileShapes) -> _Way:
+    ways = _direct_ways(product, shapes, product.left.column == shapes.bytes or product.inner == 1)
+    return min(ways, key=_cost_of)
 
 
 def _folded(product: Product) -> Product:
@@ -98,14 +103,13 @@ def _folded(product: Product) -> Product:
     if product.matrices == 1 or right.matrix or right.outer or not follow:
         return product
     rows = product.rows * product.matrices
-    return replace(product, matrices=1, inner_matrices=1, rows=rows, left=replace(left, matrix=0, outer=0))
+    return product._replace(matrices=1, inner_matrices=1, rows=rows, left=left._replace(matrix=0, outer=0))
 
 
 # --- ways to compute a product ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Way:
+class _Way(NamedTuple):
     """About how long one way takes, in cycles of one processor, and its launches for blocks of so many rows."""
 
     cost: float
@@ -114,31 +118,39 @@ class _Way:
 
 
 def _best_way(product: Product, shapes: TileShapes) -> _Way:
-    return min(_ways(product, shapes), key=lambda way: way.cost)
+    return min(_ways(product, shapes), key=_cost_of)
+
+
+def _cost_of(way: _Way) -> float:
+    return way.cost
 
 
 def _ways(product: Product, shapes: TileShapes) -> list[_Way]:
-    ways = [_tiled(product, shapes)]
-    if product.left.column == shapes.bytes or product.inner == 1:
-        ways.append(_by_dots(product, shapes))
+    ways = _direct_ways(product, shapes, product.left.column == shapes.bytes or product.inner == 1)
     if product.columns > 1 and product.rows > 1:
         back = 0.6 * product.rows * product.columns
-        cost = back + min(way.cost for way in (_tiled(_turned(product), shapes), *_turned_dots(product, shapes)))
-        ways.append(_Way(cost, False, lambda _: _turned_back(product, shapes)))
+        turned = min(_turned_ways(product, shapes), key=_cost_of)
+        ways.append(_Way(back + turned.cost, False, lambda _: _turned_back(product, shapes, turned)))
     return ways
 
 
-def _turned_dots(product: Product, shapes: TileShapes) -> list[_Way]:
+def _turned_ways(product: Product, shapes: TileShapes) -> list[_Way]:
     turned = _turned(product)
-    return [_by_dots(turned, shapes)] if turned.left.column == shapes.bytes else []
+    return _direct_ways(turned, shapes, turned.left.column == shapes.bytes)
+
+
+def _direct_ways(product: Product, shapes: TileShapes, has_dots: bool) -> list[_Way]:
+    """By tiles, and by the scalar products of rows and columns where the left operand's rows lie in memory as such."""
+    tiled = _tiled(product, shapes)
+    return [tiled, _by_dots(product, shapes)] if has_dots else [tiled]
 
 
 def _tiled(product: Product, shapes: TileShapes) -> _Way:
     rows, columns, inner = product.rows, product.columns, product.inner
-    vectors = min(shapes.widths, key=lambda each: _tiles_cost(product, shapes, each))
-    cost = _tiles_cost(product, shapes, vectors) + 0.1 * rows * columns * -(-inner // DEPTH)
+    cost, vectors = best_tiles(rows, columns, inner, shapes)
+    cost += 0.1 * rows * columns * -(-inner // DEPTH)
     consecutive = product.right.column == shapes.bytes or columns == 1
-    readers = product.matrices // copies_of(product, 0).count  # of each matrix that is packed
+    readers = product.matrices // different_matrices(product)  # of each matrix that is packed
     packs = not consecutive or rows * readers >= (PACKED_FROM_ALIASED if product.right.row % 4096 == 0 else PACKED_FROM)
     if packs:
         cost += (0.2 if consecutive else 0.45) * inner * columns / readers
@@ -156,13 +168,32 @@ def _tiled(product: Product, shapes: TileShapes) -> _Way:
     return _Way(cost, True, launches)
 
 
-def _tiles_cost(product: Product, shapes: TileShapes, vectors: int) -> float:
-    """What multiplies: whole tiles, then lower ones for the rows that are left."""
-    left, each = product.rows, 0.0
-    for height in shapes.heights_of(vectors):
-        each += left // height * (max(0.5 * height * vectors, height + 0.5 * vectors, 4.0) + 0.25 * vectors)
-        left %= height
-    return each * product.inner * -(-product.columns // shapes.panel(vectors))
+def best_tiles(rows: int, columns: int, inner: int, shapes: TileShapes) -> tuple[float, int]:
+    """Whole tiles, then lower ones for the rows that are left: cycles, and vectors of the best width."""
+    best, width = float("inf"), 0
+    for vectors, panel, tiles in _tile_costs(shapes):
+        left, each = rows, 0.0
+        for height, cost in tiles:
+            if left >= height:
+                each += left // height * cost
+                left %= height
+        total = each * inner * -(-columns // panel)
+        if total < best:
+            best, width = total, vectors
+    return best, width
+
+
+@lru_cache(maxsize=8)
+def _tile_costs(shapes: TileShapes) -> list[tuple[int, int, list[tuple[int, float]]]]:
+    """For each width its vectors, its columns, and what tiles of each height cost for one inner element."""
+    return [
+        (
+            vectors,
+            shapes.panel(vectors),
+            [(h, max(0.5 * h * vectors, h + 0.5 * vectors, 4.0) + 0.25 * vectors) for h in heights],
+        )
+        for vectors, heights in shapes.heights
+    ]
 
 
 def _by_dots(product: Product, shapes: TileShapes) -> _Way:
@@ -171,24 +202,23 @@ def _by_dots(product: Product, shapes: TileShapes) -> _Way:
     cost = columns * (2.5 * rows + steps * (0.55 * rows if rows > 1 else 1.0))
     along = product.right.row == shapes.bytes or product.inner == 1
     if not along:
-        cost += 0.6 * product.inner * columns / (product.matrices // copies_of(product, 0).count)
+        cost += 0.6 * product.inner * columns / (product.matrices // different_matrices(product))
     return _Way(cost, True, lambda row_block: dot(product, shapes, along, row_block))
 
 
 def _turned(product: Product) -> Product:
     """The same numbers as columns times rows."""
     left, right = product.right.turned, product.left.turned
-    return replace(product, rows=product.columns, columns=product.rows, left=left, right=right)
+    return product._replace(rows=product.columns, columns=product.rows, left=left, right=right)
 
 
 def _exchanged(launches: Launches) -> Launches:
-    return replace(launches, steps=tuple(step.with_operands_exchanged() for step in launches.steps))
+    return launches._replace(steps=tuple([step.with_operands_exchanged() for step in launches.steps]))
 
 
-def _turned_back(product: Product, shapes: TileShapes) -> Launches:
+def _turned_back(product: Product, shapes: TileShapes, turned: _Way) -> Launches:
     """The turned product into memory of its own, from where it is copied, turned again, to its place."""
-    ways = (_tiled(_turned(product), shapes), *_turned_dots(product, shapes))
-    found = _exchanged(min(ways, key=lambda way: way.cost).launches(None))
+    found = _exchanged(turned.launches(None))
     rows, columns = product.rows, product.columns
     steps = tuple(step.with_places({"out": "between"}) for step in found.steps)
     back = pack(
@@ -215,11 +245,11 @@ def _in_parts(product: Product, shapes: TileShapes, count: int) -> Launches:
     """Stretches of the inner dimension as a batch of products, and their sum."""
     each, size = product.inner // count, product.rows * product.columns
     left, right = product.left, product.right
-    batch = replace(
-        product, matrices=count, inner_matrices=count, inner=each,
-        left=replace(left, matrix=each * left.column), right=replace(right, matrix=each * right.row),
+    batch = product._replace(
+        matrices=count, inner_matrices=count, inner=each,
+        left=left._replace(matrix=each * left.column), right=right._replace(matrix=each * right.row),
     )  # fmt: skip
-    found = min((way for way in _ways(batch, shapes) if way.by_rows), key=lambda way: way.cost).launches(None)
+    found = _best_by_rows(batch, shapes).launches(None)
     steps = tuple(step.with_places({"out": "between"}) for step in found.steps)
     total = sum_of_parts(count, size, shapes)
     return Launches((*steps, total), found.workspace, found.scratch, count * size * shapes.bytes)

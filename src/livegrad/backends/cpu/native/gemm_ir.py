@@ -10,9 +10,10 @@ left one by each item, panels of the right one, as wide as a tile, before the pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from livegrad.backends.cpu.native.convolve_ir import convolve_kernel
+from livegrad.backends.cpu.native.gemm_blocks_ir import LINE, TileCall, left_block, rows_of_tiles, table_of
 from livegrad.backends.cpu.native.gemm_dot_ir import dot_kernel
 from livegrad.backends.cpu.native.gemm_pack_ir import (
     PANEL_PARAMETERS,
@@ -21,7 +22,6 @@ from livegrad.backends.cpu.native.gemm_pack_ir import (
     pack_block,
     pack_kernel,
     pack_panel,
-    padded_row,
     sum_kernel,
     turn_squares,
 )
@@ -37,11 +37,11 @@ MULTIPLY_WORDS = (
     "scratch", "scratch_bytes",  # of each worker, to pack blocks of the operands; for 0 bytes they are read in place
     "left_bytes", "right_bytes",
 )  # fmt: skip
-_LINE = 64
 
 
 def module_text(shapes: TileShapes, kernel: str) -> str:
-    """One kernel, with all that it calls: `pack`, `sum`, `dot`, or `multiply_` and how many vectors wide its tiles are.
+    """One kernel, with all that it calls: `pack`, `sum`, `dot`, or `multiply_` or `convolve_` and how many vectors
+    wide its tiles are.
     Each is a module of its own, so that who needs only one does not wait for the others to be compiled; the last ones
     import `pack_panel` from the first."""
     vector, lanes, suffix = shapes.vector, shapes.lanes, shapes.suffix
@@ -62,12 +62,14 @@ def module_text(shapes: TileShapes, kernel: str) -> str:
     elif kernel == "dot":
         parts += dot_kernel(shapes)
     else:
-        vectors = int(kernel.removeprefix("multiply_"))
+        name, width_of_tiles = kernel.split("_")
+        vectors = int(width_of_tiles)
         heights = shapes.heights_of(vectors)
         tiles = [Tile(shapes, height, vectors) for height in heights]
         parts += [tile.function() for tile in tiles]
-        parts += [_table(tiles), f"declare void @pack_panel({PANEL_PARAMETERS})", pack_block(shapes, heights[0])]
-        parts.append(_multiply(kernel, shapes, vectors))
+        parts += [table_of(tiles), f"declare void @pack_panel({PANEL_PARAMETERS})", pack_block(shapes, heights[0])]
+        windows = name == "convolve"
+        parts += convolve_kernel(kernel, shapes, vectors) if windows else [_multiply(kernel, shapes, vectors)]
     common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
     parts += [f'attributes #0 = {{ {common} "stackrealign" }}', f"attributes #1 = {{ {common} }}"]  # tiles do not spill
     return "\n".join(parts)
@@ -100,7 +102,7 @@ def _multiply(name: str, shapes: TileShapes, vectors: int) -> str:
             with text.loop(first_row, last_row, w["chunk"]) as chunk:
                 rows = text.least(w["chunk"], text.value(f"sub i64 {last_row}, {chunk}"))
                 left_here = text.moved(left, (chunk, w["left_row"]), (inner, w["left_step"]))
-                block = _left_block(text, shapes, w, left_here, scratch, rows, depth, heights[0])
+                block = left_block(text, shapes, w, left_here, scratch, rows, depth, heights[0])
                 with text.loop(first_column, last_column, wide) as place:
                     # Places count from before the first column where its row does not begin at a cache line.
                     column = text.most(text.value(f"sub i64 {place}, {shift}"), "0")
@@ -108,8 +110,8 @@ def _multiply(name: str, shapes: TileShapes, vectors: int) -> str:
                     width = text.value(f"sub i64 {text.least(panel_end, w['columns'])}, {column}")
                     panel_at = panels.place(text, shapes, column, wide)
                     out_at = text.moved(out, (chunk, w["out_row"]), (column, shapes.bytes))
-                    call = _TileCall(w, block, panels, panel_at, out_at, depth, width, adds)
-                    _rows_of_tiles(text, heights, call, rows, -(-wide * shapes.bytes // _LINE))
+                    call = TileCall(w, block, panel_at, panels.panel, panels.step, out_at, depth, width, adds)
+                    rows_of_tiles(text, heights, call, rows, -(-wide * shapes.bytes // LINE))
     return kernel_text(name, text)
 
 
@@ -181,109 +183,3 @@ def _shift(text: Text, shapes: TileShapes, w: dict[str, str], right: str, reads_
     packs = text.value(f"or i1 {reads_panels}, {is_copied}")
     never = text.value(f"or i1 {text.value(f'icmp ne i64 {either}, 0')}, {packs}")
     return text.value(f"select i1 {text.value(f'or i1 {never}, {few}')}, i64 0, i64 {columns}")
-
-
-@dataclass(frozen=True)
-class _LeftBlock:
-    """Where a block of rows of the left operand lies: in place, or packed."""
-
-    start: str
-    tile_row: str  # bytes from row to row between tiles of full height
-    row: str  # and within a tile
-    step: str  # from one inner element to the next
-
-
-def _left_block(
-    text: Text, shapes: TileShapes, w: dict[str, str], source: str, scratch: str, rows: str, depth: str, height: int
-) -> _LeftBlock:
-    packs = text.value(f"icmp ne i64 {w['left_bytes']}, 0")
-    pack, done = text.label("pack"), text.label("packed")
-    text.line(f"br i1 {packs}, label %{pack}, label %{done}")
-    text.open(pack)
-    text.line(
-        f"call void @pack_block(ptr {source}, i64 {w['left_row']}, i64 {w['left_step']}, i64 {rows}, i64 {depth},"
-        f" ptr {scratch})"
-    )
-    text.line(f"br label %{done}")
-    text.open(done)
-    along = text.value(f"icmp eq i64 {w['left_step']}, {shapes.bytes}")
-    row_bytes = text.value(f"mul i64 {depth}, {shapes.bytes}")
-    padded = padded_row(text, shapes, depth)
-
-    def chosen(in_rows: str, in_panels: str, in_place: str) -> str:
-        packed = text.value(f"select i1 {along}, i64 {in_rows}, i64 {in_panels}")
-        return text.value(f"select i1 {packs}, i64 {packed}, i64 {in_place}")
-
-    return _LeftBlock(
-        text.value(f"select i1 {packs}, ptr {scratch}, ptr {source}"),
-        chosen(padded, row_bytes, w["left_row"]),
-        chosen(padded, str(shapes.bytes), w["left_row"]),
-        chosen(str(shapes.bytes), str(height * shapes.bytes), w["left_step"]),
-    )
-
-
-@dataclass(frozen=True)
-class _TileCall:
-    """What a tile is called with, but for its rows."""
-
-    words: dict[str, str]
-    left: _LeftBlock
-    panels: _RightBlock
-    right: str
-    out: str
-    depth: str
-    width: str
-    adds: str
-
-
-def _table(tiles: Sequence[Tile]) -> str:
-    """Tiles by falling height, with their functions."""
-    entries = ", ".join(f"{{ i64, ptr }} {{ i64 {tile.rows}, ptr @{tile.name} }}" for tile in tiles)
-    return f"@tiles = internal constant [{len(tiles)} x {{ i64, ptr }}] [{entries}]"
-
-
-def _rows_of_tiles(text: Text, heights: Sequence[int], call: _TileCall, rows: str, lines: int) -> None:
-    """All tiles of a panel: the highest there are, then lower ones for the rows that are left."""
-    w = call.words
-    before, head, tiles, tile, after, done = (
-        text.block, *(text.label(hint) for hint in ("heights", "tiles", "tile", "after", "done"))
-    )  # fmt: skip
-    number, row, left = f"%{head}.number", f"%{head}.row", f"%{head}.left"
-    text.go(head)
-    for name, kind, first in ((number, "i64", "0"), (row, "i64", "0"), (left, "ptr", call.left.start)):
-        following = f"{name}.next" if name == number else f"{name}.here"
-        text.line(f"{name} = phi {kind} [ {first}, %{before} ], [ {following}, %{after} ]")
-    some = text.value(f"icmp slt i64 {number}, {len(heights)}")
-    text.line(f"br i1 {some}, label %{tiles}.entry, label %{done}")
-    text.open(f"{tiles}.entry")
-    entry = text.moved("@tiles", (number, 16))
-    height = text.value(f"load i64, ptr {entry}")
-    function = text.value(f"load ptr, ptr {text.moved(entry, ('8', 1))}")
-    # The highest tiles begin a panel of the packed left operand each; lower ones lie below each other in the last.
-    is_first = text.value(f"icmp eq i64 {number}, 0")
-    row_bytes = text.value(f"select i1 {is_first}, i64 {call.left.tile_row}, i64 {call.left.row}")
-    move = text.value(f"mul i64 {row_bytes}, {height}")
-    text.go(tiles)
-    for name, kind in ((row, "i64"), (left, "ptr")):
-        text.line(f"{name}.here = phi {kind} [ {name}, %{tiles}.entry ], [ {name}.next, %{tile} ]")
-    text.line(f"{row}.next = add i64 {row}.here, {height}")
-    fits = text.value(f"icmp sle i64 {row}.next, {rows}")
-    text.line(f"br i1 {fits}, label %{tile}, label %{after}")
-    text.open(tile)
-    out = text.moved(call.out, (f"{row}.here", w["out_row"]))
-    # Each of the first tiles asks for one line of every row of the panel that comes next: more at once would cost time.
-    line = text.value(f"udiv i64 {row}.here, {heights[0]}")
-    following = text.moved(call.right, (call.panels.panel, 1), (line, _LINE))
-    asks = text.value(f"icmp ult i64 {line}, {lines}")
-    ahead = text.value(f"select i1 {asks}, ptr {following}, ptr {call.right}")
-    text.line(
-        f"call void {function}(ptr {left}.here, i64 {call.left.row}, i64 {call.left.step}, ptr {call.right},"
-        f" i64 {call.panels.step}, ptr {out}, i64 {w['out_row']}, i64 {call.depth}, i64 {call.width}, ptr {ahead},"
-        f" i1 {call.adds})"
-    )
-    text.line(f"{left}.next = getelementptr i8, ptr {left}.here, i64 {move}")
-    text.line(f"br label %{tiles}")
-    text.open(after)
-    text.line(f"{number}.next = add i64 {number}, 1")
-    text.line(f"br label %{head}")
-    text.open(done)

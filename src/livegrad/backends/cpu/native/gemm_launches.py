@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from livegrad.backends.cpu.native.gemm_dot_ir import DOT_WORDS
 from livegrad.backends.cpu.native.gemm_ir import MULTIPLY_WORDS
@@ -50,7 +50,7 @@ def dot(product: Product, shapes: TileShapes, along: bool, rows_of_item: int | N
         "column_block": column_block, "column_blocks": column_blocks,
     }  # fmt: skip
     total = product.matrices * row_blocks * column_blocks
-    return Launches((Launch("dot", tuple(values[name] for name in DOT_WORDS), total, grain),))
+    return Launches((Launch("dot", tuple([values[name] for name in DOT_WORDS]), total, grain),))
 
 
 def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) -> Launches:
@@ -59,22 +59,27 @@ def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) 
     matrix = product.columns * line
     copies = copies_of(product, matrix)
     copy = pack(
-        "right", "workspace", lines=product.columns, columns=product.inner, matrices=copies.count, shapes=shapes,
+        "right", "workspace", lines=product.columns, columns=product.inner, matrices=copies.matrices, shapes=shapes,
         vectors=4, source=copies.source.turned, step=line, panel=shapes.panel(4) * shapes.bytes, matrix=matrix,
     )  # fmt: skip
     packed = Operand(shapes.bytes, line, copies.matrix, copies.outer)
-    run = dot(replace(product, right=packed), shapes, True, rows_of_item).steps[0]
-    return Launches((copy, run.with_places({"right": "workspace"})), copies.count * matrix)
+    run = dot(product._replace(right=packed), shapes, True, rows_of_item).steps[0]
+    return Launches((copy, run.with_places({"right": "workspace"})), copies.matrices * matrix)
 
 
-@dataclass(frozen=True)
-class Copies:
+class Copies(NamedTuple):
     """The matrices of a right operand that differ: so many, where they lie, and how far apart their copies are."""
 
-    count: int
+    matrices: int
     source: Operand
     matrix: int
     outer: int
+
+
+def different_matrices(product: Product) -> int:
+    """How many matrices of the right operand there are in memory."""
+    right, inner = product.right, product.inner_matrices
+    return (inner if right.matrix else 1) * (product.matrices // inner if right.outer else 1)
 
 
 def copies_of(product: Product, size: int) -> Copies:
@@ -92,13 +97,13 @@ def packed(product: Product, shapes: TileShapes, vectors: int, row_block: int | 
     panel, matrix = product.inner * step, panels * product.inner * step
     copies = copies_of(product, matrix)
     copy = pack(
-        "right", "workspace", lines=product.inner, columns=product.columns, matrices=copies.count,
+        "right", "workspace", lines=product.inner, columns=product.columns, matrices=copies.matrices,
         shapes=shapes, vectors=vectors, source=copies.source, step=step, panel=panel, matrix=matrix,
     )  # fmt: skip
     packed = Operand(step, shapes.bytes, copies.matrix, copies.outer)
     items = items_of(product, shapes, vectors, row_block)
-    run = multiply(replace(product, right=packed), shapes, vectors, items, "workspace", panel)
-    return Launches((copy, *run.steps), copies.count * matrix, run.scratch)
+    run = multiply(product._replace(right=packed), shapes, vectors, items, "workspace", panel)
+    return Launches((copy, *run.steps), copies.matrices * matrix, run.scratch)
 
 
 def pack(
@@ -114,11 +119,10 @@ def pack(
         "packed_step": step, "packed_panel": panel, "packed_matrix": matrix, "panel": wide, "panels": panels,
     }  # fmt: skip
     grain = max(1, (1 << 15) // max(1, lines * wide))
-    return Launch("pack", tuple(values[name] for name in PACK_WORDS), panels * matrices, grain)
+    return Launch("pack", tuple([values[name] for name in PACK_WORDS]), panels * matrices, grain)
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(NamedTuple):
     """How the work of a product is cut: rows and columns of one item, how many rows are taken at once, how many items
     are handed out together, and whether each packs its panels of the right operand itself."""
 
@@ -155,7 +159,7 @@ def multiply(
         "left_bytes": left_bytes, "right_bytes": right_bytes,
     }  # fmt: skip
     total = product.matrices * row_blocks * column_blocks
-    run = Launch(f"multiply_{vectors}", tuple(values[name] for name in MULTIPLY_WORDS), total, items.grain)
+    run = Launch(f"multiply_{vectors}", tuple([values[name] for name in MULTIPLY_WORDS]), total, items.grain)
     return Launches((run,), 0, left_bytes + right_bytes)
 
 
@@ -232,4 +236,4 @@ def sum_of_parts(count: int, size: int, shapes: TileShapes) -> Launch:
         "packed": "between", "out": "out", "parts": count, "part": size * shapes.bytes, "size": size,
         "block": SUM_BLOCK,
     }  # fmt: skip
-    return Launch("sum", tuple(values[name] for name in SUM_WORDS), -(-size // SUM_BLOCK), 1)
+    return Launch("sum", tuple([values[name] for name in SUM_WORDS]), -(-size // SUM_BLOCK), 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from livegrad.backends.cpu.native.vector_ir import (
+    SpacedVectors,
     Text,
     TileShapes,
     column_masks,
@@ -142,36 +143,47 @@ def turn_squares(shapes: TileShapes) -> str:
     """The function that turns squares of numbers, whose lines lie across memory, in registers: whole ones, then one of
     the lines that are left."""
     text = Text()
-    lanes = shapes.lanes
-    (mask,) = column_masks(text, shapes, "%count", 1)
     last = text.value("sub i64 %count, 1")
     # Where there are fewer numbers than lanes, the last one is read again.
-    sources = [text.moved("%source", (text.least(str(lane), last), "%number")) for lane in range(lanes)]
-    whole = text.value(f"and i64 %lines, {-lanes}")
-    with text.loop("0", whole, lanes) as line:
-        distance = text.value(f"mul i64 {line}, {shapes.bytes}")
-        values = [load_vector(text, shapes, text.moved(source, (distance, 1)), 0, None) for source in sources]
-        target = text.moved("%target", (line, "%target_line"))
-        for value in _turned(text, shapes, values):
-            store_vector(text, shapes, value, target, 0, mask)
-            target = text.moved(target, ("%target_line", 1))
-    rest = text.value(f"sub i64 %lines, {whole}")
-    some = text.value(f"icmp sgt i64 {rest}, 0")
-    text.line(f"br i1 {some}, label %rest, label %done")
-    text.open("rest")
-    lines = column_masks(text, shapes, rest, 1)
-    distance = text.value(f"mul i64 {whole}, {shapes.bytes}")
-    values = [load_vector(text, shapes, text.moved(source, (distance, 1)), 0, lines) for source in sources]
-    target = text.moved("%target", (whole, "%target_line"))
-    for number, value in enumerate(_turned(text, shapes, values)):
-        text.line(f"br i1 {text.value(f'icmp sgt i64 {rest}, {number}')}, label %line{number}, label %done")
-        text.open(f"line{number}")
-        store_vector(text, shapes, value, target, 0, mask)
-        target = text.moved(target, ("%target_line", 1))
-    text.go("done")
+    sources = [text.moved("%source", (text.least(str(lane), last), "%number")) for lane in range(shapes.lanes)]
+    (mask,) = column_masks(text, shapes, "%count", 1)
+    turn_lines(text, shapes, sources, "%lines", "%target", "%target_line", mask)
     text.line("ret void")
     parameters = "ptr %source, i64 %number, i64 %count, i64 %lines, ptr %target, i64 %target_line"
     return "\n".join([f"define internal void @turn_squares({parameters}) #0 {{", "start:", *text.lines, "}"])
+
+
+def turn_lines(
+    text: Text, shapes: TileShapes, sources: list[str], count: str, target: str, target_line: str, mask: str,
+    spacing: int = 1,
+) -> None:  # fmt: skip
+    """Writes `count` lines, of one number from each source: squares turned in registers, the last one in part. Numbers
+    of a source that follow each other lie so many elements apart."""
+    lanes, every = shapes.lanes, SpacedVectors(shapes, spacing)
+    whole = text.value(f"and i64 {count}, {-lanes}")
+    with text.loop("0", whole, lanes) as line:
+        distance = text.value(f"mul i64 {line}, {spacing * shapes.bytes}")
+        values = [every.load(text, text.moved(source, (distance, 1))) for source in sources]
+        here = text.moved(target, (line, target_line))
+        for value in _turned(text, shapes, values):
+            store_vector(text, shapes, value, here, 0, mask)
+            here = text.moved(here, (target_line, 1))
+    rest = text.value(f"sub i64 {count}, {whole}")
+    some = text.value(f"icmp sgt i64 {rest}, 0")
+    first, done = text.label("rest"), text.label("done")
+    text.line(f"br i1 {some}, label %{first}, label %{done}")
+    text.open(first)
+    some_lines = SpacedVectors(shapes, spacing, rest).prepared(text)
+    distance = text.value(f"mul i64 {whole}, {spacing * shapes.bytes}")
+    values = [some_lines.load(text, text.moved(source, (distance, 1))) for source in sources]
+    here = text.moved(target, (whole, target_line))
+    for number, value in enumerate(_turned(text, shapes, values)):
+        following = text.label("line")
+        text.line(f"br i1 {text.value(f'icmp sgt i64 {rest}, {number}')}, label %{following}, label %{done}")
+        text.open(following)
+        store_vector(text, shapes, value, here, 0, mask)
+        here = text.moved(here, (target_line, 1))
+    text.go(done)
 
 
 def _turned(text: Text, shapes: TileShapes, values: list[str]) -> list[str]:

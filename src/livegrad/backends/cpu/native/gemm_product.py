@@ -6,14 +6,12 @@ A plan's step comes in as strides (`product_of`); `gemm.py` makes launches of it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Place = Literal["left", "right", "out", "workspace", "between", "scratch"]
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(NamedTuple):
     """Where the elements of a batch of matrices lie: distances in bytes from row to row, column to column, and from
     one matrix to the next along both dimensions of the batch (0 where all are the same)."""
 
@@ -27,8 +25,7 @@ class Operand:
         return Operand(self.column, self.row, self.matrix, self.outer)
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """The sizes of a batch of products, and where its operands lie."""
 
     element: str  # float32 or float64
@@ -41,8 +38,7 @@ class Product:
     right: Operand
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """One run of one of the kernels. Words are numbers, or places whose addresses are known later."""
 
     kernel: str
@@ -54,14 +50,10 @@ class Launch:
         return self.with_places({"left": "right", "right": "left"})
 
     def with_places(self, places: Mapping[Place, Place]) -> Launch:
-        def placed(word: int | Place) -> int | Place:
-            return word if isinstance(word, int) else places.get(word, word)
-
-        return replace(self, words=tuple(map(placed, self.words)))
+        return self._replace(words=tuple([w if isinstance(w, int) else places.get(w, w) for w in self.words]))
 
 
-@dataclass(frozen=True)
-class Launches:
+class Launches(NamedTuple):
     """What a product takes, in order, and the bytes of memory that they use in between."""
 
     steps: tuple[Launch, ...]

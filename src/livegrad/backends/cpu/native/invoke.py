@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -47,6 +47,13 @@ class ArgumentBlock:
 
     def __init__(self, words: int) -> None:
         self._attach(array("q", bytes(8 * max(words, 1))))
+
+    @classmethod
+    def holding(cls, words: Sequence[int]) -> ArgumentBlock:
+        """A block of these words."""
+        block = cls.__new__(cls)
+        block._attach(array("q", words or (0,)))
+        return block
 
     def _attach(self, storage: array[int]) -> None:
         self._storage = storage

@@ -1,6 +1,6 @@
 """Addresses whose code can change: a stub is a kernel of one jump, to wherever its word says.
 
-Comes in: the address of a kernel's code; goes out: an address that stays when better code takes its place, also while
+An address goes out before there is code, and stays when better code takes the place of what there is, also while
 threads run it. Called by `tiers.py`.
 """
 
@@ -28,14 +28,13 @@ class Stub:
         self._target.value = address
 
 
-def take_stub(address: int) -> Stub:
-    """A stub that jumps to the code at `address`; `give_back` it when nobody can call it any more."""
+def take_stub() -> Stub:
+    """A stub that jumps nowhere until it is pointed somewhere; `give_back` it when nobody can call it any more."""
     try:
         stub = _free.pop()
     except IndexError:
         stub, *others = _new_block()
         _free.extend(others)
-    stub.point_to(address)
     return stub
 
 

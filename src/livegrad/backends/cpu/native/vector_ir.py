@@ -167,6 +167,49 @@ def load_vector(text: Text, shapes: TileShapes, pointer: str, number: int, masks
     )
 
 
+@dataclass
+class SpacedVectors:
+    """Loads vectors of elements that lie one or two apart: all lanes, or `count` of them (prepare once, outside loops).
+
+    For two apart the second of two vectors begins with the last element of the first: nothing is read behind the last
+    element that is wanted.
+    """
+
+    shapes: TileShapes
+    spacing: int
+    count: str | None = None
+    mask: str | None = None
+    masks: tuple[list[str], ...] = ()
+
+    def prepared(self, text: Text) -> SpacedVectors:
+        if self.count is None:
+            return self
+        (self.mask,) = column_masks(text, self.shapes, self.count, 1)
+        if self.spacing == 1:
+            self.masks = ([self.mask],)
+            return self
+        reach = text.value(f"sub i64 {text.value(f'shl i64 {self.count}, 1')}, 1")
+        behind = text.most(text.value(f"sub i64 {reach}, {self.shapes.lanes - 1}"), "0")
+        self.masks = (column_masks(text, self.shapes, reach, 1), column_masks(text, self.shapes, behind, 1))
+        return self
+
+    def load(self, text: Text, pointer: str, number: int = 0) -> str:
+        """The vector that is so many vectors behind a pointer."""
+        shapes, lanes = self.shapes, self.shapes.lanes
+        masks = self.masks or (None, None)
+        if number:
+            pointer = text.moved(pointer, (str(number * self.spacing), shapes.vector_bytes))
+        first = load_vector(text, shapes, pointer, 0, masks[0])
+        if self.spacing == 1:
+            return first
+        second = load_vector(text, shapes, text.moved(pointer, (str(lanes - 1), shapes.bytes)), 0, masks[1])
+        picks = [2 * lane if 2 * lane < lanes else lane * 2 + 1 for lane in range(lanes)]
+        chosen = ", ".join(f"i32 {place}" for place in picks)
+        return text.value(
+            f"shufflevector {shapes.vector} {first}, {shapes.vector} {second}, <{lanes} x i32> <{chosen}>"
+        )
+
+
 def multiply_add(text: Text, shapes: TileShapes, a: str, b: str, c: str, result: str) -> None:
     vector = f"<{shapes.lanes} x {shapes.element}>"
     if shapes.fma:

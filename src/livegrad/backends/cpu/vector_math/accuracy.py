@@ -63,7 +63,7 @@ An ulp is the distance between neighbouring floats at the exact result; 0.5 is a
 one. The bounds are meant for the whole range of arguments, for denormal arguments and results, and for angles of any
 size; they leave a margin over millions of measured points, and are not proven. Zeros, infinities and NaN are treated as
 in C99's annex F and in NumPy. Results do not depend on the number of vector lanes, nor on whether the CPU has fused
-multiply-add instructions.
+multiply-add or AVX-512 instructions.
 """
 
 

@@ -11,6 +11,7 @@ from livegrad.backends.cpu.vector_math.element import ELEMENTS, Element
 Operand = Union["Value", float, int]
 Values = tuple["Value", ...]
 
+REGISTER_BITS = 512  # of AVX-512
 _ELEMENT_OF_KIND = {element.float_type: element for element in ELEMENTS.values()}
 
 
@@ -102,11 +103,14 @@ class Value:
 class Assembler:
     """One function body being written. Its element type is the type of the function's arguments and result."""
 
-    def __init__(self, element: Element, lanes: int) -> None:
+    def __init__(self, element: Element, lanes: int, avx512: bool = False) -> None:
         self.element = element
         self.lanes = lanes
+        # Instructions of AVX-512 work on whole registers; other numbers of lanes do without them.
+        self.avx512 = avx512 and lanes % (REGISTER_BITS // element.width) == 0
         self.lines: list[str] = []
         self.declarations: set[str] = set()
+        self.tables: dict[str, str] = {}  # constants in memory, by symbol
         self._names = 0
         self._block = "entry"
 
@@ -290,23 +294,61 @@ class Assembler:
         )
 
     def any_lane(self, mask: Value) -> str:
-        if self.lanes == 1:
-            return mask.text
-        symbol = f"@llvm.vector.reduce.or.v{self.lanes}i1"
-        vector = self.type_of("i1")
-        self.declarations.add(f"declare i1 {symbol}({vector})")
+        return self._any(mask.text, self.lanes)
+
+    def _any(self, mask: str, lanes: int) -> str:
+        if lanes == 1:
+            return mask
+        symbol = f"@llvm.vector.reduce.or.v{lanes}i1"
+        self.declarations.add(f"declare i1 {symbol}(<{lanes} x i1>)")
         name = self.new_name("any")
-        self.lines.append(f"  %{name} = call i1 {symbol}({vector} {mask.text})")
+        self.lines.append(f"  %{name} = call i1 {symbol}(<{lanes} x i1> {mask})")
         return f"%{name}"
 
     def start_block(self, label: str) -> None:
         self.lines.append(f"{label}:")
         self._block = label
 
+    def any_square_above(self, x: Value, bound: float) -> str:
+        """Whether x² is above the bound, or no number, in some lane; true, too, where squares of several add up to it.
+
+        About one instruction for each register, where a comparison for each takes four: masks are joined one by one.
+        """
+        if self.lanes <= REGISTER_BITS // self.element.width:
+            return self._any_at_least((x * x).text, x.kind, self.lanes, bound)
+        lanes = self.lanes // 2
+        vector = f"<{lanes} x {x.kind}>"
+        low, high = self._halves(x.text, x.kind, self.lanes)
+        square = self.emit(f"fmul {vector} {low}, {low}", x.kind).text
+        symbol = f"@llvm.fma.v{lanes}{self.element.name}"
+        self.declarations.add(f"declare {vector} {symbol}({vector}, {vector}, {vector})")
+        given = ", ".join(f"{vector} {value}" for value in (high, high, square))
+        total = self.emit(f"call {vector} {symbol}({given})", x.kind).text
+        while lanes > REGISTER_BITS // self.element.width:
+            halves = self._halves(total, x.kind, lanes)
+            lanes //= 2
+            total = self.emit(f"fadd <{lanes} x {x.kind}> {', '.join(halves)}", x.kind).text
+        return self._any_at_least(total, x.kind, lanes, bound)
+
+    def _halves(self, vector: str, kind: str, lanes: int) -> list[str]:
+        type = f"<{lanes} x {kind}>"
+        places = [", ".join(f"i32 {lane}" for lane in range(first, first + lanes // 2)) for first in (0, lanes // 2)]
+        taken = [f"{type} {vector}, {type} poison, <{lanes // 2} x i32> <{some}>" for some in places]
+        return [self.emit(f"shufflevector {operands}", kind).text for operands in taken]
+
+    def _any_at_least(self, vector: str, kind: str, lanes: int, bound: float) -> str:
+        limit = _ELEMENT_OF_KIND[kind].literal(bound)
+        type, limit = (kind, limit) if lanes == 1 else (f"<{lanes} x {kind}>", f"splat ({kind} {limit})")
+        return self._any(self.emit(f"fcmp uge {type} {vector}, {limit}", "i1").text, lanes)
+
     def when_any(self, mask: Value, usual: Values, replace: Callable[[], Values]) -> Values:
         """``usual``, or what ``replace`` writes in a block that runs only when the mask holds in some lane."""
+        return self.when(self.any_lane(mask), usual, replace)
+
+    def when(self, condition: str, usual: Values, replace: Callable[[], Values]) -> Values:
+        """``usual``, or what ``replace`` writes in a block that runs only when the condition holds, an i1 in LLVM."""
         rare, done, before = self.new_name("rare"), self.new_name("done"), self._block
-        self.lines.append(f"  br i1 {self.any_lane(mask)}, label %{rare}, label %{done}")
+        self.lines.append(f"  br i1 {condition}, label %{rare}, label %{done}")
         self.start_block(rare)
         replaced = replace()
         after = self._block

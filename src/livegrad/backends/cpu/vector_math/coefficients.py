@@ -7,27 +7,6 @@ from collections.abc import Mapping
 
 Coefficients = Mapping[str, tuple[float, ...]]
 
-# exp(r) = 1 + (r + r²·P(r)), |r| <= ln 2
-EXP: Coefficients = {
-    # Error of the rounded coefficients alone: 2^-26.0, relative to the function
-    "f32": (0.500000358, 0.16666615, 0.0416611917, 0.00833603926, 0.00141056464, 0.000196217836),
-    # Error of the rounded coefficients alone: 2^-56.4, relative to the function
-    "f64": (
-        0.4999999999999993,
-        0.1666666666666694,
-        0.04166666666670225,
-        0.008333333333269159,
-        0.00138888888835523,
-        0.00019841269893303062,
-        2.4801590843699916e-05,
-        2.75573004909147e-06,
-        2.755615483546993e-07,
-        2.5055054965202516e-08,
-        2.1062597887490864e-09,
-        1.593458815794039e-10,
-    ),
-}
-
 # exp(r) - 1 = r + r²·P(r), |r| <= ln 2 / 2
 EXPM1: Coefficients = {
     # Error of the rounded coefficients alone: 2^-26.1, relative to the function
@@ -47,10 +26,10 @@ EXPM1: Coefficients = {
     ),
 }
 
-# 2^r = 1 + r·P(r), |r| <= 1
+# 2^r = 1 + r·P(r), |r| <= ½ (f32) or 1 (f64)
 EXP2: Coefficients = {
-    # Error of the rounded coefficients alone: 2^-26.0, relative to the function
-    "f32": (0.693147242, 0.240226731, 0.0555036478, 0.00961671397, 0.00133419433, 0.000156540977, 1.49062498e-05),
+    # Error of the rounded coefficients alone: 2^-28.3, relative to the function
+    "f32": (0.693147182, 0.240226477, 0.0555035993, 0.00961850584, 0.00133908121, 0.000153264948),
     # Error of the rounded coefficients alone: 2^-56.3, relative to the function
     "f64": (
         0.6931471805599453,
@@ -117,18 +96,18 @@ TANH: Coefficients = {
     ),
 }
 
-# log(1 + f) = f - f²/2 + f³·P(f), √½ <= 1 + f <= √2
+# log(1 + f) = f - f²/2 + f³·P(f), ¾ <= 1 + f <= 1½ (f32) or √½ <= 1 + f <= √2 (f64)
 LOG: Coefficients = {
-    # Error of the rounded coefficients alone: 2^-27.3, relative to the function
+    # Error of the rounded coefficients alone: 2^-27.6, relative to the function
     "f32": (
-        0.333333313,
-        -0.250008225,
-        0.200012401,
-        -0.166233182,
-        0.142015994,
-        -0.131604478,
-        0.127622321,
-        -0.0763423219,
+        0.333334506,
+        -0.250001103,
+        0.19990848,
+        -0.166468769,
+        0.144776255,
+        -0.13163954,
+        0.1047263,
+        -0.0451530144,
     ),
     # Error of the rounded coefficients alone: 2^-59.2, relative to the function
     "f64": (
@@ -155,24 +134,18 @@ LOG: Coefficients = {
     ),
 }
 
-# log2(1 + f) = f·P(f), √½ <= 1 + f <= √2; evaluated in float64 for the sake of pow in float32
-LOG2_IN_FLOAT64: Coefficients = {
-    # Error of the rounded coefficients alone: 2^-33.2, relative to the function
-    "f32": (
-        1.4426950409401404,
-        -0.721347525203291,
-        0.4808983203265578,
-        -0.3606728018964882,
-        0.288540676823081,
-        -0.24050413653775085,
-        0.20609526826350055,
-        -0.17904686446061796,
-        0.15901377834663538,
-        -0.15699337886036402,
-        0.154803019035133,
-        -0.08626509075690506,
-    ),
+# log2(1 + f) = log2(e)·f + f²·P(f), -1/48 <= f <= 1/32
+LOG2_NEAR_ONE: Coefficients = {
+    # Error of the rounded coefficients alone: 2^-32.5, relative to the function
+    "f32": (-0.721347511, 0.480900466, -0.360788792, 0.282660365),
 }
+
+# Reciprocals of mantissas between ¾ and 1½, in 1/128, by the mantissa's upper five bits: the first half from 1 on, the
+# second from ¾ to 1. So short that m·reciprocal - 1 is a number of float32 for each mantissa m, and at most 1/32.
+RECIPROCALS_IN_128 = (
+    *(128, 122, 118, 116, 112, 109, 106, 104, 101, 99, 96, 94, 92, 90, 88, 86),
+    *(168, 166, 162, 160, 156, 154, 150, 148, 144, 142, 140, 138, 136, 134, 132, 128),
+)
 
 # 2·log2(e)·atanh(s) = s·(2·log2(e) + s²·(⅔·log2(e) + s²·P(s²))), |s| <= 3 - √8
 LOG2_ATANH: Coefficients = {

@@ -5,6 +5,7 @@ Called by ``library``; ``error_function`` and ``powers`` use the parts without s
 from livegrad.backends.cpu.vector_math import coefficients
 from livegrad.backends.cpu.vector_math.assembler import Assembler, Value
 from livegrad.backends.cpu.vector_math.element import LN_2
+from livegrad.backends.cpu.vector_math.processor import scale_by_power
 
 # Beyond these exponents of two every result is zero or infinite, whatever the fraction.
 _LEAST_EXPONENT = {"f32": -152.0, "f64": -1078.0}
@@ -14,12 +15,9 @@ _GREATEST_EXPONENT = {"f32": 129.0, "f64": 1025.0}
 def exp(a: Assembler, x: Value) -> Value:
     x = a.at_most(x, _GREATEST_EXPONENT[a.element.name] * float(LN_2))
     x = a.at_least(x, _LEAST_EXPONENT[a.element.name] * float(LN_2))
-    half_exponent, root = a.nearest_power(x, a.element.round(1 / (2 * LN_2)))
-    r = a.subtract_multiple(x, half_exponent, a.element.split(2 * LN_2, 2))
-    tail = a.polynomial(r, coefficients.EXP[a.element.name])
-    # Scaling twice by 2^(n/2) reaches denormal results and infinity with a single rounding. The exponent n is even,
-    # so the root is exact; that makes |r| reach ln 2, which costs less than splitting an odd exponent.
-    return (a.fma(r * r, tail, r) + 1.0) * root * root
+    n, n_bits = a.nearest_integer(x, a.element.round(1 / LN_2))
+    r = a.subtract_multiple(x, n, a.element.split(LN_2, 2))
+    return scale_by_power(a, a.polynomial(r, (1.0, 1.0, *coefficients.EXPM1[a.element.name])), n, n_bits)
 
 
 def exp2(a: Assembler, x: Value) -> Value:
@@ -29,11 +27,11 @@ def exp2(a: Assembler, x: Value) -> Value:
 
 def exp2_of_sum(a: Assembler, x: Value, correction: Value | None) -> Value:
     """2^(x + correction) for x within the exponent range and a correction that is tiny beside 1."""
-    half_exponent, root = a.nearest_power(x, 0.5)
-    r = a.fma(half_exponent, -2.0, x)
+    n, n_bits = a.nearest_integer(x, 1.0)
+    r = x - n
     if correction is not None:
         r = r + correction
-    return a.fma(r, a.polynomial(r, coefficients.EXP2[a.element.name]), 1.0) * root * root
+    return scale_by_power(a, a.polynomial(r, (1.0, *coefficients.EXP2[a.element.name])), n, n_bits)
 
 
 def expm1(a: Assembler, x: Value) -> Value:

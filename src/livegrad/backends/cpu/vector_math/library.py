@@ -72,15 +72,17 @@ def math_function_name(function: str, element: str, lanes: int) -> str:
     return f"lg_{function}_{element}x{lanes}"
 
 
-def math_functions(requests: Iterable[tuple[str, str, int]]) -> MathText:
+def math_functions(requests: Iterable[tuple[str, str, int]], avx512: bool = False) -> MathText:
     """Definitions of every requested function and, once each, of the helpers they call.
 
-    The functions are internal, use fastcc and refer to the attribute group #1, which the caller defines."""
+    The functions are internal, use fastcc and refer to the attribute group #1, which the caller defines. With `avx512`
+    they use instructions of AVX-512; their results have the same bits."""
     texts: dict[str, str] = {}
     declarations: set[str] = set()
     for function, element_name, lanes in sorted(set(requests)):
-        assembler, text = _define(function, _element(element_name), lanes)
+        assembler, text = _define(function, _element(element_name), lanes, avx512)
         texts[math_function_name(function, element_name, lanes)] = text
+        texts |= assembler.tables
         declarations |= assembler.declarations
         if function in _ANGLE_REDUCTIONS:
             texts |= large_angles_text(_ANGLE_REDUCTIONS[function], assembler.element, lanes)
@@ -94,8 +96,8 @@ def _element(name: str) -> Element:
     return ELEMENTS[name]
 
 
-def _define(function: str, element: Element, lanes: int) -> tuple[Assembler, str]:
-    assembler = Assembler(element, lanes)
+def _define(function: str, element: Element, lanes: int, avx512: bool) -> tuple[Assembler, str]:
+    assembler = Assembler(element, lanes, avx512)
     if function in _UNARY:
         names, result = ("x",), _UNARY[function](assembler, assembler.argument("x"))
     elif function in _BINARY:

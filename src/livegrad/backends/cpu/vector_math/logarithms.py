@@ -7,10 +7,14 @@ from math import inf, nan, sqrt
 
 from livegrad.backends.cpu.vector_math import coefficients
 from livegrad.backends.cpu.vector_math.assembler import Assembler, Value
-from livegrad.backends.cpu.vector_math.element import F64, LN_2, LN_10
+from livegrad.backends.cpu.vector_math.element import F32, F64, LN_2, LN_10
+from livegrad.backends.cpu.vector_math.processor import fix_logarithm, split_magnitude
 
 # A square above this bound absorbs a 1 that is added to it.
 _SQUARE_ABSORBS_ONE = {"f32": 2.0**13, "f64": 2.0**28}
+
+# Mantissas lie between this and twice this. AVX-512 has an instruction for ¾.
+_LEAST_MANTISSA = {"f32": 0.75, "f64": sqrt(0.5)}
 
 
 def log(a: Assembler, x: Value) -> Value:
@@ -60,9 +64,9 @@ def atanh(a: Assembler, x: Value) -> Value:
 
 
 def split_exponent(a: Assembler, x: Value) -> tuple[Value, Value]:
-    """k and m with x = m·2^k and √½ <= m < √2, for positive normal x; k is an integer."""
+    """k and m with x = m·2^k and m near 1, for positive normal x; k is an integer."""
     bits = a.bits(x)
-    least = a.element.bits_of(a.element.round(sqrt(0.5)))
+    least = a.element.bits_of(a.element.round(_LEAST_MANTISSA[a.element.name]))
     exponent = (bits - least) >> a.element.mantissa_bits
     return exponent, a.from_bits(bits - (exponent << a.element.mantissa_bits))
 
@@ -71,26 +75,33 @@ def is_positive_normal(a: Assembler, x: Value) -> Value:
     return (x >= a.element.smallest_normal) & (x < inf)
 
 
-def split_any_exponent(a: Assembler, x: Value, is_usual: Value) -> tuple[Value, Value]:
-    """As ``split_exponent``, but k is a float, and denormal and negative x are split too, by magnitude.
+def split_any_exponent(a: Assembler, x: Value) -> tuple[Value, Value]:
+    """As ``split_exponent``, but k is a float, and denormal and negative x are split too, by magnitude."""
+    if a.avx512 and a.element is F32:
+        return split_magnitude(a, x)
+    magnitude = a.abs(x)
+    shift = a.element.mantissa_bits + 2
+    is_denormal = magnitude < a.element.smallest_normal
+    exponent, mantissa = split_exponent(a, a.select(is_denormal, magnitude * 2.0**shift, magnitude))
+    return a.small_integer_to_float(a.select(is_denormal, exponent - shift, exponent)), mantissa
+
+
+def split_usual_exponent(a: Assembler, x: Value, is_usual: Value) -> tuple[Value, Value]:
+    """As ``split_any_exponent``.
 
     ``is_usual`` must imply that x is positive and normal; where all lanes are, nothing is spent on the others."""
-
-    def replace() -> tuple[Value, Value]:
-        magnitude = a.abs(x)
-        shift = a.element.mantissa_bits + 2
-        is_denormal = magnitude < a.element.smallest_normal
-        exponent, mantissa = split_exponent(a, a.select(is_denormal, magnitude * 2.0**shift, magnitude))
-        return a.small_integer_to_float(a.select(is_denormal, exponent - shift, exponent)), mantissa
-
     exponent, mantissa = split_exponent(a, x)
-    exponent, mantissa = a.when_any(~is_usual, (a.small_integer_to_float(exponent), mantissa), replace)
+    usual = a.small_integer_to_float(exponent), mantissa
+    exponent, mantissa = a.when_any(~is_usual, usual, lambda: split_any_exponent(a, x))
     return exponent, mantissa
 
 
 def _logarithm(a: Assembler, x: Value, base_logarithm: Fraction) -> Value:
+    if a.avx512 and a.element is F32:
+        exponent, mantissa = split_any_exponent(a, x)
+        return fix_logarithm(a, _combine(a, exponent, mantissa - 1.0, base_logarithm), x)
     is_usual = is_positive_normal(a, x)
-    exponent, mantissa = split_any_exponent(a, x, is_usual)
+    exponent, mantissa = split_usual_exponent(a, x, is_usual)
     result = _combine(a, exponent, mantissa - 1.0, base_logarithm)
 
     def replace() -> tuple[Value]:
@@ -112,6 +123,10 @@ def _combine(a: Assembler, exponent: Value, f: Value, base_logarithm: Fraction) 
         rest = a.fma(f, unit_low, rest)
     if ln_2_low:
         rest = a.fma(exponent, ln_2_low, rest)
+    if ln_2_high == 1.0:
+        # With what rounding takes from the product, which may be twice the result.
+        product, error = a.two_product(f, a.constant(unit_high))
+        return (exponent + product) + (rest + error)
     rest = rest + f if base_logarithm == 1 else a.fma(f, unit_high, rest)
     return a.fma(exponent, ln_2_high, rest)
 

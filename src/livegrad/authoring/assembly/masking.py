@@ -1,0 +1,104 @@
+"""Native code that computes only those choices of a part's function that its sign can fall on.
+
+`pruning` finds out by boxes which choices those are, as words of bits; whatever looks at points near the surface
+asks `is_inside`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livegrad.authoring.assembly.batches import in_batches
+from livegrad.authoring.assembly.distance_call import distance_rules
+from livegrad.authoring.assembly.part import by_coordinates, over_points
+from livegrad.backends.cpu import compile_function
+from livegrad.backends.cpu.emit.body import native_form
+from livegrad.ir.node import Function, Module
+from livegrad.ops.control import map_over
+from livegrad.passes.functions import rearranged
+from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
+from livegrad.passes.pipeline import run_pipeline
+from livegrad.passes.split_choices import LEAST_COST, Choices, function_cost, split_choices
+
+Masks = NDArray[np.uint32]  # a row for each word, a column for each box or point
+_AXES = 3
+
+
+@lru_cache(maxsize=64)
+def choices_of(function: Function) -> Choices | None:
+    """What decides the sign of a function of a position; None for a function that is small, or in one piece."""
+    plain = by_coordinates(function)
+    # Distances to meshes have bounds of their own, by function: those must stay calls. What is small before calls and
+    # derivatives are written out is not worth to be looked at; it may grow a few times as large.
+    if len(plain.results) != 1 or distance_rules(plain) or function_cost(plain) < LEAST_COST / 4:
+        return None
+    return split_choices(run_pipeline(Module((plain,))).functions[0], least_cost=LEAST_COST)
+
+
+def number_of_words(function: Function) -> int:
+    """How many words of bits say which choices are computed; 0 where all of them always are."""
+    choices = choices_of(function)
+    return 0 if choices is None else words_of(choices)
+
+
+def everything(words: int, count: int) -> Masks:
+    """Words that ask for all choices."""
+    return np.full((words, count), 0xFFFFFFFF, np.uint32)
+
+
+def spread(masks: Masks, number: int) -> Masks:
+    """Each column so many times, for all that lies within one box."""
+    return np.repeat(masks.reshape(-1), number).reshape(len(masks), -1)
+
+
+@lru_cache(maxsize=64)
+def masked_bounds(function: Function) -> Any:
+    """Native code: (x low, x high, y …, z …, words, arguments) → low, high, words for what lies between."""
+    choices = choices_of(function)
+    assert choices is not None
+    return _over_all(mask_bounds(choices, _ranged(choices)), 2 * _AXES, len(choices.values.parameters) - _AXES)
+
+
+@lru_cache(maxsize=64)
+def _masked_points(function: Function) -> Any:
+    """Native code: (x, y, z, words, arguments) → a number with the function's sign."""
+    choices = choices_of(function)
+    assert choices is not None
+    # In the ops that code is made of, as the function's own code is: the same nodes give the same bits.
+    expanded = replace(choices, values=native_form(choices.values))
+    masked = mask_choices(expanded, undefined_values(choices, _ranged(choices)))
+    return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
+
+
+def _ranged(choices: Choices) -> tuple[bool, ...]:
+    """Which parameters have bounds: the coordinates."""
+    return tuple(place < _AXES for place in range(len(choices.values.parameters)))
+
+
+def _over_all(function: Function, coordinates: int, others: int) -> Any:
+    """(coordinates, others, words) as native code over (coordinates, words, others): others are the same for all."""
+    words = len(function.parameters) - coordinates - others
+    order = [*range(coordinates), *range(coordinates + others, coordinates + others + words)]
+    order += range(coordinates, coordinates + others)
+    moved = rearranged(function, order)
+    return compile_function(map_over(moved, (*[True] * (coordinates + words), *[False] * others)))
+
+
+def is_inside(
+    function: Function, arguments: Sequence[Any], coordinates: Sequence[NDArray[Any]], masks: Masks | None
+) -> NDArray[np.bool_]:
+    """Where a function of a position is negative, as it is itself; `masks` say what it can depend on at each point."""
+    if masks is None:
+        return in_batches(over_points(function), coordinates, arguments) < 0
+    values = in_batches(_masked_points(function), (*coordinates, *masks), arguments)
+    found = values < 0
+    unknown = np.flatnonzero(np.isnan(values))
+    if len(unknown):
+        found[unknown] = in_batches(over_points(function), [axis[unknown] for axis in coordinates], arguments) < 0
+    return found

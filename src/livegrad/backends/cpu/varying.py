@@ -1,0 +1,72 @@
+"""Which numbers of a kernel differ between lanes: only those take vector registers, and decide how many lanes fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, inner_types
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ops.elementwise import add
+from livegrad.schedule.indexed_writes import indices_of
+from livegrad.schedule.kernel import Kernel, Source, Stage
+
+
+def varying_scalars(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int) -> set[Scalar]:
+    """The types of a kernel's numbers that differ between lanes, which run along dimension `lane`.
+
+    The places of neighbours are no such numbers: one address serves them all.
+    """
+    moving = [bool(strides[lane]) if 0 <= lane < len(strides) else False for strides in reads]
+    found = {port.element for port in kernel.outputs}
+    found |= {port.element for port, moves in zip(kernel.reads, moving, strict=True) if moves}
+    for stage in kernel.stages:
+        if stage.level == "row" and kernel.along:
+            continue  # once for all lanes
+        for node in _varying_nodes(stage, kernel.along, moving, lane):
+            functions = reachable_functions(node.functions)
+            types = {node.type, *(inner.type for function in functions for inner in nodes_of(function))}
+            found |= {scalar for type in types for scalar in inner_types(type) if isinstance(scalar, Scalar)}
+    return found
+
+
+def _varying_nodes(stage: Stage, along: bool, moving: Sequence[bool], lane: int) -> list[Node]:
+    order = nodes_of(stage.body)
+    parameters = stage.body.parameters
+    source = dict(zip(parameters[len(parameters) - len(stage.sources) :], stage.sources, strict=True))
+    differs: dict[Node, bool] = {}
+    for node in order:
+        own = source.get(node)
+        if own is not None:
+            differs[node] = _source_differs(own, along, moving, lane)
+        else:
+            differs[node] = node in parameters or any(differs[operand] for operand in node.operands)
+    places = {node for node, own in source.items() if own == Source("index", lane)}
+    for node in order:
+        if node.op is add and sum(operand in places for operand in node.operands) == 1:
+            places |= {node} if sum(differs[operand] for operand in node.operands) == 1 else set()
+    numbers = _used_as_numbers(stage.body, places, differs)
+    return [node for node in order if differs[node] and node in numbers]
+
+
+def _used_as_numbers(body: Function, places: set[Node], differs: dict[Node, bool]) -> set[Node]:
+    """The nodes of which every lane's value is needed: of places that lanes count up, lane 0's may do."""
+    numbers = set(body.results)
+    for node in reversed(nodes_of(body)):
+        indices = indices_of(node)
+        if indices and indices[-1] in places and not any(differs[index] for index in indices[:-1]):
+            numbers.update(node.operands[:-1])
+        elif node not in places or node in numbers:
+            numbers.update(node.operands)
+    return numbers
+
+
+def _source_differs(source: Source, along: bool, moving: Sequence[bool], lane: int) -> bool:
+    match source.kind:
+        case "index":
+            return source.number == lane
+        case "read":
+            return moving[source.number]
+        case "row":
+            return not along
+    return False

@@ -1,0 +1,251 @@
+"""Windows of tensors, and what is done with them, written out in ops that kernels are made of.
+
+Called by the records of `windows.py`. A *tap* is a place in the window; for each, the elements that stand there in all
+windows are a strided view of the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce as folded
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from livegrad.ir.dimension import Size
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, Tensor, i32, shape_of
+from livegrad.ops.comparison import bit_not, equal, greater, greater_equal, is_nan, less
+from livegrad.ops.convolution import spaced, spread_windows
+from livegrad.ops.elementwise import maximum, minimum, select
+from livegrad.ops.movement import broadcast, iota, pad, reshape, slice_
+from livegrad.ops.reduction import reduce
+from livegrad.ops.rules import filled, zero
+
+_FOLDS: dict[str, Callable[[Node, Node], Node]] = {
+    "sum": lambda a, b: a + b,
+    "max": lambda a, b: maximum(a, b),
+    "min": lambda a, b: minimum(a, b),
+}
+MOST_TAPS = 49  # that are written out
+_SHORT_LINE = 4  # windows: with fewer side by side, each is folded along itself
+
+
+class Windows(NamedTuple):
+    """Windows over all dimensions of a tensor."""
+
+    window: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def taps(self) -> Iterator[tuple[int, ...]]:
+        """All places in a window, in row-major order: their numbers."""
+        return product(*map(range, self.window))
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether the windows touch, and none overlap."""
+        every = zip(self.window, self.strides, self.dilation, strict=True)
+        return all(extent == stride and (step == 1 or extent == 1) for extent, stride, step in every)
+
+    @property
+    def is_padded(self) -> bool:
+        return any(width != 0 for widths in self.padding for width in widths)
+
+    def first(self, tap: Sequence[int]) -> tuple[int, ...]:
+        """Where a tap stands in the first window."""
+        return tuple(place * step for place, step in zip(tap, self.dilation, strict=True))
+
+
+def windows_of_node(node: Node) -> Windows:
+    return Windows(*(node.attribute(name) for name in Windows._fields))
+
+
+def neutral(kind: str, dtype: Any) -> Any:
+    """What padding is filled with: nothing for a sum, and what any element exceeds."""
+    if kind == "sum":
+        return dtype.type(0)
+    if dtype.kind == "f":
+        return dtype.type(-np.inf if kind == "max" else np.inf)
+    return np.iinfo(dtype).min if kind == "max" else np.iinfo(dtype).max
+
+
+def _padded(x: Node, value: Any, windows: Windows) -> Node:
+    if not windows.is_padded:
+        return x
+    low, high = (tuple(widths[side] for widths in windows.padding) for side in (0, 1))
+    return pad(x, constant(value, _element(x)), low=low, high=high, interior=(0,) * len(low))
+
+
+def _element(x: Node) -> Scalar:
+    assert isinstance(x.type, Tensor)
+    return x.type.element
+
+
+def _at_tap(padded: Node, windows: Windows, tap: Sequence[int], counts: tuple[Size, ...]) -> Node:
+    return slice_(padded, start=windows.first(tap), size=counts, step=windows.strides)
+
+
+def has_few_taps(node: Node) -> bool:
+    """Whether windows are written out: large ones only where each element is in one of them, and no tap is chosen."""
+    windows = windows_of_node(node)
+    whole = node.op.name in ("reduce_window", "put_window") and windows.side_by_side
+    return whole or prod(windows.window) <= MOST_TAPS
+
+
+# --- folds -----------------------------------------------------------------------------------------------------------
+
+
+def fold_windows(y: Node) -> Node:
+    """A fold over windows: of the views of all taps, or along the windows where these are large."""
+    (x,), windows, kind = y.operands, windows_of_node(y), y.attribute("kind")
+    counts = shape_of(y.type)
+    if 0 in counts:
+        return zero(y.type)
+    padded = _padded(x, neutral(kind, _element(x).dtype), windows)
+    lasts = [count for count, extent in zip(counts, windows.window, strict=True) if extent > 1][-1:]
+    few = any(isinstance(count, int) and count < _SHORT_LINE for count in lasts)
+    if windows.side_by_side and (few or prod(windows.window) > MOST_TAPS):
+        return _fold_blocks(padded, kind, windows.window, counts)
+
+    def fold(axis: int, tap: tuple[int, ...]) -> Node:
+        """The fold over taps along the dimensions up to `axis`: one dimension after the other, the last one last."""
+        if axis < 0:
+            return _at_tap(padded, windows, tap, counts)
+        return folded(_FOLDS[kind], [fold(axis - 1, (place, *tap)) for place in range(windows.window[axis])])
+
+    return fold(len(counts) - 1, ())
+
+
+def _fold_blocks(padded: Node, kind: str, window: tuple[int, ...], counts: tuple[Size, ...]) -> Node:
+    whole = tuple(count * extent for count, extent in zip(counts, window, strict=True))
+    covered = padded
+    if shape_of(padded.type) != whole:
+        covered = slice_(padded, start=(0,) * len(window), size=whole, step=(1,) * len(window))
+    for axis in reversed(range(len(window))):
+        if window[axis] > 1:
+            shape = shape_of(covered.type)
+            parted = reshape(covered, shape=(*shape[:axis], counts[axis], window[axis], *shape[axis + 1 :]))
+            covered = reduce(parted, kind=kind, axes=(axis + 1,))
+    return covered
+
+
+def find_in_windows(y: Node) -> Node:
+    """The number of the tap that has the extremum: NaN before all, else the first; -1 where all taps are padding."""
+    (x,), windows, kind = y.operands, windows_of_node(y), y.attribute("kind")
+    counts, is_float = shape_of(y.type), _element(x).kind == "float"
+    if 0 in counts:
+        return zero(y.type)
+    padded = _padded(x, neutral(kind, _element(x).dtype), windows)
+    best = at = None
+    for number, tap in enumerate(windows.taps):
+        value, here = _at_tap(padded, windows, tap, counts), filled(number, y.type)
+        inside = _is_inside(x, windows, tap, counts)
+        if best is None or at is None:
+            best, at = value, here if inside is None else select(inside, here, filled(-1, y.type))
+            continue
+        beats = (greater if kind == "max" else less)(value, best)
+        if is_float:
+            beats = beats | (is_nan(value) & bit_not(is_nan(best)))
+        if windows.is_padded:
+            beats = beats | less(at, 0)  # padding gives way even to an element of its own value
+        if inside is not None:
+            beats = beats & inside
+        best, at = select(beats, value, best), select(beats, here, at)
+    assert at is not None
+    return at
+
+
+def _is_inside(x: Node, windows: Windows, tap: Sequence[int], counts: tuple[Size, ...]) -> Node | None:
+    """Where a tap stands on an element, not on padding; None: everywhere."""
+    sizes: Any = (shape_of(x.type), counts)
+    every = zip(windows.first(tap), windows.strides, windows.padding, *sizes, strict=True)
+    conditions = []
+    for axis, (first, stride, (low, _), size, count) in enumerate(every):
+        place = iota(shape=counts, axis=axis, type=i32) * stride
+        if first - low < 0:
+            conditions.append(greater_equal(place, low - first))
+        if first + (count - 1) * stride - low >= size:
+            conditions.append(less(place, size + low - first))
+    return folded(lambda a, b: a & b, conditions) if conditions else None
+
+
+# --- one element of each window --------------------------------------------------------------------------------------
+
+
+def take_at_taps(y: Node) -> Node:
+    """The element at each window's tap: a choice among the views of all taps."""
+    x, number = y.operands
+    windows, counts = windows_of_node(y), shape_of(y.type)
+    if 0 in counts:
+        return zero(y.type)
+    padded = _padded(x, 0, windows)
+    taken = zero(y.type)
+    for place, tap in enumerate(windows.taps):
+        taken = select(equal(number, place), _at_tap(padded, windows, tap, counts), taken)
+    return taken
+
+
+def put_at_taps(y: Node) -> Node:
+    """Values of windows at each one's tap: copies of them where windows do not overlap, else a sum over all windows
+    that an element is in."""
+    ct, number = y.operands
+    windows, shape = windows_of_node(y), shape_of(y.type)
+    if 0 in shape_of(ct.type):
+        return zero(y.type)
+    if windows.side_by_side:
+        values = _repeated(ct, windows)
+        chosen = equal(_repeated(number, windows), _tap_numbers(windows, shape_of(values.type)))
+        return _joined(select(chosen, values, zero(values.type)), windows, shape)
+    spread = spread_windows(ct, shape, *windows)
+    numbers = spread_windows(number + 1, shape, *windows)  # 0 where there is no window
+    total = None
+    for place, tap in enumerate(windows.taps):
+        # An element that is at this tap of a window finds that window at the opposite tap.
+        start = windows.first([extent - 1 - at for extent, at in zip(windows.window, tap, strict=True)])
+        ones = (1,) * len(shape)
+        value, here = (slice_(side, start=start, size=shape, step=ones) for side in (spread, numbers))
+        share = select(equal(here, place + 1), value, zero(y.type))
+        total = share if total is None else total + share
+    assert total is not None
+    return total
+
+
+def repeat_windows(ct: Node, windows: Windows, shape: tuple[Size, ...]) -> Node:
+    """Values of windows that do not overlap, at all their elements; 0 where there is no window."""
+    return _joined(_repeated(ct, windows), windows, shape)
+
+
+def _block_shape(windows: Windows, counts: tuple[Size, ...]) -> tuple[Size, ...]:
+    return tuple(size for pair in zip(counts, windows.window, strict=True) for size in pair)
+
+
+def _tap_numbers(windows: Windows, blocks: tuple[Size, ...]) -> Node:
+    """The number of the tap of each element of all windows."""
+    number, weight = None, 1
+    for axis in reversed(range(len(windows.window))):
+        if windows.window[axis] > 1:
+            own = iota(shape=blocks, axis=2 * axis + 1, type=i32) * weight
+            number = own if number is None else number + own
+            weight *= windows.window[axis]
+    return filled(0, Tensor(i32, blocks)) if number is None else number
+
+
+def _repeated(value: Node, windows: Windows) -> Node:
+    """[*counts] to [*(counts, window)]."""
+    counts = shape_of(value.type)
+    return broadcast(value, shape=_block_shape(windows, counts), axes=tuple(range(0, 2 * len(counts), 2)))
+
+
+def _joined(blocks: Node, windows: Windows, shape: tuple[Size, ...]) -> Node:
+    """[*(counts, window)] to the tensor that the windows stand on."""
+    sizes = shape_of(blocks.type)
+    whole = tuple(a * b for a, b in zip(sizes[::2], sizes[1::2], strict=True))
+    low = [-before for before, _ in windows.padding]
+    high = [size + before - covered for size, (before, _), covered in zip(shape, windows.padding, whole, strict=True)]
+    return spaced(reshape(blocks, shape=whole), low, high, (0,) * len(shape))

@@ -1,0 +1,149 @@
+"""Parts of many shapes: what is decided in a box is not computed within it, and nothing comes out otherwise."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad import ops
+from livegrad.authoring.assembly import masking
+from livegrad.authoring.assembly.exact_gradient import exact_gradient
+from livegrad.authoring.assembly.meshing import mesh
+from livegrad.authoring.assembly.part import Part
+from livegrad.authoring.assembly.pruning import Lattice, bounded, find_blocks
+from livegrad.authoring.assembly.rendering import render
+from livegrad.authoring.assembly.slicing import draw_plane, slice_part
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Key, Module, Node
+from livegrad.ir.types import Vector, f32
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ops.aggregate import members_of
+from livegrad.passes.pipeline import run_pipeline
+
+WIDE = ((-1.2, -1.2, -1.2), (1.2, 1.2, 1.2))
+
+
+@pytest.fixture(autouse=True)
+def masks_for_fewer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Masks from a tenth of the cost on at which they pay: less code to compile."""
+    monkeypatch.setattr(masking, "LEAST_COST", masking.LEAST_COST / 10)
+    remembered = masking.choices_of
+    remembered.cache_clear()
+    yield
+    remembered.cache_clear()
+
+
+@cache
+def spheres(number: int, *, cut: bool = False) -> Part:
+    """Spheres at random places; every third is cut out of those before it, if asked for. One radius stays open."""
+    generator = np.random.default_rng(0)
+    centres, radii = generator.uniform(-1, 1, (number, 3)), generator.uniform(0.1, 0.3, number)
+    made = lg.shapes.sphere(lg.shapes.Parameter("radius", 0.5))
+    for place, (centre, radius) in enumerate(zip(centres.tolist(), radii.tolist(), strict=True)):
+        sphere = lg.shapes.sphere(radius).translate(centre)
+        made = made - sphere if cut and place % 3 == 0 else made | sphere
+    return made.part(WIDE)
+
+
+def without_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "choices_of", lambda function: None)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_picture_of_many_shapes_is_the_same_pixel_for_pixel(cut: bool) -> None:
+    part = spheres(20, cut=cut)
+    assert masking.number_of_words(part.function)
+    for size, height in ((64, 0.0), (201, 0.3)):
+        pruned = draw_plane(part, height, size=size)
+        np.testing.assert_array_equal(pruned, draw_plane(part, height, size=size, pruned=False))
+    assert 0.1 < pruned.mean() < 0.9
+
+
+def test_meshes_contours_and_pictures_do_not_depend_on_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = spheres(12, cut=True)
+    assert masking.number_of_words(part.function)
+
+    def made() -> tuple[Any, ...]:
+        surface = mesh(part, feature_size=0.2)
+        assert surface.is_closed()
+        contours = slice_part(part, 0.1, feature_size=0.1).contours
+        return surface.vertices, surface.triangles, np.concatenate(contours), render(part, size=(32, 32))
+
+    masked = made()
+    without_masks(monkeypatch)
+    for own, plain in zip(masked, made(), strict=True):
+        np.testing.assert_array_equal(own, plain)
+
+
+def test_near_the_surface_few_of_the_shapes_are_looked_at() -> None:
+    part = spheres(40)
+    choices = masking.choices_of(part.function)
+    assert choices is not None
+    assert choices.number > 30
+    lattice = Lattice(part.low, (part.high - part.low) / 64, (64, 64, 64), 4)
+    found = find_blocks(bounded(part.function, part.arguments, np.float32), lattice)
+    assert found.masks is not None
+    assert found.masks.shape[1] == len(found.crossed) > 500
+    assert np.bitwise_count(found.masks).sum() / len(found.crossed) < 3
+
+
+def test_blocks_are_those_that_are_found_without_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = spheres(40, cut=True)
+    lattice = Lattice(part.low, (part.high - part.low) / 60, (60, 57, 61), 4)
+
+    def blocks() -> tuple[set[Any], int, list[Any]]:
+        found = find_blocks(bounded(part.function, part.arguments, np.float32), lattice)
+        return {tuple(block) for block in found.crossed}, found.examined, [(len(a), b) for a, b in found.inside]
+
+    masked = blocks()
+    without_masks(monkeypatch)
+    assert blocks() == masked
+
+
+def test_parameters_of_a_part_with_masks_compile_nothing() -> None:
+    part = spheres(40)
+    draw_plane(part, size=64)
+    made = [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.choices_of)]
+    small = part.with_parameters(radius=0.01)
+    picture = draw_plane(small, size=64)
+    assert [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.choices_of)] == made
+    assert picture.sum() < draw_plane(part, size=64).sum()
+    np.testing.assert_array_equal(picture, draw_plane(small, size=64, pruned=False))
+
+
+def test_small_parts_have_no_masks() -> None:
+    assert masking.number_of_words(spheres(2).function) == 0
+
+
+def test_where_a_member_is_undefined_the_function_itself_is_asked() -> None:
+    """A minimum keeps its first operand where that is NaN, and leaves a second one out."""
+
+    def field(p: Node) -> Node:
+        x, y, _ = members_of(p)
+        found = ops.sqrt(x) - 0.5
+        for k in range(16):
+            found = ops.min(found, ops.sqrt(x * x + (y - 0.1 * k) * (y - 0.1 * k)) - 0.3)
+        return ops.min(found, ops.sqrt(y) - 0.25)
+
+    part = Part(lg.trace(field, Vector(f32, 3)), (), np.array(WIDE[0]), np.array(WIDE[1]))
+    assert masking.number_of_words(part.function)
+    with np.errstate(invalid="ignore"):
+        plain = draw_plane(part, size=128, pruned=False)
+        np.testing.assert_array_equal(draw_plane(part, size=128), plain)
+    assert not plain[:, :60].any()
+    assert plain[:60, 70].any()
+
+
+def test_gradients_of_long_chains_grow_with_their_length() -> None:
+    def size(number: int) -> int:
+        function = spheres(number).function
+        inputs = [input_node(Key(str(place)), type) for place, type in enumerate(function.parameter_types)]
+        slopes = make_function("slopes", inputs, [exact_gradient(function, inputs, 0)[1]])
+        lowered = run_pipeline(Module((slopes,))).functions[0]
+        return sum(len(nodes_of(inner)) for inner in reachable_functions([lowered]))
+
+    assert size(40) < 2.2 * size(20)

@@ -1,0 +1,117 @@
+"""Python's builtins in captured functions: what they compute, and what is said of calls that do not fit."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+
+
+def test_a_sum_begins_where_it_is_told_to():
+    @lg.differentiable
+    def f(x: float) -> float:
+        return sum([x, 2.0 * x], start=10.0) + sum([x, x], 5.0) + sum((x * i for i in range(3)), start=x)
+
+    assert f(1.5) == f.python(1.5) == 4.5 + 10.0 + 3.0 + 5.0 + 4.5 + 1.5
+    assert lg.bwd_diff(f)(1.5, 1.0) == (9.0,)
+
+
+def test_the_length_of_one_number_is_never_negative():
+    @lg.differentiable
+    def f(x: float) -> float:
+        return math.hypot(x)
+
+    assert [f(-3.0), f(3.0)] == [3.0, 3.0]
+    assert lg.bwd_diff(f)(-3.0, 1.0) == (-1.0,)
+
+
+def test_infinity_and_nan_are_written_as_in_python():
+    @lg.function
+    def f(values: list[float]) -> tuple[float, float, float]:
+        least, most = float("inf"), float("-Infinity")
+        for value in values:
+            least, most = min(least, value), max(most, value)
+        return least, most, float("nan")
+
+    assert f([3.0, 1.0, 2.0])[:2] == (1.0, 3.0)
+    assert math.isnan(f([1.0])[2])
+
+
+def test_a_strict_zip_takes_lists_of_one_length():
+    @lg.function
+    def f(x: float) -> float:
+        total = 0.0
+        for a, b in zip([x, 2.0], [3.0, 4.0], strict=True):
+            total += a * b
+        return total
+
+    assert f(1.0) == 11.0
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return float(len([i for i in range(0, 5, 0)]))", "LG107: range's step must not be zero"),
+        ("for i in range(0, 5, 0): x += 1.0", "LG107: range's step must not be zero"),
+        ("for i in range(2.5): x += 1.0", "LG202: a bound of range must be an int"),
+        ("for i in range(10**20): x += 1.0", "LG107: a range beyond 64 bits"),
+        ("for i in range(-2**63, 2**63 - 1): x += 1.0", "LG107: a range beyond 64 bits"),
+        ("for i in enumerate(): x += 1.0", "LG108: `enumerate` takes an iterable and `start`"),
+        ("for i, v in enumerate([x], begin=3): x += i", "LG108: `enumerate` takes an iterable and `start`"),
+        ("for i in reversed(): x += 1.0", "LG108: `reversed` takes one iterable"),
+        ("for a, b in zip([x, x], [x], strict=True): x += a", "LG107: a strict `zip` of different lengths"),
+        ("for a in zip([x], by=2): x += 1.0", "LG108: `zip` takes iterables and `strict`"),
+        ("x = sum([x], begin=2.0)", "LG108: `sum` takes values and `start`"),
+        ("x = sum()", "LG108: `sum` takes values and `start`"),
+        ("x = max()", "LG108: `max` needs an argument"),
+        ("x = math.radians()", "LG108: `radians` needs an argument"),
+        ("x = round(x, 1)", "LG108: `round` takes 1 argument"),
+        ("d = {i: x for i in range(3)}", "LG102: functions do not have dictionaries"),
+        ("d = {i for i in range(3)}", "LG102: functions do not have sets"),
+        ("yield x", "LG102: functions do not have `yield`"),
+    ],
+)
+def test_calls_of_builtins_that_do_not_fit_are_refused_at_their_line(body: str, said: str):
+    source = f"import math\nimport livegrad as lg\n@lg.function\ndef f(x: float):\n    {body}\n    return x\n"
+    with pytest.raises(lg.FunctionError, match=re.escape(said)) as caught:
+        lg.run_source(source)["f"](1.5)
+    assert ":5:" in str(caught.value)
+
+
+# --- numbers and lists from outside ----------------------------------------------------------------------------------
+
+
+def test_elements_of_arrays_are_as_good_as_pythons_numbers():
+    @lg.differentiable
+    def square(x: lg.f32) -> lg.f32:
+        return x * x
+
+    @lg.function
+    def following(n: lg.i32) -> lg.i32:
+        return n + 1
+
+    assert [float(square(x)) for x in np.linspace(0.0, 1.0, 3)] == [0.0, 0.25, 1.0]
+    assert float(lg.grad(square)(np.float64(3.0))) == 6.0
+    assert [int(following(n)) for n in np.arange(2)] == [1, 2]
+    with pytest.raises(lg.UsageError, match="expected i32"):
+        following(np.int64(2**40))
+    with pytest.raises(lg.FunctionError, match="expects i32, found float"):
+        following(np.float64(3.0))
+
+
+def test_a_differential_of_another_length_is_refused_at_its_line():
+    @lg.differentiable
+    def both(x: float, y: float) -> tuple[float, float]:
+        return x * y, x + y
+
+    @lg.differentiable
+    def powers(x: float):
+        return [x, x * x]
+
+    assert lg.bwd_diff(both)(1.0, 2.0, np.array([1.0, 1.0])) == (3.0, 2.0)
+    for wrong in (lambda: lg.bwd_diff(both)(1.0, 2.0, (1.0,)), lambda: lg.bwd_diff(powers)(1.0, [1.0, 1.0, 1.0])):
+        with pytest.raises(lg.LivegradError) as caught:
+            wrong()
+        assert "test_builtins.py" in str(caught.value)
