@@ -21,7 +21,7 @@ from benchmarks import (
     tensor_contenders,
 )
 from benchmarks.contenders import Unavailable
-from benchmarks.problems import PRIMAL, Problem, Run, agrees, expected, inputs, probe
+from benchmarks.problems import PRIMAL, Problem, Run, agrees, expected, inputs, probe, seconds_a_call
 from benchmarks.worker import Workers
 
 THREADS = 2
@@ -124,10 +124,7 @@ class LocalSampler:
         assert self.run is not None
         run = self.run
         getattr(run, "settle", _nothing)()
-        start = time.perf_counter()
-        for _ in range(calls):
-            run()
-        return (time.perf_counter() - start) / calls
+        return seconds_a_call(run, calls)
 
 
 def limit_threads() -> None:

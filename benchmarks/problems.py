@@ -2,6 +2,7 @@
 
 A contender's run returns its result; `probe` picks a few elements of it and `expected` computes them in float64."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from benchmarks.gradbench import expected as gradbench
 from benchmarks.gradbench.programs import PROGRAMS
 
 Array = NDArray[Any]
-Run = Callable[[], Any]
+Run = Callable[[], Any]  # may have a `before`: what is done before each call and not timed
 PROBES = 97
 LATENCY_POINTS = 1024  # a first call runs on few points: it is the compiler that is measured
 PRIMAL = ":primal"  # ends the kind of a problem that is the function to another's derivative
@@ -109,6 +110,33 @@ def parameters(problem: Problem, seed: int = 1) -> Array:
 
 def probe_indices(length: int) -> Array:
     return np.linspace(0, length - 1, PROBES).astype(np.int64)
+
+
+def preceded(before: Callable[[], Any], run: Run) -> Run:
+    """A run with something to be done before each call, which is not timed."""
+
+    def call() -> Any:
+        return run()
+
+    call.before = before  # type: ignore[attr-defined]
+    return call
+
+
+def seconds_a_call(run: Run, calls: int) -> float:
+    """How long one of some calls takes; what a run wants done `before` each of them is no part of it."""
+    before = getattr(run, "before", None)
+    if before is None:
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter() - start) / calls
+    seconds = 0.0
+    for _ in range(calls):
+        before()
+        start = time.perf_counter()
+        run()
+        seconds += time.perf_counter() - start
+    return seconds / calls
 
 
 def probe(result: Any) -> list[float]:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.problems import Problem, Run, probe
+from benchmarks.problems import Problem, Run, probe, seconds_a_call
 
 
 class Session:
@@ -40,10 +40,7 @@ class Session:
     def sample(self, calls: int) -> dict[str, Any]:
         if self.run is None:
             return {"unavailable": "no problem is loaded"}
-        start = time.perf_counter()
-        for _ in range(calls):
-            self.run()
-        return {"seconds": (time.perf_counter() - start) / calls}
+        return {"seconds": seconds_a_call(self.run, calls)}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if "load" in request:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import workloads
-from benchmarks.problems import Problem, Run, inputs
+from benchmarks.problems import Problem, Run, inputs, preceded
 
 LIBRARY = workloads.Library(
     exp=jnp.exp,
@@ -37,12 +37,7 @@ def build(problem: Problem) -> Run:
 
 def build_first(problem: Problem) -> Run:
     arrays = [jnp.asarray(array) for array in inputs(problem)]
-
-    def run() -> Any:
-        jax.clear_caches()
-        return jax.block_until_ready(compiled(problem.kind)(*arrays))
-
-    return run
+    return preceded(jax.clear_caches, lambda: jax.block_until_ready(compiled(problem.kind)(*arrays)))
 
 
 def build_small_call(problem: Problem) -> Run:

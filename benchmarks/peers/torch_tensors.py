@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from benchmarks import workloads
-from benchmarks.problems import Problem, Run, inputs
+from benchmarks.problems import Problem, Run, inputs, preceded
 
 
 def gradient(function: Callable[..., Any], count: int) -> Callable[..., Any]:
@@ -66,12 +66,7 @@ def build_with(make: Callable[[str], Callable[..., Any]]) -> Callable[[Problem],
 
 def build_first(problem: Problem) -> Run:
     arrays = [torch.from_numpy(array) for array in inputs(problem)]
-
-    def run() -> Any:
-        torch._dynamo.reset()
-        return compiled(problem.kind)(*arrays)
-
-    return run
+    return preceded(torch._dynamo.reset, lambda: compiled(problem.kind)(*arrays))
 
 
 def build_small_call(problem: Problem) -> Run:

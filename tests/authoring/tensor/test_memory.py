@@ -244,7 +244,7 @@ def test_a_long_chain_executes_and_is_freed():
 def test_a_loop_that_reads_its_loss_before_it_goes_back_finds_its_variables() -> None:
     """Reading computes the variable too, whose history then may end: the loss from before still leads to it."""
     p = lg.asarray(np.ones(3, np.float32)).requires_grad_()
-    moved = 0
+    moved, value = 0, np.inf
     for _ in range(40):
         before = p.node
         loss = lg.sum((p * 2.0 - 1.0) ** 2)
