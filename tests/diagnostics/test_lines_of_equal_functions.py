@@ -27,13 +27,14 @@ from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.leaves import constant
-from livegrad.ir.node import Module, live_node_count
+from livegrad.ir.node import Module
 from livegrad.ir.places import equal_but_for_lines
 from livegrad.ir.walk import nodes_of
 from livegrad.passes.expand import expand_ops
 from livegrad.passes.flatten_calls import flatten_calls
 from livegrad.passes.pipeline import run_pipeline
 from livegrad.passes.simplify import Simplify
+from tests.node_counts import live_node_count
 
 FILES = {"first.py": 3, "second.py": 40}
 I, F = lg.i32, lg.f32

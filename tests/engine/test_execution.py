@@ -11,7 +11,7 @@ import pytest
 import livegrad as lg
 from livegrad.backends.cpu.kernels import kernels_in_memory
 from livegrad.engine import values
-from livegrad.ir.node import live_node_count
+from tests.node_counts import live_node_count
 
 
 def work_of(action) -> values.Stats:

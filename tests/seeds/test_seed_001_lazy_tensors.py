@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.ir.node import live_node_count
+from tests.node_counts import live_node_count
 
 
 def two() -> tuple[lg.Tensor, lg.Tensor]:

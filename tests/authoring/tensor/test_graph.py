@@ -9,7 +9,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.authoring.tensor.graph import graph_of, tensor_at
-from livegrad.ir.node import live_node_count
+from tests.node_counts import live_node_count
 
 
 def two() -> tuple[lg.Tensor, lg.Tensor]:

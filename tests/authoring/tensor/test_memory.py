@@ -16,7 +16,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.engine import programs
-from livegrad.ir.node import live_node_count
+from tests.node_counts import live_node_count
 
 LONG = bool(os.environ.get("LIVEGRAD_LONG_TESTS"))
 # What the allocator and the tables of the interpreter may add: a leak of one node an iteration is far above it.
