@@ -5,7 +5,6 @@ Every case is written once and put into two files at different lines; both are b
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import threading
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ from livegrad.passes.expand import expand_ops
 from livegrad.passes.flatten_calls import flatten_calls
 from livegrad.passes.pipeline import run_pipeline
 from livegrad.passes.simplify import Simplify
-from tests.node_counts import live_node_count
+from tests.node_counts import settled_node_count
 
 FILES = {"first.py": 3, "second.py": 40}
 I, F = lg.i32, lg.f32
@@ -319,16 +318,13 @@ def test_threads_that_compile_equal_functions_name_their_own_lines() -> None:
 def test_lines_of_a_function_that_is_gone_are_gone() -> None:
     text = "def f(a, b):\n    return (a * 54321) // b\n"
     kept = lg.trace(_written(text, "f", "kept.py", 7), I, I)
-    improver.wait()  # it has nodes of its own in hand
-    gc.collect()
-    before = live_node_count()
+    before = settled_node_count()
     gone = None
     for number in range(20):
         gone = lg.trace(_written(text, "f", f"gone{number}.py", 3 + number), I, I)
         assert place_of(reference.evaluate, gone, 5, 0) == f"gone{number}.py:{3 + number}"
     del gone
-    gc.collect()
-    assert live_node_count() <= before
+    assert settled_node_count() <= before
     computed = [node for node in nodes_of(kept) if node.operands]
     assert {place.file for node in computed for place in (*kept.origins_of(node), *node.own_origins)} == {"kept.py"}
 

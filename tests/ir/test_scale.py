@@ -10,7 +10,7 @@ import pytest
 import livegrad.ir.node as node_module
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, parameter
-from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.node import Function, Key, Node, live_node_count
 from livegrad.ir.origins import originating_from
 from livegrad.ir.text import parse_function, print_function, summarize
 from livegrad.ir.types import f32
@@ -18,13 +18,13 @@ from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import reachable_functions, rewrite, toposort
 from livegrad.ops.control import call
 from livegrad.ops.elementwise import add, sub
-from tests.node_counts import live_node_count
+from tests.node_counts import settled_node_count
 
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
     """No cycle collector: what the test frees is freed by reference counts alone, and at once."""
-    gc.collect()
+    settled_node_count()
     gc.disable()
     yield
     gc.enable()

@@ -4,7 +4,7 @@ from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import TextOrigin
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant, parameter
-from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.node import Function, Module, Node, live_node_count
 from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Tensor, bool_, f32, i64
 from livegrad.ir.verify import verify_module
@@ -13,7 +13,6 @@ from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, make_cond, make_for_loop, make_map
 from livegrad.ops.transcendental import sin
 from livegrad.passes.flatten_calls import flatten_calls
-from tests.node_counts import live_node_count
 
 
 def flattened(*functions: Function) -> tuple[Function, ...]:

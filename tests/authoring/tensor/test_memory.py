@@ -16,7 +16,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.engine import programs
-from tests.node_counts import live_node_count
+from tests.node_counts import settled_node_count
 
 LONG = bool(os.environ.get("LIVEGRAD_LONG_TESTS"))
 # What the allocator and the tables of the interpreter may add: a leak of one node an iteration is far above it.
@@ -47,12 +47,10 @@ def require_flat(step: Callable[[], Any], iterations: int, warm: int = 100) -> N
     """Runs a step many times: nodes and cached bytes must not change, resident memory hardly."""
     for _ in range(warm):
         step()
-    gc.collect()
-    nodes, cached, resident = live_node_count(), lg.stats().bytes_cached, resident_bytes()
+    nodes, cached, resident = settled_node_count(), lg.stats().bytes_cached, resident_bytes()
     for _ in range(iterations):
         step()
-    gc.collect()
-    assert live_node_count() <= nodes + 50
+    assert settled_node_count() <= nodes + 50
     assert lg.stats().bytes_cached <= cached + 4096
     assert resident_bytes() <= resident + MOST_GROWTH
 
@@ -191,8 +189,7 @@ def test_reading_data_of_changing_shapes_keeps_a_bounded_number_of_programs(monk
 
 
 def test_a_tensor_takes_its_values_and_its_history_with_it():
-    gc.collect()
-    nodes, cached = live_node_count(), lg.stats().bytes_cached
+    nodes, cached = settled_node_count(), lg.stats().bytes_cached
     x = lg.asarray(np.ones(1000, np.float32))
     middle = (x * 2.0).execute()
     last = (middle + x).execute()
@@ -201,7 +198,7 @@ def test_a_tensor_takes_its_values_and_its_history_with_it():
     del x, middle, last
     gc.collect()
     assert [reference() for reference in alive] == [None] * 3
-    assert live_node_count() <= nodes + 10  # what compiled programs keep of their own graph
+    assert settled_node_count() <= nodes + 10  # what compiled programs keep of their own graph
     assert lg.stats().bytes_cached == cached
 
 
@@ -213,12 +210,10 @@ def test_an_error_keeps_no_graph_alive():
             _ = lg.ones(3) + lg.ones(4)
 
     step()
-    gc.collect()
-    before = live_node_count()
+    before = settled_node_count()
     for _ in range(20):
         step()
-    gc.collect()
-    assert live_node_count() <= before + 5
+    assert settled_node_count() <= before + 5
 
 
 @needs_proc
@@ -226,19 +221,18 @@ def test_a_long_chain_executes_and_is_freed():
     length = 1_000_000 if LONG else 100_000
     x = lg.asarray(np.ones(4, np.float64))
     (x + x).execute()
-    gc.collect()
-    before = live_node_count()
+    before = settled_node_count()
     y = x
     for _ in range(length):
         y = y + x
-    assert before + length // 2 < live_node_count() <= before + length  # others may end meanwhile
+    assert settled_node_count() == before + length
     kernels = lg.stats().kernels_run
     np.testing.assert_array_equal(y.numpy(), np.full(4, length + 1.0))
     assert lg.stats().kernels_run - kernels == length // 2_000
     del y
     gc.collect()
     # Compiled pieces keep the graph that they were made from, and there are few different ones.
-    assert live_node_count() <= before + 5 * 2_000
+    assert settled_node_count() <= before + 5 * 2_000
 
 
 def test_a_loop_that_reads_its_loss_before_it_goes_back_finds_its_variables() -> None:
@@ -272,12 +266,10 @@ def test_a_total_that_nobody_reads_does_not_hold_what_it_was_added_up_from():
 
     for _ in range(64):
         step()
-    gc.collect()
-    nodes = live_node_count()
+    nodes = settled_node_count()
     for _ in range(128):
         step()
-    gc.collect()
-    assert live_node_count() - nodes < 128 * 12  # what the two are added up by; a step has seventy nodes
+    assert settled_node_count() - nodes < 128 * 12  # what the two are added up by; a step has seventy nodes
     assert float(total) > 0.0
 
 
