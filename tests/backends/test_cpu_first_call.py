@@ -1,7 +1,7 @@
 """The first call of a function: kernels are written once, and compiled beside Python, alone or together."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,26 +11,11 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.backends.cpu import CpuFunction, tiers
 from livegrad.backends.cpu import kernels as kernels_module
-from livegrad.backends.cpu.improve import improver
-from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native import gemm
-from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 
 ROWS = lg.types.Tensor(lg.f32, (20, 300))
 VALUES = np.random.default_rng(5).standard_normal((20, 300)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing comes from a cache, and no better code comes."""
-    before = set_default_cache(ObjectCache(CacheSettings(None)))
-    monkeypatch.setattr(improver, "quiet_seconds", 3600.0)
-    forget_kernels()
-    yield
-    monkeypatch.undo()
-    forget_kernels()
-    improver.wait()
-    set_default_cache(before)
+pytestmark = pytest.mark.usefixtures("without_caches")
 
 
 class Log:

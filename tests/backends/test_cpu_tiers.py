@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from livegrad.backends.cpu.improve import Improver, improver
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native import compiler
 from livegrad.backends.cpu.native.invoke import invoker
-from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.backends.cpu.native.stubs import give_back, take_stub
 from livegrad.backends.cpu.tiers import TieredFunction
 from tests.backends.subprocesses import run_python
@@ -29,19 +28,6 @@ from tests.conformance.graphs import float_graph
 
 RNG = np.random.default_rng(3)
 ROWS = (6, 1037)
-
-
-@pytest.fixture
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing comes from a cache, and better code comes when it is asked for."""
-    before = set_default_cache(ObjectCache(CacheSettings(None)))
-    monkeypatch.setattr(improver, "quiet_seconds", 3600.0)
-    forget_kernels()
-    yield
-    monkeypatch.undo()
-    forget_kernels()
-    improver.wait()
-    set_default_cache(before)
 
 
 def _codes() -> list[TieredFunction]:
@@ -82,7 +68,7 @@ PROGRAMS: dict[str, Callable[[lg.Node], Any]] = {
 
 @pytest.mark.parametrize("element", [lg.f32, lg.f64, lg.f16], ids=str)
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.usefixtures("_fresh")
+@pytest.mark.usefixtures("without_caches")
 def test_better_code_gives_the_same_bits(program: str, element: Any) -> None:
     values = RNG.standard_normal(ROWS).astype(element.dtype)
     compiled = CpuFunction(lg.trace(PROGRAMS[program], lg.types.Tensor(element, ROWS)))
@@ -100,7 +86,7 @@ def test_random_graphs_give_the_same_bits(data: st.DataObject) -> None:
         assert _bits(compiled(*graph.arguments)) == before
 
 
-@pytest.mark.usefixtures("_fresh")
+@pytest.mark.usefixtures("without_caches")
 def test_a_plan_keeps_its_addresses_while_its_code_gets_better() -> None:
     compiled = CpuFunction(lg.trace(lambda x: x * x + 0.125, lg.types.Tensor(lg.f32, (40,))))
     compiled(np.ones(40, np.float32))
@@ -111,7 +97,7 @@ def test_a_plan_keeps_its_addresses_while_its_code_gets_better() -> None:
     assert code.address == before
 
 
-@pytest.mark.usefixtures("_fresh")
+@pytest.mark.usefixtures("without_caches")
 def test_the_kernels_of_a_plan_are_compiled_together() -> None:
     def two(x: lg.Node) -> tuple[lg.Node, lg.Node]:
         return ops.reduce(ops.sin(x), kind="sum", axes=(1,)), ops.cumulative(
@@ -125,7 +111,7 @@ def test_the_kernels_of_a_plan_are_compiled_together() -> None:
     assert after.compiled - before.compiled == len(_codes()) == 2
 
 
-@pytest.mark.usefixtures("_fresh")
+@pytest.mark.usefixtures("without_caches")
 def test_a_kernel_that_nobody_holds_is_not_improved() -> None:
     compiled = CpuFunction(lg.trace(lambda x: x * x - 0.375, lg.types.Tensor(lg.f32, (40,))))
     compiled(np.ones(40, np.float32))
@@ -177,7 +163,7 @@ def test_what_is_not_improved_is_left_for_the_next_process(tmp_path: Path, monke
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
-@pytest.mark.usefixtures("_fresh")
+@pytest.mark.usefixtures("without_caches")
 def test_a_child_of_a_fork_improves_its_own_kernels() -> None:
     compiled = CpuFunction(lg.trace(lambda x: x * 0.28125 + 1.0, lg.types.Tensor(lg.f32, (40,))))
     values = np.arange(40, dtype=np.float32)

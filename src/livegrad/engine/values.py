@@ -225,9 +225,11 @@ def _noted(node: Node, holder: Holder) -> weakref.ref[Any]:
 
 def waiting_holders(most: int = 1000) -> list[Any]:
     """Who holds nodes that nobody has computed: the latest first, of a bounded number of whom there were."""
-    latest = reversed(_waiting[-most:])
-    holders = {id(holder): holder for reference in latest if (holder := reference()) is not None}
-    return [holder for holder in holders.values() if _waits(holder)]
+    with lock:
+        # Asked for by every execution, so those who are done go: what is looked at stays short.
+        latest = _waiting[-most:] = [own for own in _waiting[-most:] if _waits(own())]
+    holders = {id(holder): holder for reference in reversed(latest) if (holder := reference()) is not None}
+    return [holder for holder in holders.values() if not _is_pending(holder)]
 
 
 def reach(roots: Iterable[Node], ends: Callable[[Node], bool], most: int) -> tuple[list[Node], bool]:
@@ -249,11 +251,17 @@ def reach(roots: Iterable[Node], ends: Callable[[Node], bool], most: int) -> tup
 
 
 def _waits(holder: Holder | None) -> bool:
+    """Whether somebody holds a node without a value; a thread may be computing it, and may fail to."""
     node = None if holder is None else holder._node
     if node is None or not node.operands:
         return False
     cell: Cell | None = node.cell
-    return cell is None or (cell.value is None and cell.pending is None)
+    return cell is None or cell.value is None
+
+
+def _is_pending(holder: Holder) -> bool:
+    cell: Cell | None = None if holder._node is None else holder._node.cell
+    return cell is not None and cell.pending is not None
 
 
 def holders_of(node: Node) -> Iterator[Any]:

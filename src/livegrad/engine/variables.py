@@ -30,8 +30,7 @@ def differentiable_among(nodes: Iterable[Node]) -> set[Node]:
         return set()
     leads: dict[Node, bool] = {}  # whether a gradient goes down to a variable
     for node in toposort(nodes, stop=ends_gradients):
-        ends = ends_gradients(node)
-        leads[node] = wants_gradient(node) if ends else any(leads[below] for below in node.operands)
+        leads[node] = wants_gradient(node) or (node.op is not detach and any(leads[below] for below in node.operands))
     return {node for node in nodes if leads[node] and not ends_gradients(node)}
 
 

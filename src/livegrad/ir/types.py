@@ -335,6 +335,24 @@ def shape_of(type: Type) -> tuple[Size, ...]:
     return type.shape if isinstance(type, Tensor) else ()
 
 
+def array_form(type: Type) -> tuple[Scalar, tuple[Size, ...]] | None:
+    """The element and shape of the array that holds a value; None for a value that is no single array.
+
+    >>> array_form(Matrix(f32, 2, 3)), array_form(Tuple((f32, i32)))
+    ((f32, (2, 3)), None)
+    """
+    match type:
+        case Scalar():
+            return type, ()
+        case Vector(element=element, size=size):
+            return element, (size,)
+        case Matrix(element=element, rows=rows, columns=columns):
+            return element, (rows, columns)
+        case Tensor(element=element, shape=shape):
+            return element, shape
+    return None
+
+
 def components(type: Type) -> tuple[Type, ...]:
     """The members of an aggregate value, in order; a scalar has none.
 

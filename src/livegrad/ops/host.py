@@ -16,7 +16,7 @@ from livegrad.ir.dimension import Dimension
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.op import Op
-from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bool_, components
+from livegrad.ir.types import Array, Struct, Tuple, Type, array_form, bool_, components
 from livegrad.ops.custom import differentials, make_custom_call
 from livegrad.ops.rules import tuple_of
 
@@ -91,26 +91,16 @@ def _taken(value: Any, type: Type, name: str) -> Any:
             raise _unfit(value, type, name)
         return tuple(_taken(part, member, name) for part, member in zip(value, own, strict=True))
     array = np.asarray(value)
-    scalar, shape = _storage(type)
+    form = array_form(type)
+    if form is None:
+        raise UsageError(f"a host function cannot give a {type}")
+    scalar, shape = form
     fits = len(array.shape) == len(shape) and all(
         isinstance(size, Dimension) or size == found for size, found in zip(shape, array.shape, strict=True)
     )
     if not fits or not np.can_cast(array.dtype, scalar.dtype, "same_kind"):
         raise _unfit(value, type, name)
     return array.astype(scalar.dtype)[()]
-
-
-def _storage(type: Type) -> tuple[Scalar, tuple[Any, ...]]:
-    match type:
-        case Scalar():
-            return type, ()
-        case Vector(element=element, size=size):
-            return element, (size,)
-        case Matrix(element=element, rows=rows, columns=columns):
-            return element, (rows, columns)
-        case Tensor(element=element, shape=shape):
-            return element, shape
-    raise UsageError(f"a host function cannot give a {type}")
 
 
 def _unfit(value: Any, type: Type, name: str) -> UsageError:

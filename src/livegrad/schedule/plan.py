@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from livegrad.diagnostics import CompileError, Place
 from livegrad.ir.node import Function
 from livegrad.ir.op import Op
-from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
+from livegrad.ir.types import Scalar, Type, array_form
 from livegrad.schedule.kernel import Kernel
 
 Lifetime = Literal["external", "graph", "region"]
@@ -62,16 +62,10 @@ class Buffer:
 
 def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:
     """The element and shape of the memory for a value."""
-    match type:
-        case Scalar():
-            return type, ()
-        case Vector(element=element, size=size):
-            return element, (size,)
-        case Matrix(element=element, rows=rows, columns=columns):
-            return element, (rows, columns)
-        case Tensor(element=element, shape=shape):
-            return element, shape  # type: ignore[return-value]
-    raise CompileError(f"no memory holds a {type}")
+    form = array_form(type)
+    if form is None:
+        raise CompileError(f"no memory holds a {type}")
+    return form  # type: ignore[return-value]  # sizes are bound by now
 
 
 class View(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from livegrad.backends.cpu.native.convolve import Column, Convolution, Line, is_native
 from livegrad.backends.cpu.native.gemm_product import Product, product_of
 from livegrad.ir.leaves import parameter_op
+from livegrad.ir.op import Op
 from livegrad.ir.types import f32, f64
 from livegrad.ops.convolution import convolve
 from livegrad.ops.linalg import matmul
@@ -20,16 +21,15 @@ _ELEMENTS = {f32: "float32", f64: "float64"}  # NumPy takes ten microseconds to 
 
 def native_product(step: HostStep) -> Product | None:
     """The sizes and strides of a product of matrices; None for any other step, and for one that has no native code."""
-    if step.op is not matmul or not isinstance(step.result, Buffer):
+    native = _native_result(step, matmul)
+    if native is None:
         return None
-    element = _ELEMENTS.get(step.result.element)
-    if element is None:
-        return None
-    out = step.result.shape
+    element, result = native
+    out = result.shape
     operands = product_operands(step)
     left, order = operands[0]
     inner = left.shape[order[-1]]
-    if not step.result.size or not inner:
+    if not inner:
         return None
     strides = [_spread(buffer, order, len(out)) for buffer, order in operands]
     return product_of(element, out, strides[0], strides[1], inner)
@@ -37,27 +37,34 @@ def native_product(step: HostStep) -> Product | None:
 
 def native_convolution(step: HostStep) -> Convolution | None:
     """The sizes and strides of a convolution; None for any other step, and for one that has no native code."""
-    if step.op is not convolve or not isinstance(step.result, Buffer):
+    native = _native_result(step, convolve)
+    if native is None:
         return None
-    element = _ELEMENTS.get(step.result.element)
-    if element is None:
-        return None
+    element, result = native
     node = step.function.results[0]
     (image, image_order), (kernel, kernel_order) = product_operands(step)
-    if any(width for widths in node.attribute("padding") for width in widths) or not (step.result.size and image.size):
+    if any(width for widths in node.attribute("padding") for width in widths) or not image.size:
         return None
     right, left = _seen_strides(image, image_order), _seen_strides(kernel, kernel_order)
     outputs, channels, *window = (kernel.shape[axis] for axis in kernel_order)
     groups, strides, dilation = (node.attribute(name) for name in ("groups", "strides", "dilation"))
     reach = [stride * gap for stride, gap in zip(right[2:], dilation, strict=True)]
     lines = [Line(*each) for each in zip((channels, *window), left[1:], (right[1], *reach), strict=True)]
-    counts, steps = step.result.shape[2:], [a * b for a, b in zip(right[2:], strides, strict=True)]
+    counts, steps = result.shape[2:], [a * b for a, b in zip(right[2:], strides, strict=True)]
     found = Convolution(
         element, groups, outputs // groups, left[0], outputs // groups * left[0],
-        channels * right[1], tuple(lines), Column(step.result.shape[0], right[0]),
+        channels * right[1], tuple(lines), Column(result.shape[0], right[0]),
         tuple(Column(*each) for each in zip(counts, steps, strict=True)),
     )  # fmt: skip
     return found if is_native(found) else None
+
+
+def _native_result(step: HostStep, op: Op) -> tuple[str, Buffer] | None:
+    """The element and the memory of a step's result, if the step is of that kind and has something to compute."""
+    if step.op is not op or not isinstance(step.result, Buffer) or not step.result.size:
+        return None
+    element = _ELEMENTS.get(step.result.element)
+    return None if element is None else (element, step.result)
 
 
 def _seen_strides(buffer: Buffer, order: tuple[int, ...]) -> list[int]:

@@ -48,19 +48,25 @@ def _keeps_its_place(node: Node) -> bool:
     return bool(node.functions)
 
 
-class _Scheduling:
-    """Nodes that wait for operands, nodes that are ready, and how many users each value still has."""
+class _Uses:
+    """Who uses each value, how many users it still has, and how many operands each node waits for."""
 
-    def __init__(self, order: Sequence[Node]) -> None:
-        self.order = order
+    def __init__(self, order: Sequence[Node], operands: dict[Node, list[Node]]) -> None:
+        self.order, self.operands = order, operands
         self.place = {node: place for place, node in enumerate(order)}
-        self.operands = {node: [o for o in dict.fromkeys(node.operands) if o.operands] for node in order}
         self.users: dict[Node, list[Node]] = {node: [] for node in order}
         for node in order:
-            for operand in self.operands[node]:
+            for operand in operands[node]:
                 self.users[operand].append(node)
         self.left = {node: len(users) for node, users in self.users.items()}
-        self.waiting = {node: len(operands) for node, operands in self.operands.items()}
+        self.waiting = {node: len(operands[node]) for node in order}
+
+
+class _Scheduling(_Uses):
+    """Nodes that are ready and end as many values as they make come first."""
+
+    def __init__(self, order: Sequence[Node]) -> None:
+        super().__init__(order, {node: [o for o in dict.fromkeys(node.operands) if o.operands] for node in order})
         self.eager: list[tuple[int, int]] = []  # (values gained, place) of nodes that are ready and gain none
         self.written: set[Node] = set()
 
@@ -117,19 +123,12 @@ def with_less_waiting(order: Sequence[Node], most_alive: int) -> list[Node]:
     return _Starting(order, most_alive).run()
 
 
-class _Starting:
-    """Nodes that can start, when the operands of each are there, and how many users each value still has."""
+class _Starting(_Uses):
+    """Nodes that can start, and when the operands of each are there."""
 
     def __init__(self, order: Sequence[Node], most_alive: int) -> None:
-        self.order, self.most_alive = order, most_alive
-        self.place = {node: place for place, node in enumerate(order)}
-        self.operands = {node: list(dict.fromkeys(node.operands)) for node in order}
-        self.users: dict[Node, list[Node]] = {node: [] for node in order}
-        for node in order:
-            for operand in self.operands[node]:
-                self.users[operand].append(node)
-        self.left = {node: len(users) for node, users in self.users.items()}
-        self.waiting = {node: len(operands) for node, operands in self.operands.items()}
+        super().__init__(order, {node: list(dict.fromkeys(node.operands)) for node in order})
+        self.most_alive = most_alive
         self.way: dict[Node, float] = {}
         for node in reversed(order):
             takes = _DIVIDER_BUSY + _DIVIDER_LATENCY if node.op in DIVISIONS else _LATENCY

@@ -23,6 +23,7 @@ import signal
 from string import Template
 
 from livegrad.backends.cpu.native.pool_life_ir import INTERRUPT, KEEP_APART, LIFE, SINGLE_THREADED, TRUST_SCHEDULER
+from livegrad.backends.cpu.native.pthread_ir import LOCKING
 
 MAX_THREADS = 512
 STACK_BYTES = 16 * 1024 * 1024  # a kernel of 3,000 operations may spill 400 KiB; a macOS thread has 512 KiB by default
@@ -86,13 +87,7 @@ declare i32 @pthread_join(i64, ptr)
 declare i32 @pthread_attr_init(ptr)
 declare i32 @pthread_attr_setstacksize(ptr, i64)
 declare i32 @pthread_attr_destroy(ptr)
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_signal(ptr)
-declare i32 @pthread_cond_broadcast(ptr)
+$locking
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
 declare i32 @sigdelset(ptr, i32)
@@ -370,6 +365,7 @@ def pool_ir(architecture: str, system: str) -> str:
     template = Template(_RUN_INLINE + _GLOBALS + _WORKER + _RUN + LIFE + placing + INTERRUPT)
     return template.substitute(
         max_threads=MAX_THREADS,
+        locking=LOCKING,
         stack_bytes=STACK_BYTES,
         pause=_PAUSE[architecture],
         pause_declaration=_PAUSE_DECLARATION[architecture],

@@ -6,6 +6,8 @@ job to the next: whoever holds that would be waited for, up to five milliseconds
 
 from string import Template
 
+from livegrad.backends.cpu.native.pthread_ir import LOCKING
+
 JOB_WORDS = (
     "state", "kind", "text", "image", "linking_machine", "engine", "elements", "imports", "import_count", "exports",
     "export_count", "library", "is_left",
@@ -36,13 +38,7 @@ declare ptr @LLVMPY_LLJIT_Link(ptr, ptr, ptr, i64, ptr, i64, ptr, i64, ptr)
 declare i8 @LLVMPY_LLJIT_Dylib_Tracker_Dispose(ptr, ptr)
 declare void @LLVMPY_LLJITDispose(ptr)
 @name = internal constant [7 x i8] c"kernel\\00"
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_signal(ptr)
-declare i32 @pthread_cond_broadcast(ptr)
+$locking
 
 @mutex = internal global [256 x i8] zeroinitializer, align 128
 @came = internal global [256 x i8] zeroinitializer, align 128
@@ -276,4 +272,4 @@ leave:
 def side_thread_ir() -> str:
     """The text, with the numbers of the words filled in."""
     words = {name: str(number) for number, name in enumerate(JOB_WORDS)}
-    return Template(_SIDE_THREAD).substitute(words, most_waiting=MOST_WAITING)
+    return Template(_SIDE_THREAD).substitute(words, most_waiting=MOST_WAITING, locking=LOCKING)

@@ -1,0 +1,22 @@
+"""What tests of the backends share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from livegrad.backends.cpu.improve import improver
+from livegrad.backends.cpu.kernels import forget_kernels
+from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+
+
+@pytest.fixture
+def without_caches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing comes from a cache, and better code comes only when it is asked for."""
+    before = set_default_cache(ObjectCache(CacheSettings(None)))
+    monkeypatch.setattr(improver, "quiet_seconds", 3600.0)
+    forget_kernels()
+    yield
+    monkeypatch.undo()
+    forget_kernels()
+    improver.wait()
+    set_default_cache(before)
