@@ -8,7 +8,7 @@ import pytest
 
 from livegrad.backends.cpu.native import side_thread
 from livegrad.backends.cpu.native.compiler import NativeCompileError, NativeFunction, compile_image, stats
-from livegrad.backends.cpu.native.side_thread import Compilation, prepare_engine
+from livegrad.backends.cpu.native.side_thread import Compilation
 from livegrad.backends.cpu.native.side_thread_ir import MOST_WAITING
 from tests.backends.subprocesses import run_python
 
@@ -68,13 +68,6 @@ def test_a_contradiction_is_found_where_texts_are_verified() -> None:
 def test_more_jobs_than_can_wait_are_done() -> None:
     begun = [_begin(_text(number)) for number in range(2 * MOST_WAITING + 3)]
     assert [_value(one.finish()[1], 2) for one in begun] == [2 * number for number in range(len(begun))]
-
-
-@pytest.mark.usefixtures("_processors")
-def test_an_engine_may_be_prepared() -> None:
-    for number in range(3):
-        prepare_engine()
-        assert _value(_begin(_text(number)).finish()[1], 5) == 5 * number
 
 
 def test_code_that_nobody_holds_is_freed() -> None:

@@ -22,7 +22,6 @@ from livegrad.backends.cpu.native.convolve import Convolution, arrange_convoluti
 from livegrad.backends.cpu.native.gemm import Launches, arrange, arrange_rows
 from livegrad.backends.cpu.native.gemm import library as product_library
 from livegrad.backends.cpu.native.object_cache import ObjectCache, default_cache
-from livegrad.backends.cpu.native.side_thread import prepare_engine
 from livegrad.backends.cpu.products import native_convolution, native_product, product_operands
 from livegrad.backends.cpu.recipe import ArrayRecipe, KernelRecipe, Recipe, Word, emitter_stamp
 from livegrad.backends.cpu.short_rows import across_short_rows
@@ -88,7 +87,6 @@ class Compiling:
 
     def _made(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
         """Code for a kernel that is not in memory: what the disk has, or else compiled, quickly where that will do."""
-        prepare_engine()  # while the text is written
         source = _source(kernel, layout, self._choice)
         code = self._codes.get(source.key) or _load(source.key, source.cache)
         if code is None:

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import llvmlite
 import llvmlite.binding as llvm
 
+from livegrad.backends.cpu.native.loader import load
 from livegrad.backends.cpu.native.object_cache import ObjectCache, default_cache
 
 # What each speed does, and what it costs on float32 kernels of 32 lanes (Ice Lake, LLVM 22, on a machine in use):
@@ -37,7 +38,7 @@ _LONG_TEXT = 300  # lines
 CODE_GENERATION_LEVEL = (0, 2, 2, 3)
 
 # `small` with `pic`: every section of a kernel lies in one allocation, so constants are one instruction away, and calls
-# and addresses of symbols outside (libc may be terabytes off) go through stubs and a table that JITLink builds.
+# and addresses of symbols outside (libc may be terabytes off) go through stubs and a table that the linker builds.
 CODE_MODEL = "small"
 RELOCATION = "pic"
 
@@ -251,7 +252,7 @@ def host_machine(speed: int) -> Any:
 
 
 @lru_cache(maxsize=1)
-def linking_machine() -> Any:
+def _linking_machine() -> Any:
     """Return the machine that engines are made for."""
     # To load an object, only the triple matters; without the list of features this costs 0.05 ms and not 0.4.
     return llvm.Target.from_triple(host_target().triple).create_target_machine(
@@ -329,15 +330,19 @@ def pass_pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
 def load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:
     """Place object code in memory.
 
-    One LLJIT with JITLink for each kernel. Measured for 310 / 3,000 ops: 0.36 / 1.3 ms, and nothing left after freeing.
-    MCJIT takes 0.45 / 2.9 ms and ends the process when a symbol is missing; one LLJIT for all keeps 9 KiB a kernel.
+    What our own linker does not know LLVM places, by one LLJIT with JITLink for each kernel. Measured for 310 / 3,000
+    ops: 0.36 / 1.3 ms, and nothing left after freeing. MCJIT takes 0.45 / 2.9 ms and ends the process when a symbol is
+    missing; one LLJIT for all keeps 9 KiB a kernel.
     """
+    loaded = load(image, exports, imports)
+    if loaded is not None:
+        return NativeFunction(exports[0], loaded.addresses, loaded)
     builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
     for name in exports:
         builder.export_symbol(name)
     for name, address in imports.items():
         builder.import_symbol(name, address)
-    engine = llvm.create_lljit_compiler(linking_machine(), use_jit_link=True, suppress_errors=True)
+    engine = llvm.create_lljit_compiler(_linking_machine(), use_jit_link=True, suppress_errors=True)
     library = builder.link(engine, "kernel")
     return NativeFunction(exports[0], {name: library[name] for name in exports}, _Linked(library, engine))
 

@@ -15,10 +15,9 @@ from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import llvmlite.binding as llvm
-from llvmlite.binding.orcjit import LLJIT, ResourceTracker
 
 from livegrad.backends.cpu.native.compiler import (
     NativeFunction,
@@ -26,26 +25,20 @@ from livegrad.backends.cpu.native.compiler import (
     compile_kernel,
     host_machine,
     link_image,
-    linking_machine,
 )
 from livegrad.backends.cpu.native.free_compile import own_machine, unlocked
 from livegrad.backends.cpu.native.pool import default_threads
 from livegrad.backends.cpu.native.side_thread_ir import (
-    COMPILE,
-    DISPOSE,
     DONE,
     EXPORTS,
     JOB_WORDS,
     LLVM_FUNCTIONS,
-    MAKE_ENGINE,
-    VERIFY_AND_COMPILE,
     WAITING,
     side_thread_ir,
 )
 
 _QUICK = 0  # the speed of code that somebody waits for
 _STATE, _IS_LEFT = JOB_WORDS.index("state"), JOB_WORDS.index("is_left")
-_OBJECT, _PROCESS = 2, 3  # what a library is linked from, by llvmlite's numbers
 
 
 class _Job:
@@ -84,32 +77,15 @@ class _Job:
 
 
 class Compilation:
-    """A text whose functions can be called soon: it is compiled and linked while others do something else.
+    """A text whose functions can be called soon: it is compiled while others do something else.
 
     Texts are our own: LLVM reads them, but looks for contradictions in them only if it is asked to.
     """
 
     def __init__(self, text: str, exports: Sequence[str], imports: Mapping[str, int], verified: bool = True) -> None:
         self.text, self._exports, self._imports = text, tuple(exports), imports
-        self._job: _Job | None = None
-        encoded, nothing = text.encode(), b""
-        # LLVM's records: of what is linked (the code, once it is there, and this process), and of names with addresses.
-        elements = array("q", [_OBJECT, 0, 0, _PROCESS, _address_of_bytes(nothing), 0])
-        names = [name.encode() for name in (*imports, *exports)]
-        places = [_address_of_bytes(name) for name in names]
-        known = array("q", [word for pair in zip(places, imports.values(), strict=False) for word in pair])
-        self._found = array("q", [word for place in places[len(imports) :] for word in (place, 0)])
-        self._job = _side_thread.begin(
-            kept=(encoded, nothing, elements, names, known, self._found),
-            kind=VERIFY_AND_COMPILE if verified else COMPILE,
-            text=_address_of_bytes(encoded),
-            engine=_ready_engine(),
-            elements=elements.buffer_info()[0],
-            imports=known.buffer_info()[0],
-            import_count=len(imports),
-            exports=self._found.buffer_info()[0],
-            export_count=len(exports),
-        )
+        encoded = text.encode()
+        self._job = _side_thread.begin(kept=encoded, text=_address_of_bytes(encoded), is_verified=int(verified))
 
     def take_part(self) -> None:
         """Begins with it now, unless that has happened."""
@@ -118,72 +94,21 @@ class Compilation:
 
     def finish(self) -> tuple[bytes, NativeFunction]:
         """The object code and its functions, once they are there; asked for once."""
-        image, placed = self._taken()
-        if placed is None:  # what LLVM refused it refuses again, with a reason
-            image = image or compile_image(self.text, _QUICK)
-            return image, link_image(image, self._exports, self._imports, self.text)
-        addresses = dict(zip(self._exports, self._found[1::2], strict=True))
-        return image, NativeFunction(self._exports[0], addresses, placed)
+        image = self._taken() or compile_image(self.text, _QUICK)  # what LLVM refused it refuses again, with a reason
+        return image, link_image(image, self._exports, self._imports, self.text)
 
-    def _taken(self) -> tuple[bytes, _Placed | None]:
+    def _taken(self) -> bytes:
         """What the job has made, which is the caller's from now on."""
         job, self._job = self._job, None
         if job is None:
-            return b"", None
+            return b""
         job.wait()
-        image = _content(job["image"]) if job["image"] else b""
-        if job["library"]:
-            return image, _Placed(job["library"], job["engine"])
-        if job["engine"]:
-            _close_engine(job["engine"])
-        return image, None
+        return _content(job["image"]) if job["image"] else b""
 
     def __del__(self) -> None:
         """Frees what nobody asked for: an error came in between."""
-        if self._job is not None and not sys.is_finalizing():
-            _, placed = self._taken()
-            if placed is not None:
-                placed.close()
-
-
-class _Placed(NamedTuple):
-    """Code in memory, by the addresses of LLVM's library and engine. To free it takes a tenth of a millisecond."""
-
-    library: int
-    engine: int
-
-    def close(self) -> None:
-        """Has it freed; it may be called by a finalizer, so at any moment."""
-        if not _side_thread.submit(_Job(kind=DISPOSE, library=self.library, engine=self.engine)):
-            ResourceTracker(ctypes.cast(self.library, llvm.ffi.LLVMOrcDylibTrackerRef), "kernel", {}).close()
-            _close_engine(self.engine)
-
-
-def _close_engine(engine: int) -> None:
-    LLJIT(ctypes.cast(engine, llvm.ffi.LLVMOrcLLJITRef)).close()
-
-
-_engines: deque[_Job] = deque()  # made ahead, for whoever links next
-
-
-def prepare_engine() -> None:
-    """Has an engine made, so that the next text can be linked at once."""
-    if not _engines:
-        job = _side_thread.begin(kind=MAKE_ENGINE)
-        if job is not None:
-            _engines.append(job)
-
-
-def _ready_engine() -> int:
-    """The address of an engine that was prepared; 0 where there is none yet."""
-    try:
-        job = _engines.popleft()
-    except IndexError:
-        return 0
-    if job.is_done:
-        return job["engine"]
-    _engines.append(job)
-    return 0
+        if getattr(self, "_job", None) is not None and not sys.is_finalizing():
+            self._taken()
 
 
 def is_idle() -> bool:
@@ -202,7 +127,7 @@ class _SideThread:
         """What belongs to threads, which a child of a fork does not have."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._stopping = self._is_forking = False
+        self._stopping = False
         self._begun: deque[_Job] = deque()  # kept alive: the thread has their addresses
 
     def begin(self, kept: object = None, **words: int) -> _Job | None:
@@ -216,19 +141,11 @@ class _SideThread:
                 self._start(_native())
             while self._begun and self._begun[0].is_left:
                 self._begun.popleft()
-            job = _Job(kept, linking_machine=address_of(linking_machine()), **words)
-            self.submit(job)
+            job = _Job(kept, **words)
+            self._begun.append(job)
+            if not _native().submit(job.address):  # too many wait: whoever wants this one does it
+                self._begun.pop()
             return job
-
-    def submit(self, job: _Job) -> bool:
-        """Whether the thread will do a job. Takes no lock of Python's: a finalizer may come between any two lines."""
-        if self._thread is None or self._stopping or self._is_forking:
-            return False
-        self._begun.append(job)
-        if _native().submit(job.address):
-            return True
-        self._begun.remove(job)
-        return False
 
     @property
     def is_idle(self) -> bool:
@@ -254,7 +171,6 @@ class _SideThread:
     def before_fork(self) -> None:
         """No job is under way while the process forks: the child would not have the thread that does it."""
         self._lock.acquire()
-        self._is_forking = True
         self._finish()
 
     def _finish(self) -> None:
@@ -262,7 +178,6 @@ class _SideThread:
             job.wait()
 
     def after_fork_in_parent(self) -> None:
-        self._is_forking = False
         self._lock.release()
 
     def after_fork_in_child(self) -> None:

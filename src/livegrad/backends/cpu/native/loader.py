@@ -1,0 +1,222 @@
+"""Object code comes in; the same code in memory that can be run goes out: a linker for what LLVM makes of our texts.
+
+Called by `compiler.py`, which has LLVM's linker place what this one does not know. LLVM takes 0.4 ms for any object and
+this 0.07: a first call waits for it, and so does every kernel that is read from disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+# The ELF format for x86-64. All numbers are little endian; the names are those of its specification.
+_MAGIC, _X86_64 = b"\x7fELF\x02\x01", 62
+_MACHINE, _SECTION_TABLE, _SECTION_COUNT = struct.Struct("<18xH"), struct.Struct("<40xQ"), struct.Struct("<60xH")
+_SECTION, _SYMBOL, _RELOCATION = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
+_SHT_PROGBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS, _SHT_UNWIND = 1, 2, 4, 8, 0x70000001
+_SHF_WRITE, _SHF_ALLOC, _SHF_TLS = 1, 2, 0x400
+_R_64, _R_PC32, _R_PLT32, _R_GOTPCREL, _R_PC64, _R_GOTPCRELX, _R_REX_GOTPCRELX = 1, 2, 4, 9, 24, 41, 42
+_OF_ADDRESSES = frozenset({_R_GOTPCREL, _R_GOTPCRELX, _R_REX_GOTPCRELX})  # which code reads from a table
+_OF_VALUES = {_R_64: "<q", _R_PC64: "<q", _R_PC32: "<i", _R_PLT32: "<i", **dict.fromkeys(_OF_ADDRESSES, "<i")}
+
+# What lies outside may be terabytes away, further than a call reaches: it is reached by a jump nearby, `jmp *(%rip)`,
+# with the address behind it. Code that wants the address itself reads it from there.
+_JUMP = struct.Struct("<6sQ2x")
+_JUMP_CODE, _ADDRESS_IN_JUMP = b"\xff\x25\0\0\0\0", 6
+
+
+class _CannotLoadError(Exception):
+    """The object has something in it that this linker does not know, or asks for what is not there."""
+
+
+class _Section(NamedTuple):
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
+
+
+class _Symbol(NamedTuple):
+    name: str
+    section: int  # 0: it lies outside
+    value: int  # its place in the section
+
+
+class _Relocation(NamedTuple):
+    section: int
+    offset: int
+    kind: int
+    symbol: int
+    addend: int
+
+
+class LoadedCode:
+    """Code in memory, and the addresses in it that were asked for."""
+
+    __slots__ = ("_memory", "addresses")
+
+    def __init__(self, memory: mmap.mmap, addresses: dict[str, int]) -> None:
+        self._memory, self.addresses = memory, addresses
+
+    def close(self) -> None:
+        """Free the memory: nobody may call the code any more."""
+        self._memory.close()
+
+
+def load(image: bytes, exports: Sequence[str], imports: Mapping[str, int]) -> LoadedCode | None:
+    """The object's code in memory of its own; None where another linker has to try, which can say what is wrong.
+
+    `imports` are the addresses of what the code uses and what is no symbol of this process.
+    """
+    if sys.platform != "linux" or not image.startswith(_MAGIC):
+        return None
+    try:
+        return _Loading(image, imports).run(exports)
+    except (_CannotLoadError, struct.error, IndexError, ValueError):  # the last ones: it is damaged
+        return None
+
+
+class _Loading:
+    """An object on its way into memory: first code and what is only read, then, from a new page on, what is written."""
+
+    def __init__(self, image: bytes, imports: Mapping[str, int]) -> None:
+        if _MACHINE.unpack_from(image)[0] != _X86_64:
+            raise _CannotLoadError("code for another machine")
+        self.image, self.imports = image, imports
+        start, count = _SECTION_TABLE.unpack_from(image)[0], _SECTION_COUNT.unpack_from(image)[0]
+        table = memoryview(image)[start : start + count * _SECTION.size]
+        self.sections = [_Section._make(words) for words in _SECTION.iter_unpack(table)]
+        self.symbols = self._read_symbols()
+        self.relocations: list[_Relocation] = []
+        self.places: dict[int, int] = {}  # of sections in memory, by their number
+        self.jumps: dict[int, int] = {}  # to symbols, by their number
+        self.read_only = self.end = 0  # bytes
+
+    def run(self, exports: Sequence[str]) -> LoadedCode:
+        self._arrange()
+        memory = mmap.mmap(-1, self.end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            self._fill(memory, base)
+            if _process().mprotect(base, self.read_only, mmap.PROT_READ | mmap.PROT_EXEC):
+                raise _CannotLoadError("the system allows no code here")
+            own = {symbol.name: self._address(symbol, base) for symbol in self.symbols if symbol.section in self.places}
+            if not own.keys() >= set(exports):
+                raise _CannotLoadError("a symbol that is not there")
+        except BaseException:
+            memory.close()
+            raise
+        return LoadedCode(memory, {name: own[name] for name in exports})
+
+    def _read_symbols(self) -> list[_Symbol]:
+        for table in self.sections:
+            if table.type == _SHT_SYMTAB:
+                names = self._content(self.sections[table.link])
+                return [
+                    _Symbol(names[name : names.index(b"\0", name)].decode(), section, value)
+                    for name, _, _, section, value, _ in _SYMBOL.iter_unpack(self._content(table))
+                ]
+        return []
+
+    def _content(self, section: _Section) -> bytes:
+        return self.image[section.offset : section.offset + section.size]
+
+    def _arrange(self) -> None:
+        """Gives a place to all that is needed when the code runs; how to unwind its stack is not."""
+        needed = {
+            number: section
+            for number, section in enumerate(self.sections)
+            if section.flags & _SHF_ALLOC and section.size and section.type != _SHT_UNWIND
+        }
+        for section in needed.values():
+            if section.type not in (_SHT_PROGBITS, _SHT_NOBITS) or section.flags & _SHF_TLS:
+                raise _CannotLoadError(f"a section of type {section.type}")
+        self._read_relocations(needed)
+        self._put({number: section for number, section in needed.items() if not section.flags & _SHF_WRITE})
+        for relocation in self.relocations:
+            if relocation.symbol not in self.jumps and self._is_by_jump(relocation):
+                self.jumps[relocation.symbol] = place = _rounded(self.end, _JUMP.size)
+                self.end = place + _JUMP.size
+        self.read_only = self.end = _rounded(max(self.end, 1), mmap.PAGESIZE)
+        self._put({number: section for number, section in needed.items() if section.flags & _SHF_WRITE})
+
+    def _read_relocations(self, needed: Mapping[int, _Section]) -> None:
+        for table in self.sections:
+            if table.type == _SHT_RELA and table.info in needed:
+                for offset, info, addend in _RELOCATION.iter_unpack(self._content(table)):
+                    kind, symbol = info & 0xFFFFFFFF, info >> 32
+                    self.relocations.append(_Relocation(table.info, offset, kind, symbol, addend))
+
+    def _is_by_jump(self, relocation: _Relocation) -> bool:
+        """Whether code goes to the symbol by a jump, or reads its address."""
+        is_outside = not self.symbols[relocation.symbol].section
+        return relocation.kind in _OF_ADDRESSES or (is_outside and relocation.kind == _R_PLT32)
+
+    def _put(self, sections: Mapping[int, _Section]) -> None:
+        for number, section in sections.items():
+            self.places[number] = place = _rounded(self.end, section.alignment or 1)
+            self.end = place + section.size
+
+    def _fill(self, memory: mmap.mmap, base: int) -> None:
+        for number, place in self.places.items():
+            section = self.sections[number]
+            if section.type == _SHT_PROGBITS:
+                memory[place : place + section.size] = self._content(section)
+        for number, place in self.jumps.items():
+            _JUMP.pack_into(memory, place, _JUMP_CODE, self._address(self.symbols[number], base))
+        for relocation in self.relocations:
+            form = _OF_VALUES.get(relocation.kind)
+            if form is None:
+                raise _CannotLoadError(f"a relocation of the kind {relocation.kind}")
+            place = self.places[relocation.section] + relocation.offset
+            try:
+                struct.pack_into(form, memory, place, self._value(relocation, base, place))
+            except struct.error:
+                raise _CannotLoadError("a symbol that is too far away") from None
+
+    def _value(self, relocation: _Relocation, base: int, place: int) -> int:
+        if relocation.kind in _OF_ADDRESSES:
+            target = base + self.jumps[relocation.symbol] + _ADDRESS_IN_JUMP
+        elif self._is_by_jump(relocation):
+            target = base + self.jumps[relocation.symbol]
+        else:
+            target = self._address(self.symbols[relocation.symbol], base)
+        return target + relocation.addend - (0 if relocation.kind == _R_64 else base + place)
+
+    def _address(self, symbol: _Symbol, base: int) -> int:
+        if symbol.section in self.places:
+            return base + self.places[symbol.section] + symbol.value
+        address = 0 if symbol.section else self.imports.get(symbol.name) or _address_in_process(symbol.name)
+        if not address:
+            raise _CannotLoadError(f"unknown symbol {symbol.name}")
+        return address
+
+
+def _rounded(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
+
+
+def _address_in_process(name: str) -> int:
+    """The address of a symbol of this process or of one of its libraries; 0 where there is none."""
+    try:
+        return ctypes.cast(_process()[name], ctypes.c_void_p).value or 0
+    except AttributeError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def _process() -> ctypes.CDLL:
+    process = ctypes.CDLL(None)
+    process.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return process
