@@ -70,8 +70,13 @@ def trace_open(
     return make_function(label, inputs + captures, results), captures
 
 
-def captured_values(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
-    """The values that the results take from around the function: as large as possible, so loops compute them once."""
+def captured_values(
+    inputs: Sequence[Node], results: Sequence[Node], can_be_passed: Callable[[Node], bool] | None = None
+) -> tuple[Node, ...]:
+    """The values that the results take from around the function: as large as possible, so loops compute them once.
+
+    What a caller cannot pass is computed inside, from what it can.
+    """
     own: set[Node] = set(inputs)
     order = toposort(results, stop=set(inputs).__contains__)
     outer: set[Node] = set()
@@ -87,8 +92,22 @@ def captured_values(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[No
     if not outer:
         return ()
     inside = own.difference(inputs)
+    if can_be_passed is not None:
+        inside |= _reached_inside(inside, outer, can_be_passed)
     needed = {operand for node in order if node in inside for operand in node.operands} | set(results)
-    return tuple(node for node in order if node in outer and node in needed)
+    return tuple(node for node in order if node in outer and node in needed and node not in inside)
+
+
+def _reached_inside(inside: set[Node], outer: set[Node], can_be_passed: Callable[[Node], bool]) -> set[Node]:
+    """The nodes around a function that it needs, through nothing but nodes that cannot be passed to it."""
+    found: set[Node] = set()
+    pending = list(inside)
+    while pending:
+        for operand in pending.pop().operands:
+            if operand in outer and operand not in found and not can_be_passed(operand):
+                found.add(operand)
+                pending.append(operand)
+    return found
 
 
 def inline(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:

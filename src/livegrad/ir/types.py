@@ -78,6 +78,28 @@ class Scalar(Type):
     def __str__(self) -> str:
         return self.name
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is this type, or what NumPy calls it.
+
+        >>> f32 == np.float32, f32 == np.dtype("float32"), f32 == "float32", f32 == np.float64
+        (True, True, True, False)
+        """
+        if self is other:
+            return True
+        if isinstance(other, str):
+            return other in (self.name, self.long_name)
+        if isinstance(other, np.dtype) or (isinstance(other, type) and issubclass(other, np.generic)):
+            return self.dtype == other or (self is bf16 and np.dtype(other).name == "bfloat16")
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        """That of NumPy's dtype, which is equal to it."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.dtype)
+
     def __call__(self, value: Any) -> Any:
         """A number of this type, as NumPy has it.
 

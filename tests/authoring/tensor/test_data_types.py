@@ -61,8 +61,8 @@ def test_promotion_is_the_same_in_every_order() -> None:
 def test_types_are_compared_without_surprises() -> None:
     assert lg.float32 is lg.f32
     assert lg.bool is lg.bool_
-    assert lg.float32 != "float32"
-    assert lg.float32 != np.float32
+    assert lg.float32 != lg.float64
+    assert lg.int16 != lg.float16 != lg.bfloat16
     assert len({getattr(lg, name) for name in NAMES}) == len(NAMES)
 
 
@@ -86,6 +86,19 @@ def test_kinds_of_types() -> None:
     assert lg.isdtype(lg.complex64, lg.complex64)
     with pytest.raises(lg.UsageError, match="no kind"):
         lg.isdtype(lg.int8, "whole")
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64"])
+def test_a_type_is_equal_to_the_one_of_numpy(name: str) -> None:
+    ours, dtype = getattr(lg, name), np.dtype(name)
+    assert ours == dtype.type
+    assert dtype.type == ours
+    assert ours == dtype
+    assert dtype == ours
+    assert hash(ours) == hash(dtype)
+    assert lg.zeros(2, dtype=ours).dtype == name
+    assert ours not in (np.int32, "uint8", float, None)
+    assert lg.bfloat16 != dtype
 
 
 def test_the_namespace_tells_of_itself() -> None:

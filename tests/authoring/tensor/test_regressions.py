@@ -32,6 +32,15 @@ def test_a_gradient_goes_through_a_compiled_function():
     assert w.grad.tolist() == [3.0, 3.0]
 
 
+def test_a_compiled_gradient_of_a_loop_remembers_nothing_from_around_it():
+    def loss(x):
+        last, rows = lg.scan(lambda carried, row: (lg.tanh(carried + row), carried * row), x[0], x)
+        return lg.sum((rows + last) * lg.asarray([1.0, 2.0, 3.0]))  # weights that the way back puts into a trace
+
+    x = lg.asarray([0.5, -1.0, 2.0])
+    assert lg.jit(lg.grad(loss))(x).tolist() == lg.grad(loss)(x).tolist()
+
+
 def test_a_gradient_goes_through_a_compiled_function_to_what_it_reads():
     w = lg.asarray([1.0, 2.0]).requires_grad_()
     scaled = lg.jit(lambda x: x * w)

@@ -28,8 +28,8 @@ from livegrad.engine.execution import execute, is_watching
 from livegrad.engine.values import holders_of, known_value, leaf_of, read_leaf
 from livegrad.engine.variables import may_be_differentiated
 from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ir.types import Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.walk import toposort
 
 _MOST_SIGNATURES = 256
@@ -197,7 +197,7 @@ class Jitted:
         ]
         positional, named = unflatten(structure, given)
         with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
-            traced = close(name_of(self.function), inputs, self.function(*positional, **named))
+            traced = close(name_of(self.function), inputs, self.function(*positional, **named), _can_be_held)
         for result in traced.function.result_types:
             if not isinstance(result, TensorType):
                 raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))
@@ -259,6 +259,11 @@ def _static_parameters(
     places = {place + len(parameters) if place < 0 else place for place in places}
     named |= {parameters[place] for place in places if place < len(parameters)}
     return frozenset(places | {place for place, name in enumerate(parameters) if name in named}), frozenset(named)
+
+
+def _can_be_held(node: Node) -> bool:
+    """Whether a tensor can stand for the value from call to call: not for what a loop remembers on the way back."""
+    return isinstance(node.type, TensorType | Scalar)
 
 
 def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:

@@ -138,11 +138,13 @@ def _kind(number: Any) -> str:
     return {int: "signed", float: "float", complex: "complex"}.get(number.__class__, "bool")
 
 
-def close(name: str, inputs: Sequence[Node], result: Any) -> Traced:
-    """The function from inputs to a nest of tensors."""
+def close(
+    name: str, inputs: Sequence[Node], result: Any, can_be_passed: Callable[[Node], bool] | None = None
+) -> Traced:
+    """The function from inputs to a nest of tensors; captures are what can be passed to it, if there is a limit."""
     leaves, structure = flatten(result)
     results = tuple(result_node(leaf, name) for leaf in leaves)
-    captures = captured_values(inputs, results)
+    captures = captured_values(inputs, results, can_be_passed)
     return Traced(make_function(name, (*inputs, *captures), results), captures, structure)
 
 
