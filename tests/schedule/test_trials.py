@@ -11,8 +11,10 @@ from livegrad.backends.cpu import compile_function
 from livegrad.backends.reference import evaluate
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
-from livegrad.ir.types import Tensor, f64
-from livegrad.ops.movement import broadcast, flip, permute
+from livegrad.ir.types import Tensor, f64, i64
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, flip, index_along, pad, permute, slice_
+from livegrad.ops.rules import zero
 from livegrad.ops.transcendental import exp
 from livegrad.schedule import work
 from livegrad.schedule.plan import KernelStep, Plan
@@ -83,3 +85,22 @@ def test_a_root_is_built_once_in_a_group_that_could_take_it_at_once(monkeypatch:
     plan = plan_of(lambda x: softmax(x, 1), SQUARE)
     assert len(plan.steps) == 1
     assert len(built) == len(set(built)) == 3
+
+
+def quotients(x: Node, y: Node) -> Node:
+    return x // y
+
+
+def looked_up(x: Node, y: Node) -> Node:
+    return lookup(x, index_along((3,), 0)) + y
+
+
+@pytest.mark.parametrize("inner", [quotients, looked_up])
+def test_what_may_fail_is_not_computed_beyond_its_border(inner: Callable[[Node, Node], Node]) -> None:
+    def program(x: Node, y: Node) -> Node:
+        padded = pad(inner(x, y), zero(i64), low=(0,), high=(3,), interior=(0,))
+        return slice_(padded, start=(2,), size=(3,), step=(1,))  # as many points as there are quotients
+
+    function = trace(program, Tensor(i64, (3,)), Tensor(i64, (3,)))
+    values = np.array([8, 9, 10]), np.array([2, 3, 5])
+    assert np.array_equal(compile_function(function)(*values), evaluate(function, *values))

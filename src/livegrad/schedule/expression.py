@@ -89,7 +89,7 @@ class Expressions:
 
     def read(self, buffer: Buffer, index: tuple[Index, ...]) -> Node:
         """The buffer's element at an index: by stride where the index is affine, by lookup where it is computed."""
-        if any(isinstance(item, Affine) and item.loose for item in index):
+        if _is_loose(index):
             return lookup_or(self.whole(buffer), zero(buffer.element), *(self.position(item) for item in index))
         offset, strides = 0, [0] * self.rank
         for item, stride in zip(index, buffer.strides, strict=True):
@@ -142,6 +142,8 @@ class Expressions:
             elif current not in point.elements:
                 found = self._leaf(current, point.place)
                 if found is None:
+                    if current.op.checked and _is_loose(point.place):
+                        raise NotAligned  # beyond its border it may fail where nobody asks for it
                     needed = self._needs(current, point)
                     pending.append((current, point, needed))
                     pending += [(operand, below, None) for operand, below in needed]
@@ -342,6 +344,8 @@ class Expressions:
         """All results of a map's function at one point; worked out once, for each result is asked for by itself."""
         if (node, index) in self._maps:
             return self._maps[node, index]
+        if _is_loose(index):
+            raise NotAligned
         function: Function = node.attribute("function")
         arguments = [
             self.point_value(operand, own, index) if flag else self.shared_value(operand)
@@ -383,6 +387,11 @@ class Expressions:
         used = [node for node in toposort(results) if node in self.placeholders]
         sources = tuple(self.placeholders[node] for node in used)
         return make_function(name, [*first, *used], results), sources
+
+
+def _is_loose(index: tuple[Index, ...]) -> bool:
+    """Whether an index may lie outside of what it is an index into."""
+    return any(isinstance(item, Affine) and item.loose for item in index)
 
 
 def _unravel(position: int, sizes: tuple[object, ...]) -> tuple[int, ...]:

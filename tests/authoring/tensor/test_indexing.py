@@ -279,3 +279,24 @@ def test_traced_functions_index_axes_of_any_size() -> None:
 def test_a_mask_cannot_decide_a_shape_inside_a_traced_function() -> None:
     with pytest.raises(lg.UsageError, match="not known while a function is traced"):
         lg.jit(lambda x: lg.sum(x[x > 1.0]))(lg.asarray(data()))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (lambda mask: (mask[:, 0],), [7.0, 8.0, 9.0]),  # a row for all that are picked
+        (lambda mask: (slice(None), mask[0]), [[5.0], [6.0]]),
+        (lambda mask: (mask,), [4.0]),
+    ],
+)
+def test_what_is_the_same_for_all_that_a_mask_picks_is_assigned_without_looking_at_it(key: Any, value: Any) -> None:
+    mask = np.array([[True, False, True], [False, True, True]])
+    expected = np.zeros((2, 3), np.float32)
+    expected[key(mask)] = value
+
+    def assigned(x: lg.Tensor, mask: lg.Tensor, value: lg.Tensor) -> lg.Tensor:
+        x[key(mask)] = value
+        return x
+
+    found = lg.jit(assigned)(lg.zeros((2, 3)), lg.asarray(mask), lg.asarray(value))
+    assert np.array_equal(found.numpy(), expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +40,19 @@ def test_a_compiled_gradient_of_a_loop_remembers_nothing_from_around_it():
 
     x = lg.asarray([0.5, -1.0, 2.0])
     assert lg.jit(lg.grad(loss))(x).tolist() == lg.grad(loss)(x).tolist()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, lambda w: lg.asarray(w, copy=True)])
+def test_a_gradient_goes_through_a_copy_of_a_variable(copied):
+    w = lg.asarray([1.0, 2.0, 3.0]).requires_grad_()
+    y = copied(w)
+    y[0] = 5.0
+    lg.sum(y * y).backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [0.0, 4.0, 6.0]
+    with pytest.raises(lg.UsageError, match="computed"):
+        copied(w).fill(7.0)
+    assert w.tolist() == [1.0, 2.0, 3.0]
 
 
 def test_a_gradient_goes_through_a_compiled_function_to_what_it_reads():

@@ -150,8 +150,9 @@ def set_item(x: Tensor, key: Any, value: Any) -> Tensor:
     if all(isinstance(item, Span) for item, _ in entries):
         return wrap(_write_spans(node, entries, new))
     chosen = _whole_mask(entries)
-    if chosen is not None and shape_of(new.type) == ():
-        return wrap(_write_masked(node, chosen, entries, new))
+    alike = None if chosen is None else _alike_for_all(new, chosen, entries)
+    if chosen is not None and alike is not None:
+        return wrap(_write_masked(node, chosen, entries, alike))
     return wrap(_write_picked(node, _Picked(node, _looked_at(entries)), new))
 
 
@@ -237,15 +238,33 @@ def _whole_mask(entries: Sequence[Entry]) -> Mask | None:
     return masks[0] if len(masks) == 1 and masks[0].shape and whole else None
 
 
+def _place_of(mask: Mask, entries: Sequence[Entry]) -> int:
+    """How many axes stand before those of the only mask."""
+    items = [item for item, _ in entries if not isinstance(item, Gap)]
+    return next(place for place, item in enumerate(items) if item is mask)
+
+
+def _alike_for_all(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | None:
+    """A value with the mask's axes in place of the one for what it picks, if it has the same for all that is picked."""
+    shape = shape_of(value.type)
+    after = sum(not isinstance(item, Gap) for item, _ in entries) - _place_of(mask, entries) - 1
+    if len(shape) <= after:
+        return value
+    before, picked = shape[: len(shape) - after - 1], shape[len(shape) - after - 1]
+    if picked != 1:
+        return None
+    return reshape(value, shape=(*before, *(1 for _ in mask.shape), *shape[len(shape) - after :]))
+
+
 def _write_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) -> Node:
-    """A number where a mask is true: nothing is executed for that."""
+    """The same where a mask is true: nothing is executed for that."""
     shape = shape_of(node.type)
+    spread = _spread_over(value, shape)
     if 0 in mask.shape:
         return node
-    items = [item for item, _ in entries if not isinstance(item, Gap)]
-    place = next(place for place, item in enumerate(items) if item is mask)
+    place = _place_of(mask, entries)
     axes = tuple(range(place, place + len(mask.shape)))
-    return select(broadcast(node_of_mask(mask), shape=shape, axes=axes), broadcast_to(value, shape), node)
+    return select(broadcast(node_of_mask(mask), shape=shape, axes=axes), spread, node)
 
 
 def _write_picked(node: Node, picked: _Picked, value: Node) -> Node:

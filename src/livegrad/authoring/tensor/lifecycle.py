@@ -20,7 +20,9 @@ from livegrad.engine.variables import ends_gradients, note_variable, wants_gradi
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Node
 from livegrad.ir.op import exact_value
+from livegrad.ir.types import shape_of
 from livegrad.ir.walk import toposort
+from livegrad.ops.movement import broadcast
 from livegrad.ops.placement import transfer
 
 if TYPE_CHECKING:
@@ -220,7 +222,9 @@ class Lifecycle:
         return _from_pickle, (np.array(self._value()), self.requires_grad)
 
     def __copy__(self: Any) -> Tensor:
-        return _module("handle").wrap(self._snapshot())
+        # A variable's copy is computed from it, so that gradients find their way back.
+        same = _the_same(self.node) if wants_gradient(self.node) else self._snapshot()
+        return _module("handle").wrap(same)
 
     def __deepcopy__(self: Any, memo: dict[int, Any]) -> Tensor:
         made = self.__copy__()
@@ -233,6 +237,12 @@ class Lifecycle:
         """The handle stands for another tensor from here on."""
         self._node = other.node
         hold(other.node, self)
+
+
+def _the_same(node: Node) -> Node:
+    """A node of its own for the same value."""
+    shape = shape_of(node.type)
+    return broadcast(node, shape=shape, axes=tuple(range(len(shape))))
 
 
 def _variables(node: Node) -> list[Any]:
