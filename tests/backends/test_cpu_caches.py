@@ -11,6 +11,7 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
+from livegrad.backends.cpu import kernels
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.function import CpuFunction, run_function
 from livegrad.backends.cpu.improve import improver
@@ -18,7 +19,9 @@ from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native import compiler
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, default_cache, set_default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
+from livegrad.backends.reference import evaluate
 from livegrad.ir.digest import function_digest
+from livegrad.ir.entries import Entries
 from livegrad.ir.places import mark_places
 from tests.backends.subprocesses import run_python, start_python
 
@@ -187,6 +190,28 @@ def test_a_plan_from_disk_gives_the_same_bits(program: str, cache: ObjectCache) 
     assert loaded.recipe == decode(encode(fresh.recipe))
     for one, other in zip(fresh.run(arguments), loaded.run(arguments), strict=True):
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def test_a_plan_from_disk_knows_the_place_of_each_argument(cache: ObjectCache) -> None:
+    types = lg.types.Tensor(lg.f64, (3,)), lg.types.Trace(lg.f64), lg.types.Tensor(lg.f64, ())
+    function = lg.trace(lambda x, remembered, factor: x * ops.broadcast(factor, shape=(3,), axes=()) + 1.0625, *types)
+    arguments = np.arange(3.0), Entries(), np.asarray(2.0)
+    expected = CpuFunction(function).plan({}).run(arguments)
+    assert np.array_equal(_loaded(function, {}).run(arguments), expected)
+
+
+def test_more_kernels_than_are_kept_can_be_in_use(cache: ObjectCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_MOST_KERNELS", 1)
+
+    def folds(x: lg.Node) -> tuple[lg.Node, ...]:
+        return tuple(ops.reduce(x * 1.28125, kind=kind, axes=(axis,)) for kind in ("sum", "max") for axis in (0, 1))
+
+    function = lg.trace(folds, lg.types.Tensor(lg.f64, (5, 7)))
+    x = np.arange(35.0).reshape(5, 7)
+    for _ in range(2):
+        found = CpuFunction(function)(x)
+        for one, other in zip(found, evaluate(function, x), strict=True):
+            np.testing.assert_allclose(one, other)
 
 
 def test_a_plan_from_disk_reports_checks_at_the_same_place(cache: ObjectCache) -> None:

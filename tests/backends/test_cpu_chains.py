@@ -11,7 +11,7 @@ import pytest
 from livegrad.backends.cpu import chains
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.function import run_function
-from livegrad.backends.cpu.kernels import code_of, make_recipe
+from livegrad.backends.cpu.kernels import make_recipe
 from livegrad.backends.cpu.native.pool import set_threads, threads
 from livegrad.backends.cpu.recipe import decode, encode
 from livegrad.backends.reference import evaluate
@@ -78,9 +78,8 @@ def chained(function: Function) -> CompiledPlan:
 
 def step_by_step(function: Function) -> CompiledPlan:
     plan = planned(function)
-    recipe, counts = make_recipe(plan)
-    natives = [code for kernel in recipe.kernels if (code := code_of(kernel)) is not None]
-    return CompiledPlan(recipe, natives, plan, run_function, counts)
+    recipe, counts, codes = make_recipe(plan)
+    return CompiledPlan(recipe, codes, plan, run_function, counts)
 
 
 @pytest.mark.parametrize("element", [f32, f64])

@@ -14,7 +14,7 @@ from livegrad.backends.cpu.branch import BranchCall
 from livegrad.backends.cpu.chains import worthwhile
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.kernel_calls import CLEAN, KernelCall, joined
-from livegrad.backends.cpu.kernels import ALIGNMENT, code_of, make_recipe
+from livegrad.backends.cpu.kernels import ALIGNMENT, code_of, codes_of, make_recipe
 from livegrad.backends.cpu.loop import LoopCall
 from livegrad.backends.cpu.loop_body import Call, Memory
 from livegrad.backends.cpu.memory_pool import aligned_memory, result_maker
@@ -54,7 +54,7 @@ class CompiledPlan:
     def __init__(
         self,
         recipe: Recipe,
-        natives: Sequence[Code],
+        codes: Mapping[bytes, Code],
         plan: Plan | None,
         run_nested: Callable[..., Any],
         counts: Sequence[int | None] = (),
@@ -63,15 +63,16 @@ class CompiledPlan:
         self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
         self._line_of_mark = places
         self._counts = counts  # of each step of the plan: how many kernels it is, None for one that the host runs
-        self._natives = list(natives)
+        self._codes = codes
         self._lock = threading.Lock()
         renew_lock_after_fork(self, "_lock")
         self._arena = aligned_memory(recipe.arena_bytes)
         self._arena_start = self._arena.ctypes.data
-        self._cells = {a.number: np.zeros((), a.element.dtype) for a in recipe.arguments if a.shape == ()}
-        self._slots = plan.arguments if plan is not None else recipe.arguments
-        self._makers = [result_maker(array.element, array.shape, array.bytes) for array in recipe.results]
-        self.only_kernels = None not in counts
+        arguments = [array for array in recipe.arguments if array is not None]
+        self._cells = {array.number: np.zeros((), array.element.dtype) for array in arguments if array.shape == ()}
+        self._results = [array for array in recipe.results if array is not None]
+        self._makers = [result_maker(array.element, array.shape, array.bytes) for array in self._results]
+        self.only_kernels = None not in counts and None not in recipe.results
         self._bind()
 
     @classmethod
@@ -79,16 +80,14 @@ class CompiledPlan:
         """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
         chains = worthwhile(row_chains(plan))
         plan = with_row_chains(plan, chains)
-        recipe, counts = make_recipe(plan, chains)
-        natives = [_required(kernel) for kernel in recipe.kernels]
-        return cls(recipe, natives, plan, run_nested, counts, places)
+        recipe, counts, codes = make_recipe(plan, chains)
+        return cls(recipe, codes, plan, run_nested, counts, places)
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, run_nested: Callable[..., Any], places: Places = ()) -> CompiledPlan | None:
         """Loads the kernels of a recipe; None when one of them is no longer in the cache."""
-        natives = [code_of(kernel) for kernel in recipe.kernels]
-        found = [native for native in natives if native is not None]
-        return cls(recipe, found, None, run_nested, (), places) if len(found) == len(natives) else None
+        codes = codes_of(recipe)
+        return None if codes is None else cls(recipe, codes, None, run_nested, (), places)
 
     # --- preparation ---
 
@@ -97,8 +96,7 @@ class CompiledPlan:
         # that are written to take memory.
         self._scratch = [aligned_memory((size + ALIGNMENT) * MAX_THREADS) for size in self.recipe.scratch]
         self._patches: dict[int, list[Patch]] = {}
-        pairs = zip(self.recipe.kernels, self._natives, strict=True)
-        every = [self._kernel_call(kernel, native) for kernel, native in pairs]
+        every = [self._kernel_call(kernel) for kernel in self.recipe.kernels]
         kernels = iter(every)
         if self.plan is None:
             singles: list[KernelCall | Call] = list(kernels)
@@ -112,24 +110,17 @@ class CompiledPlan:
                     singles += [next(kernels) for _ in range(count)]
         self._calls = joined(singles)
         # By position among the arguments and among the results, so that a call looks nothing up.
-        self._to_patch = [
-            (position, self._patches[slot.number])
-            for position, slot in enumerate(self._slots)
-            if not isinstance(slot, ObjectSlot) and slot.number in self._patches
-        ]
-        self._to_set = [
-            (position, self._cells[slot.number])
-            for position, slot in enumerate(self._slots)
-            if not isinstance(slot, ObjectSlot) and slot.number in self._cells
-        ]
-        results = self.recipe.results
-        self._to_give = [(p, self._patches[a.number]) for p, a in enumerate(results) if a.number in self._patches]
+        arguments = [(p, array.number) for p, array in enumerate(self.recipe.arguments) if array is not None]
+        self._to_patch = [(p, self._patches[number]) for p, number in arguments if number in self._patches]
+        self._to_set = [(p, self._cells[number]) for p, number in arguments if number in self._cells]
+        results = enumerate(self._results)
+        self._to_give = [(p, self._patches[a.number]) for p, a in results if a.number in self._patches]
         for call in every:  # last of all: code is made meanwhile
             call.wait()
 
-    def _kernel_call(self, kernel: KernelRecipe, native: Code) -> KernelCall:
-        status = array("q", [CLEAN])
-        members = [self._kernel_call(member, _required(member)) for member in kernel.members]
+    def _kernel_call(self, kernel: KernelRecipe) -> KernelCall:
+        native, status = code_of(kernel, self._codes), array("q", [CLEAN])
+        members = list(map(self._kernel_call, kernel.members))
         addresses = [word if isinstance(word, int) else self._address(word, status, members) for word in kernel.words]
         block = ArgumentBlock.holding(addresses)
         for index, word in enumerate(kernel.words):
@@ -216,12 +207,6 @@ class CompiledPlan:
         assert self.plan is not None
         start = self.plan.places[base]
         return self._arena[start : start + buffer.bytes].view(buffer.element.dtype).reshape(buffer.shape)
-
-
-def _required(kernel: KernelRecipe) -> Code:
-    native = code_of(kernel)
-    assert native is not None, "a kernel that was just compiled is in memory"
-    return native
 
 
 def _slot_key(slot: Slot) -> int | ObjectSlot:

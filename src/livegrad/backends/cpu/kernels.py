@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -149,6 +149,7 @@ def _load(key: bytes, cache: ObjectCache) -> Code | None:
     """Code by its key: from memory, or else the best that is on disk."""
     with _lock:
         if key in _loaded:
+            _loaded.move_to_end(key)
             return _loaded[key]
     found = load_code(key, cache)
     if isinstance(found, TieredFunction) and code_choice() == "both":
@@ -171,16 +172,26 @@ def loaded(key: bytes) -> Code | None:
     return native
 
 
-def code_of(kernel: KernelRecipe) -> Code | None:
-    """The native code that a recipe's kernel is a function of; None when it is no longer in the cache.
+def codes_of(recipe: Recipe) -> dict[bytes, Code] | None:
+    """The native code of a recipe's kernels by key; None when some of it is no longer in the cache.
 
     It may be on its way: `wait` for it before it is called.
     """
+    every = [single for kernel in recipe.kernels for single in (kernel.members or (kernel,))]
+    codes: dict[bytes, Code] = {}
+    for key in {kernel.object_key for kernel in every if not kernel.library}:
+        native = loaded(key)
+        if native is None:
+            return None
+        codes[key] = native
+    return codes
+
+
+def code_of(kernel: KernelRecipe, codes: Mapping[bytes, Code]) -> Code:
+    """What a recipe's kernel is a function of: a library, or its own code."""
     if kernel.library == CHAIN:
-        return chain_library() if all(code_of(member) is not None for member in kernel.members) else None
-    if kernel.library:
-        return product_library(kernel.library, kernel.symbol)
-    return loaded(kernel.object_key)
+        return chain_library()
+    return product_library(kernel.library, kernel.symbol) if kernel.library else codes[kernel.object_key]
 
 
 def kernels_in_memory() -> int:
@@ -335,8 +346,8 @@ def _scratch_bytes(step: KernelStep, bound: Bound) -> int:
     return rounded(max(sizes, default=0) * (1 if step.kernel.along else bound.layout.lanes))
 
 
-def make_recipe(plan: Plan, chains: Sequence[RowChain] = ()) -> tuple[Recipe, list[int | None]]:
-    """The plan as a recipe, and how many of its kernels each step is (None for a step of the host).
+def make_recipe(plan: Plan, chains: Sequence[RowChain] = ()) -> tuple[Recipe, list[int | None], Mapping[bytes, Code]]:
+    """The plan as a recipe, how many of its kernels each step is (None for a step of the host), and their code by key.
 
     The steps of a chain count as its first one.
     """
@@ -352,15 +363,16 @@ def make_recipe(plan: Plan, chains: Sequence[RowChain] = ()) -> tuple[Recipe, li
             steps.append(builder.chain(starts[number]))
         else:
             steps.append(() if number in inside else builder.kernels(step))
-    arrays = [
-        tuple(ArrayRecipe(s.number, s.element, s.shape) for s in slots if isinstance(s, Buffer))
+    arguments, results = (
+        tuple(ArrayRecipe(s.number, s.element, s.shape) if isinstance(s, Buffer) else None for s in slots)
         for slots in (plan.arguments, plan.results)
-    ]
+    )
     kernels = tuple(kernel for step in steps if step is not None for kernel in step)
     arena_bytes = rounded(plan.arena_bytes) + builder.workspace if builder.workspace else plan.arena_bytes
     counts = [None if step is None else len(step) for step in steps]
     scratch = tuple(_scratch_size(builder, owner) for owner in builder.scratch)
-    return Recipe(kernels, arrays[0], arrays[1], arena_bytes, scratch), counts
+    codes = {code.key: code.native for _, code in builder.ready.values()}
+    return Recipe(kernels, arguments, results, arena_bytes, scratch), counts, codes
 
 
 def _scratch_size(builder: RecipeBuilder, owner: Buffer | RowChain | None) -> int:

@@ -66,7 +66,7 @@ class LoopBody:
         self.index_word = self.index.reshape(1).data
         self.goes_on_word = self.goes_on.reshape(1).data
         self.state = [[_new_array(slot) for slot in self.state_in] for _ in range(2)]
-        recipe, self._counts = make_recipe(self.plan)
+        recipe, self._counts, self._codes = make_recipe(self.plan)
         self._arena = aligned_memory(recipe.arena_bytes)
         self._scratch = [aligned_memory((size + ALIGNMENT) * MAX_THREADS) for size in recipe.scratch]
         self.statuses = array("q", [_CLEAN] * max(1, len(recipe.kernels)))
@@ -130,8 +130,7 @@ class LoopBody:
         return calls
 
     def _record(self, kernel: KernelRecipe, number: int, addresses: Mapping[Any, int], side: int) -> _Record:
-        native = code_of(kernel)
-        assert native is not None, "a kernel that was just compiled is in memory"
+        native = code_of(kernel, self._codes)
         block = ArgumentBlock.holding([word if isinstance(word, int) else 0 for word in kernel.words])
         status = self.statuses.buffer_info()[0] + 8 * number
         bases = {"arena": self._arena.ctypes.data, "status": status, "interrupt": interrupt_flag_address()}

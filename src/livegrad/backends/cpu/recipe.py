@@ -69,11 +69,11 @@ class ArrayRecipe:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A whole plan of kernels."""
+    """A whole plan of kernels. None stands for an argument or a result that is no array, which kernels do not touch."""
 
     kernels: tuple[KernelRecipe, ...]
-    arguments: tuple[ArrayRecipe, ...]
-    results: tuple[ArrayRecipe, ...]
+    arguments: tuple[ArrayRecipe | None, ...]
+    results: tuple[ArrayRecipe | None, ...]
     arena_bytes: int
     scratch: tuple[int, ...]  # bytes for each thread, by scratch buffer
 
@@ -114,7 +114,10 @@ def _stamp(root: Path) -> str:
 def encode(recipe: Recipe) -> bytes:
     """The recipe as JSON."""
     kernels = [_encode_kernel(kernel) for kernel in recipe.kernels]
-    arrays = [[[a.number, a.element.name, a.shape] for a in side] for side in (recipe.arguments, recipe.results)]
+    arrays = [
+        [None if a is None else [a.number, a.element.name, a.shape] for a in side]
+        for side in (recipe.arguments, recipe.results)
+    ]
     return json.dumps([kernels, *arrays, recipe.arena_bytes, recipe.scratch]).encode()
 
 
@@ -153,5 +156,5 @@ def _decode_kernel(kernel: Mapping[str, Any]) -> KernelRecipe:
     return KernelRecipe(key, words, total, grain, interruptible, sites, library, symbol, members)
 
 
-def _decode_arrays(arrays: list[Any]) -> tuple[ArrayRecipe, ...]:
-    return tuple(ArrayRecipe(number, SCALARS[element], tuple(shape)) for number, element, shape in arrays)
+def _decode_arrays(arrays: list[Any]) -> tuple[ArrayRecipe | None, ...]:
+    return tuple(None if a is None else ArrayRecipe(a[0], SCALARS[a[1]], tuple(a[2])) for a in arrays)
