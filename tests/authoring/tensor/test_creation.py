@@ -131,6 +131,12 @@ def test_devices_are_named() -> None:
         lg.zeros(2, device="moon")
 
 
+def test_floats_of_data_are_rounded_as_by_astype() -> None:
+    assert lg.asarray([1.0, 1e39, -1e300]).tolist() == [1.0, lg.inf, -lg.inf]
+    assert lg.asarray([complex(0, 1e39)]).tolist() == [complex(0, lg.inf)]
+    assert lg.asarray([1.0, 1e39], dtype=lg.bfloat16).tolist() == [1.0, lg.inf]
+
+
 @pytest.mark.parametrize(
     ("act", "message"),
     [
@@ -139,8 +145,6 @@ def test_devices_are_named() -> None:
         (lambda: lg.asarray(object()), "no dtype for this data"),
         (lambda: lg.asarray([300], dtype=lg.uint8), "300 is out of the range of uint8"),
         (lambda: lg.asarray([float("nan")], dtype=lg.int32), "nan is out of the range of int32"),
-        (lambda: lg.asarray([1.0, 1e39]), r"1e\+39 is out of the range of float32"),
-        (lambda: lg.asarray([complex(0, 1e39)]), r"1e\+39j is out of the range of complex64"),
         (lambda: lg.asarray([1j], dtype=lg.float32), "cannot become f32"),
         (lambda: lg.asarray([2**63]), "pass dtype=lg.uint64"),
         (lambda: lg.asarray([1.0], dtype="float3"), "no such dtype"),

@@ -25,7 +25,7 @@ from livegrad.authoring.tensor.operands import of_one_type
 from livegrad.authoring.tensor.weakness import cast_number, is_weak, settled, typed
 from livegrad.backends.arguments import is_dense, scalar_range
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.ir.bfloat16 import BFLOAT16, LARGEST, narrow, readable
+from livegrad.ir.bfloat16 import BFLOAT16, narrow, readable
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, bf16, f32, f64, i32, i64, scalar_of, scalar_of_dtype, shape_of
@@ -161,10 +161,13 @@ def _shared(array: np.ndarray[Any, Any], obj: Any, wanted: Scalar) -> Tensor:
 
 
 def _copied(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]:
-    """A dense copy of our own, in the type that is wanted; numbers that it cannot hold are refused."""
+    """A dense copy of our own, in the type that is wanted; what no integer of it can be is refused.
+
+    Floats are rounded, beyond their range to infinity, as in other libraries and by `astype`.
+    """
     array = readable(array)
     if wanted is bf16:
-        return _narrowed(_copied(array, f32))
+        return narrow(_copied(array, f32))
     kind = array.dtype.kind
     if kind not in "buifc" or (kind == "c" and wanted.kind != "complex"):
         raise DtypeError(f"this data cannot become {wanted}", where=caller_origin(), found=str(array.dtype))
@@ -172,8 +175,6 @@ def _copied(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]
         made = np.array(array, dtype=wanted.dtype, order="C")
     if wanted.kind in ("signed", "unsigned") and array.dtype != wanted.dtype:
         _require_none(made != (np.trunc(array) if kind == "f" else array), array, wanted)
-    elif wanted.kind in ("float", "complex") and array.dtype != wanted.dtype:
-        _require_none(np.isinf(made) & np.isfinite(array), array, wanted)
     return made
 
 
@@ -182,12 +183,6 @@ def _require_none(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], want
     if wrong.any():
         found = np.asarray(array[wrong]).reshape(-1)[0]
         raise NumberRangeError(f"{found} is out of the range of {wanted.long_name}", where=caller_origin())
-
-
-def _narrowed(single: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if np.any(np.isfinite(single) & (np.abs(single) > LARGEST)):
-        raise NumberRangeError(f"{np.max(np.abs(single))} is out of the range of bfloat16", where=caller_origin())
-    return narrow(single)
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
