@@ -94,7 +94,7 @@ def test_an_error_names_the_file_and_the_line(tmp_path: Path) -> None:
 def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "nothing.3mf", "there is no file")
     (tmp_path / "text.3mf").write_text("not a zip file")
-    refused(tmp_path / "text.3mf", "is no zip package")
+    refused(tmp_path / "text.3mf", "`text.3mf` is no 3MF file: expected a whole zip package")
     with zipfile.ZipFile(tmp_path / "empty.3mf", "w"):
         pass
     refused(tmp_path / "empty.3mf", "has no 3D model")

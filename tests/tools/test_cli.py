@@ -17,6 +17,7 @@ import pytest
 from livegrad.authoring.assembly import Assembly, LevelSet, TriangleMesh, add_expression
 from livegrad.formats import load_3mf, load_stl, read_png, save_3mf
 from livegrad.tools import cli
+from livegrad.tools.progress import ProgressLine
 
 BOX = "q = abs(pos) - vector(2, 1, 0); max(q.z - 0.5, max(q.x, q.y))"
 
@@ -237,19 +238,14 @@ def test_graph_writes_dot_with_an_edge_for_each_link(part, tmp_path, capsys):
     ("words", "said"),
     [
         (["info", "missing.3mf"], "there is no file `missing.3mf`"),
-        (["render", "{part}", "-o", "view.jpg"], "expected a name that ends in .png"),
         (["mesh", "{part}", "-o", "nowhere/out.stl"], "there is no folder `nowhere` to write to"),
         (["eval", "{part}", "0,0,0", "--part", "lid"], "no part is called `lid`: expected one of 1 (slab1)"),
-        (["eval", "{part}", "0,0,0", "--function", "slab"], "--bounds X0,Y0,Z0,X1,Y1,Z1"),
-        (["eval", "{part}"], "no points are given"),
         (["eval", "{part}", "0,0,0", "--set", "slab.nothing=1"], "function `slab` has no node `nothing`"),
-        (["eval", "{part}", "0,0,0", "--bounds", "0,0,0,1,1,1"], "a level set has a domain of its own"),
         (["graph", "{tape}"], "is a tape, which has no functions of nodes"),
-        (["eval", "{tape}", "0,0,0", "--part", "1"], "is a tape with one shape"),
         (["info", "."], "`.` is a folder, not a file; name a 3MF file"),
         (["slice", "{part}", "-o", "folder.svg"], "`folder.svg` is a folder, not a file"),
-        (["graph", "{part}", "-o", "graph.bmp"], "no graph can be written as `.bmp`"),
-        (["run", "--out", "{part}"], "is a file, not a folder; choose another --out"),
+        (["eval", "{part}", "--points-file", "{part}"], "slab.3mf` is no text: expected three numbers a line"),
+        (["info", "{tape}.txt"], "there is no file"),
     ],
 )
 def test_errors_say_what_to_do(words, said, part, tape, tmp_path, capsys, monkeypatch):
@@ -264,9 +260,32 @@ def test_errors_say_what_to_do(words, said, part, tape, tmp_path, capsys, monkey
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["render", "{part}", "-o", "view.jpg"], "expected a name that ends in .png"),
+        (["eval", "{part}", "0,0,0", "--function", "slab"], "--bounds X0,Y0,Z0,X1,Y1,Z1"),
+        (["eval", "{part}"], "no points are given"),
+        (["eval", "{part}", "0,0,0", "--bounds", "0,0,0,1,1,1"], "a level set has a domain of its own"),
+        (["eval", "{tape}", "0,0,0", "--part", "1"], "is a tape with one shape"),
+        (["graph", "{part}", "-o", "graph.bmp"], "no graph can be written as `.bmp`"),
+        (["passes", "{part}", "--only", "magic"], "there is no pass `magic`: expected one of input, "),
+        (["run", "--out", "{part}"], "is a file, not a folder; choose another --out"),
+    ],
+)
+def test_options_that_cannot_be_meant_say_so_and_exit_with_two(words, said, part, tape, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, error = run(capsys, *[word.format(part=part, tape=tape) for word in words])
+    assert (code, out) == (2, "")
+    assert said in error
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ["render", "a.3mf", "--size", "0x5"],
+        ["render", "a.3mf", "--color", "2,0,0"],
+        ["render", "a.3mf", "--direction", "0,0,0"],
+        ["run", "--backend", "abacus"],
         ["eval", "a.3mf", "1,2"],
         ["mesh", "a.3mf", "--feature-size", "-1"],
         ["slice", "a.3mf", "-z", "nan"],
@@ -286,6 +305,26 @@ def test_without_a_command_the_commands_are_listed(capsys):
     code, out, error = run(capsys)
     assert (code, out) == (2, "")
     assert all(f"    {name} " in error for name in cli.COMMANDS)
+
+
+def test_an_output_without_arrows_has_question_marks_in_their_place(part, monkeypatch):
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    assert cli.main(["info", str(part)]) == 0
+    assert b"(pos: vector) ? (shape: scalar)" in output.buffer.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_file_that_cannot_be_written_is_called_by_its_own_name(part, capsys):
+    code, _, error = run(capsys, "render", part, "--size", "4x4", "-o", "/proc/view.png")
+    assert (code, error.split(":")[:2]) == (1, ["livegrad", " /proc/view.png"])
+
+
+def test_progress_stays_on_one_line_of_a_narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = io.StringIO()
+    with ProgressLine(stream, shown=True) as progress:
+        progress("the fit, while the camera turns", 0.5)
+    assert max(map(len, stream.getvalue().split("\r"))) == 29
 
 
 def test_what_json_has_no_word_for_is_null(tmp_path, capsys):

@@ -151,7 +151,7 @@ def test_a_function_that_fails_when_it_is_called_says_why(tmp_path, capsys):
     )
     for name, said in (
         ("fails()", "cannot be called: ZeroDivisionError: division by zero (program.py:2:5)"),
-        ("takes()", "cannot be called: TypeError: takes() missing 1 required positional argument"),
+        ("takes()", "takes arguments; leave out () to look at the function itself"),
         ("leaves()", "cannot be called: it ended the program (program.py:8:5)"),
     ):
         code, out, error = run(capsys, "graph", f"{program}:{name}")
@@ -178,8 +178,20 @@ def test_passes_show_the_text_after_each(file, capsys):
     only = run(capsys, "passes", f"{file}:traced", "--only", "simplify")[1]
     assert only.startswith("# after simplify")
     code, _, error = run(capsys, "passes", f"{file}:traced", "--only", "magic")
-    assert code == 1
+    assert code == 2
     assert "expected one of input, differentiate" in error
+
+
+def test_passes_show_what_becomes_of_a_tensor(file, capsys):
+    code, out, _ = run(capsys, "passes", f"{file}:tensor", "--only", "simplify")
+    assert code == 0
+    assert "= reduce(" in out
+
+
+def test_a_function_that_takes_arguments_is_not_called_without_them(file, capsys):
+    code, _, error = run(capsys, "graph", f"{file}:energy()")
+    assert (code, error.partition("` of `")[0]) == (1, "livegrad: `energy()")
+    assert error.endswith("takes arguments; leave out () to look at the function itself\n")
 
 
 def test_the_page_of_passes_marks_what_came_and_went(file, tmp_path, capsys):
@@ -278,13 +290,6 @@ def test_bench_passes_its_arguments_on(capsys, monkeypatch):
     assert called == [[sys.executable, "-m", "benchmarks", "context", "--quick"]]
 
 
-def test_run_names_a_backend_that_is_not_there(tmp_path, capsys):
-    code, _, error = run(capsys, "run", "--backend", "abacus", "--out", tmp_path)
-    assert code == 1
-    assert error == "livegrad: there is no backend `abacus`: expected one of cpu, cuda\n"
-    assert not list(tmp_path.iterdir())
-
-
 def test_run_prints_the_ledger_and_gives_it_to_programs(tmp_path, capsys, monkeypatch):
     """What the tour itself does is tested in tests/test_tour.py."""
     outcome = Outcome({"rim": (0.5, 1.0)}, np.array([1.0, 0.1]), 0.999, 0.0, 12, True)
@@ -352,16 +357,20 @@ def test_files_made_of_an_object_bear_its_name(parts, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "code", "said"),
     [
-        (["parts.py:number"], "`parts.py:number` is no part: expected a Part, a Shape or an Assembly, found int"),
-        (["parts.py:ball"], "a shape has no bounds of its own"),
-        (["parts.py:part", "--exact"], "leave --part, --function, --set, --exact and --precision out"),
-        (["parts.py"], "which object of `parts.py` is meant?: expected parts.py:NAME with one of assembly, ball, part"),
+        (["parts.py:number"], 1, "`parts.py:number` is no part: expected a Part, a Shape or an Assembly, found int"),
+        (["parts.py:ball"], 2, "a shape has no bounds of its own"),
+        (["parts.py:part", "--exact"], 2, "leave --part, --function, --set, --exact and --precision out"),
+        (
+            ["parts.py"],
+            1,
+            "which object of `parts.py` is meant?: expected parts.py:NAME with one of assembly, ball, part",
+        ),
     ],
 )
-def test_an_object_that_is_no_part_is_refused(words, said, parts, capsys):
-    assert cli.main(["eval", words[0], "0,0,0", *words[1:]]) == 1
+def test_an_object_that_is_no_part_is_refused(words, code, said, parts, capsys):
+    assert cli.main(["eval", words[0], "0,0,0", *words[1:]]) == code
     assert said in capsys.readouterr().err
 
 

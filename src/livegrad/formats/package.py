@@ -41,8 +41,12 @@ class Package:
             self._archive = zipfile.ZipFile(path)
         except FileNotFoundError:
             raise FormatError(f"there is no file `{path}`") from None
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError) as error:
-            raise FormatError(f"`{self.name}` is no zip package: {error}") from None
+        except zipfile.BadZipFile:
+            raise FormatError(
+                f"`{self.name}` is no 3MF file", expected="a whole zip package", help="a damaged download, perhaps"
+            ) from None
+        except (OSError, ValueError, NotImplementedError, EOFError) as error:
+            raise FormatError(f"`{self.name}` cannot be read as a 3MF file: {error}") from None
         entries = self._archive.infolist()
         if len(entries) > limits.parts:
             raise FormatError(f"`{self.name}` has too many parts", expected=str(limits.parts), found=str(len(entries)))

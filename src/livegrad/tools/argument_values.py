@@ -59,6 +59,20 @@ def numbers(count: int) -> Callable[[str], tuple[float, ...]]:
     return parse
 
 
+def direction(text: str) -> tuple[float, ...]:
+    values = numbers(3)(text)
+    if not any(values):
+        raise argparse.ArgumentTypeError(f"`{text.strip()}` is not a direction: it leads nowhere")
+    return values
+
+
+def color(text: str) -> tuple[float, ...]:
+    values = numbers(3)(text)
+    if not all(0.0 <= value <= 1.0 for value in values):
+        raise argparse.ArgumentTypeError(f"`{text.strip()}` is not a colour: red, green and blue are from 0 to 1")
+    return values
+
+
 def bounds(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     values = numbers(6)(text)
     low, high = values[:3], values[3:]

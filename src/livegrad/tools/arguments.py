@@ -36,12 +36,12 @@ def render(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--direction",
-        type=value.numbers(3),
+        type=value.direction,
         default=(-0.6, 0.75, -0.5),
         metavar="X,Y,Z",
         help="which way to look (default: -0.6,0.75,-0.5)",
     )
-    parser.add_argument("--color", type=value.numbers(3), metavar="R,G,B", help="of parts without colours, from 0 to 1")
+    parser.add_argument("--color", type=value.color, metavar="R,G,B", help="of parts without colours, from 0 to 1")
     _add_choice(parser)
     _add_json(parser)
 
@@ -164,7 +164,9 @@ def explain(parser: argparse.ArgumentParser) -> None:
 
 
 def tour(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--backend", default="cpu", help="what the live graph runs on: cpu, or cuda on a GPU")
+    parser.add_argument(
+        "--backend", choices=("cpu", "cuda"), default="cpu", help="what the live graph runs on (default: cpu)"
+    )
     parser.add_argument("--out", type=Path, default=Path("out"), metavar="FOLDER", help="for the files (default: out)")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--progress", action="store_true", default=None, help="a bar, also where there is no terminal")

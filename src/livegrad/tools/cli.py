@@ -7,6 +7,7 @@ it was interrupted. What a command needs is loaded when it runs.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import os
@@ -19,7 +20,7 @@ from typing import Any
 from livegrad.diagnostics import LivegradError, Origin
 from livegrad.tools import arguments as add
 from livegrad.tools.argument_values import is_object, with_negative_numbers
-from livegrad.tools.report import Report
+from livegrad.tools.report import CommandError, Report
 
 _DESCRIPTION = (
     "Live, differentiable compute graphs: the tour, parts in 3MF files and .vm tapes, and what goes on inside."
@@ -139,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     1
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without arrows shows question marks, and no traceback
     if not words:
         _parser().print_help(sys.stderr)
         return 2
@@ -148,13 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report: Report = getattr(import_module(module), name)(chosen)
         _show(report, chosen)
     except LivegradError as error:
-        return _fail(_message(error, chosen))
+        return _fail(_message(error, chosen), 2 if isinstance(error, CommandError) else 1)
     except BrokenPipeError:
         # Whoever read our output has enough of it. Python would complain once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _fail(f"{error.filename or getattr(chosen, 'file', 'livegrad')}: {error.strerror or error}")
+        return _fail(f"{error.filename or 'the output'}: {error.strerror or error}")
     except (MemoryError, RecursionError) as error:
         return _fail(f"the work is too large for this machine ({type(error).__name__}); try a larger --feature-size")
     except KeyboardInterrupt:
@@ -190,9 +193,9 @@ def _message(error: LivegradError, chosen: argparse.Namespace) -> str:
     return str(type(error)(error.what, expected=error.expected, found=error.found, help=error.help))
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, code: int = 1) -> int:
     print(f"livegrad: {message}", file=sys.stderr)
-    return 1
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -29,7 +29,7 @@ from livegrad.tools.graph_text import function_dot, graph_dot, graph_text
 from livegrad.tools.objects import function_of, open_object, parse_types
 from livegrad.tools.part_files import PartChoice, function_name, open_assembly, open_part
 from livegrad.tools.passes_page import passes_html
-from livegrad.tools.report import Report, require_folder
+from livegrad.tools.report import CommandError, Report, require_folder
 
 
 def _written(text: str, output: Path | None, what: str) -> Report:
@@ -59,7 +59,7 @@ def _kind_of(output: Path | None) -> str:
     kinds = {"": "text", ".txt": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg"}
     ending = "" if output is None else output.suffix.lower()
     if ending not in kinds:
-        raise UsageError(f"no graph can be written as `{ending}`", help="end in .txt, .dot or .svg, or say --format")
+        raise CommandError(f"no graph can be written as `{ending}`", help="end in .txt, .dot or .svg, or say --format")
     return kinds[ending]
 
 
@@ -121,7 +121,7 @@ def show_passes(arguments: argparse.Namespace) -> Report:
         stages = [stage for stage in stages if stage.name == arguments.only]
         if not stages:
             names = ", ".join(stage.name for stage in recorded.stages)
-            raise UsageError(f"there is no pass `{arguments.only}`", expected=f"one of {names}")
+            raise CommandError(f"there is no pass `{arguments.only}`", expected=f"one of {names}")
     facts = {"function": function.name, "stages": [{"name": stage.name, "text": stage.text} for stage in stages]}
     if arguments.output is not None and arguments.output.suffix.lower() in (".html", ".htm"):
         written = _written(passes_html(function.name, stages), arguments.output, f"{len(stages)} stages")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import linecache
 import runpy
 import sys
@@ -49,7 +50,20 @@ def open_object(text: str) -> Any:
         found = getattr(found, part)
     if called and not callable(found):
         raise UsageError(f"`{name}` of `{place}` cannot be called", found=type(found).__name__)
+    if called and not _takes_nothing(found):
+        raise UsageError(f"`{name}` of `{place}` takes arguments", help="leave out () to look at the function itself")
     return _running(f"{name}` of `{place}", "called", found) if called else found
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called as it is; True where Python cannot tell."""
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def _names_of(place: str) -> dict[str, Any]:
@@ -92,13 +106,15 @@ def parse_types(text: str | None) -> tuple[Type, ...]:
 
 
 def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
-    """The function of the value IR behind an object: traced, captured, a derivative, compiled, or a part."""
+    """The function of the value IR behind an object: traced, captured, a derivative, compiled, a tensor, or a part."""
     if isinstance(value, Function):
         return value
     if isinstance(value, Part):
         return value.function
     if isinstance(value, CpuFunction):
         return value.function
+    if isinstance(value, Tensor):
+        return value.graph.function()
     if isinstance(value, Jitted):
         return _only_signature(value)
     if callable(getattr(value, "ir", None)):  # captured functions and their derivatives
@@ -107,8 +123,10 @@ def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
         return trace(value, *types)
     raise UsageError(
         f"there is no function of the value IR in an object of type `{type(value).__name__}`",
-        expected="a traced, captured or compiled function, a derivative, a part",
-        help="a Python function on nodes needs the types of its parameters: --types 'f32; vec<f32, 3>'",
+        expected="a traced, captured or compiled function, a derivative, a tensor, a part",
+        help="a Python function on nodes needs the types of its parameters: --types 'f32; vec<f32, 3>'"
+        if callable(value)
+        else None,
     )
 
 

@@ -28,7 +28,7 @@ from livegrad.formats.vm import load_vm
 from livegrad.ir.walk import nodes_of
 from livegrad.tools.part_files import PartChoice, default_name, open_assembly, open_part
 from livegrad.tools.progress import ProgressLine
-from livegrad.tools.report import Report, require_suffix
+from livegrad.tools.report import CommandError, Report, require_suffix
 
 _MOST_POINTS = 1 << 24
 
@@ -188,14 +188,18 @@ def evaluate_points(arguments: argparse.Namespace) -> Report:
 
 def _points(arguments: argparse.Namespace) -> NDArray[np.float64]:
     if arguments.points and arguments.points_file is not None:
-        raise UsageError("points are given twice", help="give them as arguments or with --points-file, not both")
+        raise CommandError("points are given twice", help="give them as arguments or with --points-file, not both")
     if arguments.points:
         return np.array(arguments.points, np.float64)
     if arguments.points_file is None:
-        raise UsageError("no points are given", help="write them as 1,2,3, or use --points-file (- for input)")
+        raise CommandError("no points are given", help="write them as 1,2,3, or use --points-file (- for input)")
     if str(arguments.points_file) == "-":
         return _parsed(sys.stdin.read().splitlines(), "input")
-    return _parsed(arguments.points_file.read_text(encoding="utf-8").splitlines(), arguments.points_file.name)
+    try:
+        text = arguments.points_file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"`{arguments.points_file}` is no text", expected="three numbers a line") from None
+    return _parsed(text.splitlines(), arguments.points_file.name)
 
 
 def _parsed(lines: Sequence[str], name: str) -> NDArray[np.float64]:

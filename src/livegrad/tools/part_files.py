@@ -21,6 +21,7 @@ from livegrad.formats.vm import load_vm
 from livegrad.ir.types import Scalar, f32
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.objects import open_object
+from livegrad.tools.report import CommandError
 
 Box = tuple[tuple[float, float, float], tuple[float, float, float]]
 
@@ -58,7 +59,7 @@ def open_part(path: Path, choice: PartChoice) -> Part:
     _require_file(path)
     if path.suffix.lower() == ".vm":
         if choice.function is not None or choice.part is not None or choice.changes:
-            raise UsageError(
+            raise CommandError(
                 f"`{path.name}` is a tape with one shape", help="leave --part, --function and --set out for .vm files"
             )
         default: Box = ((-1.0, -1.0, -1.0), (1.0, 1.0, 1.0))
@@ -92,7 +93,7 @@ def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
     if choice.function is not None:
         return _function_part(assembly, choice)
     if choice.bounds is not None:
-        raise UsageError("--bounds is for --function and for .vm files", help="a level set has a domain of its own")
+        raise CommandError("--bounds is for --function and for .vm files", help="a level set has a domain of its own")
     return _chosen(name, assembly, parts(assembly, exact=choice.exact, element=choice.element), choice.part)
 
 
@@ -104,7 +105,7 @@ def _object_part(text: str, found: Any, choice: PartChoice) -> Part:
     if isinstance(found, Assembly):
         return _part_of(text, found, choice)
     if choice.part or choice.function or choice.changes or choice.exact or choice.element != f32:
-        raise UsageError(
+        raise CommandError(
             f"`{text}` is one part of a program",
             help="leave --part, --function, --set, --exact and --precision out: they are for 3MF files and assemblies",
         )
@@ -113,7 +114,7 @@ def _object_part(text: str, found: Any, choice: PartChoice) -> Part:
     if not isinstance(found, Shape):
         raise UsageError(f"`{text}` is no part", expected="a Part, a Shape or an Assembly", found=type(found).__name__)
     if choice.bounds is None:
-        raise UsageError("a shape has no bounds of its own", help="say where to look: --bounds X0,Y0,Z0,X1,Y1,Z1")
+        raise CommandError("a shape has no bounds of its own", help="say where to look: --bounds X0,Y0,Z0,X1,Y1,Z1")
     return found.part(choice.bounds, default_name(Path(text)))
 
 
@@ -129,7 +130,7 @@ def function_name(assembly: Assembly, text: str) -> int | str:
 def _function_part(assembly: Assembly, choice: PartChoice) -> Part:
     assert choice.function is not None
     if choice.bounds is None:
-        raise UsageError(
+        raise CommandError(
             "a function has no bounds of its own",
             help="say where to look: --bounds X0,Y0,Z0,X1,Y1,Z1, low corner first",
         )

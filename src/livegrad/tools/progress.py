@@ -5,6 +5,7 @@ The command line and the tour make one and hand it to whatever takes long.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import TextIO
 
@@ -44,7 +45,8 @@ class ProgressLine:
         """Shows the line again, if it reads otherwise than before."""
         share = min(max(share, 0.0), 1.0)
         bar = ("#" * int(share * _WIDTH)).ljust(_WIDTH)
-        line = f"[{bar}] {share * 100:3.0f} % {what}"
+        # A line that is broken at the terminal's edge could not be written over.
+        line = f"[{bar}] {share * 100:3.0f} % {what}"[: max(shutil.get_terminal_size().columns - 1, 1)]
         if self._shown and line != self._last:
             self._write(line)
         elif self._stages and what != self._stage:

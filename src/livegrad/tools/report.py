@@ -9,6 +9,12 @@ from typing import Any
 from livegrad.diagnostics import UsageError
 
 
+class CommandError(UsageError):
+    """A command that is written wrongly, whatever files hold: options that exclude each other, a name of no kind."""
+
+    code = "command"
+
+
 @dataclass(frozen=True)
 class Report:
     """What a command found or wrote: `facts` for programs, `lines` for people."""
@@ -31,7 +37,7 @@ def require_folder(output: Path) -> None:
 def require_suffix(output: Path, *allowed: str) -> None:
     """An error unless the name says which kind of file it is to be."""
     if output.suffix.lower() not in allowed:
-        raise UsageError(
+        raise CommandError(
             f"cannot tell what kind of file `{output.name}` is to be",
             expected="a name that ends in " + " or ".join(allowed),
         )

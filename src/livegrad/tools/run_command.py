@@ -10,14 +10,14 @@ from pathlib import Path
 
 from livegrad.diagnostics import UsageError
 from livegrad.tools.progress import ProgressLine
-from livegrad.tools.report import Report
+from livegrad.tools.report import CommandError, Report
 from livegrad.tools.tour import run_tour
 
 
 def run(arguments: argparse.Namespace) -> Report:
     """The tour."""
     if arguments.out.exists() and not arguments.out.is_dir():
-        raise UsageError(f"`{arguments.out}` is a file, not a folder", help="choose another --out")
+        raise CommandError(f"`{arguments.out}` is a file, not a folder", help="choose another --out")
     with ProgressLine(shown=arguments.progress, stages=arguments.progress is None) as progress:
         made = run_tour(arguments.out, arguments.backend, progress)
     facts = {

@@ -19,7 +19,7 @@ from livegrad.engine.values import holders_of, is_held, known_value, leaf_of
 from livegrad.ir.dimension import Size
 from livegrad.ir.drawing import Box, draw_graph
 from livegrad.ir.function import make_function
-from livegrad.ir.node import Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, scalar_of, shape_of
 from livegrad.ir.walk import toposort
 from livegrad.schedule.plan import Plan
@@ -243,13 +243,26 @@ class Graph:
         plan graph: 1 step, 1 kernel, 32 bytes moved, peak 0 bytes of 0 without reuse
           0: kernel reduce+div [2 over 2](b0:argument0) -> b1:result0
         """
+        return compile_function(self.function()).schedule()
+
+    def function(self) -> Function:
+        """What is still to be computed, as a function of the values that are known.
+
+        >>> import livegrad as lg
+        >>> x = lg.asarray([1.0, 2.0])
+        >>> print(lg.print_function((x + x).graph.function()).strip())
+        function @graph(%p0: tensor<f32, [2]>) -> tensor<f32, [2]> {
+          %0 = add(%p0, %p0): tensor<f32, [2]>
+          return %0
+        }
+        """
         known, wanted = [], []
         for listed in self.nodes:
             if listed.is_computed:
                 known.append(listed.node)
             elif is_held(listed.node):
                 wanted.append(listed.node)
-        return compile_function(make_function("graph", known, wanted)).schedule()
+        return make_function("graph", known, wanted)
 
     def free(self) -> None:
         """Frees every tensor of the graph, leaves and intermediate ones included: their later use is an error."""
