@@ -10,7 +10,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.backends.cpu.kernels import kernels_in_memory
-from livegrad.engine import values
+from livegrad.engine import execution, values
 from tests.node_counts import settled_node_count
 
 
@@ -35,6 +35,18 @@ def test_a_second_execution_computes_nothing():
     assert work_of(y.execute).kernels_run == 1
     assert work_of(y.execute) == values.Stats(cache_hits=1)
     assert work_of(y.numpy) == values.Stats()
+
+
+def test_what_is_known_is_given_without_a_claim(monkeypatch):
+    known, result = lg.exp(data(8)).execute(), lg.jit(lambda x: x * 2.0)(data(8))
+
+    def refuse(work):
+        raise AssertionError("claimed")
+
+    monkeypatch.setattr(execution, "_claim", refuse)
+    assert lg.execute(known, result) == (known, result)
+    with pytest.raises(AssertionError, match="claimed"):
+        lg.exp(data(8, seed=1)).execute()
 
 
 def test_a_shared_subgraph_is_computed_once():
