@@ -27,6 +27,7 @@ from tests.conformance.cases_library import (
     searching_cases,
     solving_cases,
     sorting_cases,
+    top_cases,
     window_cases,
 )
 from tests.conformance.cases_tensor import (
@@ -69,6 +70,7 @@ _SOURCES = (
     trace_cases,
     custom_cases,
     sorting_cases,
+    top_cases,
     searching_cases,
     decomposition_cases,
     solving_cases,

@@ -13,7 +13,7 @@ from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, 
 from livegrad.ops.fourier import fft, irfft, rfft
 from livegrad.ops.rules import filled
 from livegrad.ops.solving import cofactors, det, inv, pinv, slogdet, solve, triangular_solve
-from livegrad.ops.sorting import argsort, searchsorted, sort
+from livegrad.ops.sorting import argsort, searchsorted, sort, top_positions
 from livegrad.ops.windows import arg_reduce_window, put_window, reduce_window, take_window
 from tests.conformance.case import Case, accepts, make_case
 from tests.conformance.cases_tensor import draw_ties
@@ -59,6 +59,20 @@ def _sorting_case(op: Op, type: Tensor, axis: int, descending: bool, draw: Draw,
         draws=(draw,),
         smooth=not note,
     )
+
+
+def top_cases() -> Iterator[Case]:
+    for scalar in SCALARS.values():
+        for count, largest in ((3, True), (9, False)) if scalar in (f32, f64) else ((2, True),):
+            if accepts(top_positions, Tensor(scalar, (25, 4)), axis=0, count=count, largest=largest):
+                yield make_case(
+                    top_positions,
+                    lambda x, count=count, largest=largest: top_positions(x, axis=0, count=count, largest=largest),
+                    Tensor(scalar, (25, 4)),
+                    note=f"{count}_{'largest' if largest else 'smallest'}",
+                    draws=(draw_apart if scalar is f64 else draw_ties,),
+                    smooth=scalar is f64,
+                )
 
 
 def searching_cases() -> Iterator[Case]:

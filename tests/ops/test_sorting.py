@@ -10,9 +10,10 @@ from livegrad.diagnostics import KernelCheckError, TypeRuleError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
-from livegrad.ir.types import Tensor, c64, f32, f64, i64
+from livegrad.ir.types import Scalar, Tensor, bool_, c64, f32, f64, i64
 from livegrad.ops.reduction import reduce
-from livegrad.ops.sorting import argsort, searchsorted, sort, take_along_axis, top_k
+from livegrad.ops.sorting import argsort, searchsorted, sort, take_along_axis, top_k, top_positions
+from livegrad.passes.expand import expand_ops
 from tests.differentiate.checks import check_orders, gradient_of
 
 
@@ -62,6 +63,28 @@ def test_taking_beyond_the_end_is_an_error() -> None:
     for run in (evaluate, run_function):
         with pytest.raises(KernelCheckError, match="out of range"):
             run(function, np.zeros(3, np.float32), np.array([0, 3]))
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("element", [f32, f64, i64, bool_])
+def test_the_first_few_are_those_of_the_stable_order(element: Scalar, largest: bool) -> None:
+    random = np.random.default_rng(3)
+    values = random.integers(-4, 4, (5, 40, 3)).astype(element.dtype)  # many are equal
+    if element.kind == "float":
+        values[:, 7] = -0.0
+        values[1, 3:20] = values[2, 0] = np.nan
+        values[3] = np.nan
+    for count in (0, 1, 4, 9, 40):
+        function = trace(
+            lambda x, count=count: (
+                top_positions(x, axis=1, count=count, largest=largest),
+                argsort(x, axis=1, descending=largest, stable=True),
+            ),
+            Tensor(element, values.shape),
+        )
+        first, order = run_function(function, values)
+        np.testing.assert_array_equal(first, order[:, :count])
+        np.testing.assert_array_equal(evaluate(expand_ops(function, lambda n: n.op is top_positions), values)[0], first)
 
 
 def test_top_k_gives_values_positions_and_derivatives() -> None:

@@ -91,7 +91,7 @@ from livegrad.ops.random import random_bits, random_normal, random_uniform
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce, spread_back
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.solving import cofactors, det, inv, pinv, slogdet, solve, triangular_solve
-from livegrad.ops.sorting import argsort, searchsorted, sort, take_along_axis, top_k
+from livegrad.ops.sorting import argsort, searchsorted, sort, take_along_axis, top_k, top_positions
 from livegrad.ops.trace import (
     trace_add,
     trace_get,
@@ -317,6 +317,7 @@ __all__ = [
     "tan",
     "tanh",
     "top_k",
+    "top_positions",
     "trace_add",
     "trace_get",
     "trace_new",

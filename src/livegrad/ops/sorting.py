@@ -19,6 +19,7 @@ from livegrad.ops.movement import broadcast_to, index_along, require_tensor, sli
 from livegrad.ops.rules import REALS, filled, zero_tangent
 
 _SORTABLE = ("bool", *REALS)
+_SHORT = 256
 
 
 def _require_axis(source: Type, axis: int) -> Tensor:
@@ -153,6 +154,66 @@ def _joined(first: Size, second: Size) -> Size:
     return second if first == 1 else first
 
 
+# --- the first few in order ------------------------------------------------------------------------------------------
+
+
+def _top_positions_type(source: Type, *, axis: int, count: int, largest: bool) -> Type:
+    tensor = _require_axis(source, axis)
+    extent = tensor.shape[axis]
+    if count < 0 or (isinstance(extent, int) and count > extent):
+        raise TypeRuleError(f"no {count} elements along axis {axis}", found=str(tensor))
+    return Tensor(i64, tuple(count if i == axis else size for i, size in enumerate(tensor.shape)))
+
+
+def _evaluate_top_positions(value: Any, *, axis: int, count: int, largest: bool) -> Any:
+    """Sorting only what belongs to the first: found by the last of them, which a partial sort puts in its place."""
+    rows = np.moveaxis(value, axis, -1)
+    extent = rows.shape[-1]
+    if 4 * count >= extent or count == 0:  # sorting all of it is no more work
+        order = _evaluate_argsort(rows, axis=-1, descending=largest, stable=True)[..., :count]
+        return np.moveaxis(order, -1, axis)
+    place = extent - count if largest else count - 1
+    # Short rows are sorted in less time than it takes to sort them in part.
+    ranked = np.sort(rows, axis=-1) if extent <= _SHORT else np.partition(rows, place, axis=-1)
+    last = ranked[..., place : place + 1]
+    chosen = ~(rows < last) if largest else rows <= last
+    if np.count_nonzero(chosen) != count * (rows.size // extent):
+        chosen = _without_later_equals(rows, last, count, largest)
+    found = np.flatnonzero(chosen).reshape((*rows.shape[:-1], count)) % extent  # in the order of their positions
+    order = _evaluate_argsort(np.take_along_axis(rows, found, -1), axis=-1, descending=largest, stable=True)
+    return np.moveaxis(np.take_along_axis(found, order, -1), -1, axis)
+
+
+def _without_later_equals(rows: Any, last: Any, count: int, largest: bool) -> Any:
+    """Which elements come before the last one that belongs to the first, and as many of its equals as there is room
+    for; NaN is greater than every number."""
+    better, equal = rows > last if largest else rows < last, rows == last
+    if rows.dtype.kind == "f":
+        missing, ends = np.isnan(rows), np.isnan(last)
+        better |= (missing & ~ends) if largest else (~missing & ends)
+        equal |= missing & ends
+    room = count - np.count_nonzero(better, axis=-1, keepdims=True)
+    return better | (equal & (np.cumsum(equal, axis=-1) <= room))
+
+
+def _expand_top_positions(y: Node) -> Node:
+    (x,), axis, rank = y.operands, y.attribute("axis"), len(shape_of(y.type))
+    order = argsort(x, axis=axis, descending=y.attribute("largest"), stable=True)
+    return slice_(order, start=(0,) * rank, size=shape_of(y.type), step=(1,) * rank)
+
+
+# Where the first `count` elements of the stable order are: what a sort gives, for less.
+top_positions = Op(
+    "top_positions",
+    type_of=_top_positions_type,
+    evaluate=_evaluate_top_positions,
+    expand=_expand_top_positions,
+    jvp=zero_tangent,
+    differentiable=False,
+    cost=20.0,
+)
+
+
 def top_k(x: Node, k: int, axis: int, largest: bool = True) -> tuple[Node, Node]:
     """The k largest (or smallest) elements along an axis, in order, and their positions; of equals the first.
 
@@ -162,11 +223,5 @@ def top_k(x: Node, k: int, axis: int, largest: bool = True) -> tuple[Node, Node]
     >>> values.type, positions.type
     (tensor<f32, [4, 3]>, tensor<i64, [4, 3]>)
     """
-    order = argsort(x, axis=axis, descending=largest, stable=True)
-    shape = shape_of(x.type)
-    extent = shape[axis]
-    if k < 0 or (isinstance(extent, int) and k > extent):
-        raise TypeRuleError(f"no {k} elements along axis {axis}", where=caller_origin(), found=str(x.type))
-    size = tuple(k if i == axis else n for i, n in enumerate(shape))
-    first = slice_(order, start=(0,) * len(shape), size=size, step=(1,) * len(shape))
+    first = top_positions(x, axis=axis, count=k, largest=largest)
     return take_along_axis(x, first, axis), first

@@ -12,6 +12,8 @@ from livegrad.ir.types import Scalar, Tensor
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.conversion import complex_parts, from_parts
 from livegrad.ops.movement import reshape
+from livegrad.ops.sorting import top_positions
+from livegrad.passes.expand import expand_ops
 from livegrad.schedule.accumulating import accumulates, memory_below
 from livegrad.schedule.allocate import allocate
 from livegrad.schedule.complex_parts import split_complex
@@ -51,7 +53,8 @@ def schedule(function: Function, for_cpu: bool = True) -> Plan:
     numbers.
     """
     flat = flatten_signature(function)
-    real = split_complex(flat) if for_cpu else flat
+    # Devices have sorting of their own, not this.
+    real = split_complex(flat) if for_cpu else expand_ops(flat, lambda node: node.op is top_positions)
     prepared = share_sweeps(turn_products(prepare_maps(thread_totals(write_out_windows(real)))))
     plan = _Scheduler(prepared, for_cpu).plan()
     verify_plan(plan)

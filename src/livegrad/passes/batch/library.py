@@ -36,6 +36,7 @@ from livegrad.ops import (
     svd,
     svdvals,
     take_window,
+    top_positions,
     transfer,
     triangular_solve,
     undefined_tangent,
@@ -84,7 +85,7 @@ for _op in (complex_parts, from_parts):
     RULES[_op] = keep_attributes
 for _op in (matmul, solve, triangular_solve):
     RULES[_op] = broadcast_leading
-for _op in (sort, argsort, rfft, irfft):
+for _op in (sort, argsort, top_positions, rfft, irfft):
     RULES[_op] = shift_axis
 RULES[undefined_tangent] = _undefined_tangent
 RULES[fft] = _fft
