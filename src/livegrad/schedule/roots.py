@@ -23,7 +23,7 @@ from livegrad.ops.convolution import convolve
 from livegrad.ops.host import host_call
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
-from livegrad.ops.movement import pad, permute, slice_
+from livegrad.ops.movement import pad, permute, reshape, slice_
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
@@ -55,13 +55,32 @@ def find_roots(function: Function, forced: ForcedKinds, also: Iterable[Node] = (
     kinds: Roots = {}
     for node, kind in reversed(forced.items()):
         if kind is None and node in wanted:
-            kind = ("place" if node.op is pad else "fused") if is_storable(node.type) else "host"
+            kind = _kind_of_wanted(node)
         stored = _stored_operands(node, kind)
         if stored:
             wanted.update(stored)
         if kind is not None:
             kinds[node] = kind
     return dict(reversed(kinds.items()))
+
+
+def _kind_of_wanted(node: Node) -> GroupKind:
+    if not is_storable(node.type):
+        return "host"
+    if node.op is pad:
+        return "place"
+    return "view" if shows_memory(node) else "fused"
+
+
+def shows_memory(node: Node) -> bool:
+    """Whether a node only adds or removes dimensions of one, of what lies in memory in any case: a vector that is
+    multiplied with a matrix, and the product, are not copied for that."""
+    if node.op is not reshape or not isinstance(node.type, Tensor):
+        return False
+    (source,) = node.operands
+    if source.op is parameter_op:
+        return isinstance(source.type, Tensor)
+    return is_storable(source.type) and (root_kind(source) not in (None, "write") or shows_memory(source))
 
 
 def long_chain_cuts(function: Function) -> set[Node]:
@@ -184,7 +203,7 @@ def _tensor_kind(node: Node) -> GroupKind | None:
         return "scan"
     if node.op.name == "concatenate" or (node.op is pad and any(node.attribute("interior"))):
         return "place"
-    if node.op.name == "reshape" and squeezed_axes(sizes(node.operands[0]), sizes(node)) is None:
+    if node.op is reshape and squeezed_axes(sizes(node.operands[0]), sizes(node)) is None:
         return "view"
     if node.op in WRITES:
         return _write_kind(node)

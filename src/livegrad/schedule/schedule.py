@@ -30,9 +30,11 @@ from livegrad.schedule.roots import (
     long_chain_cuts,
     root_kind,
     seen_operand,
+    shows_memory,
 )
 from livegrad.schedule.shared_sweeps import share_sweeps
 from livegrad.schedule.signature import flatten_signature
+from livegrad.schedule.small_products import write_out_small_products
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.thread_totals import thread_totals
 from livegrad.schedule.turned_products import turn_products
@@ -55,6 +57,7 @@ def schedule(function: Function, for_cpu: bool = True) -> Plan:
     flat = flatten_signature(function)
     # Devices have sorting of their own, not this.
     real = split_complex(flat) if for_cpu else expand_ops(flat, lambda node: node.op is top_positions)
+    real = write_out_small_products(real) if for_cpu else real
     prepared = share_sweeps(turn_products(prepare_maps(thread_totals(write_out_windows(real)))))
     plan = _Scheduler(prepared, for_cpu).plan()
     verify_plan(plan)
@@ -132,11 +135,12 @@ class _Scheduler:
     def _write_to(self, node: Node, buffer: Buffer) -> None:
         """Has a node computed where its result belongs; if it is a view, what it shows, unless that lies elsewhere."""
         chain = [node]
-        while chain[-1].op in _VIEWS and root_kind(chain[-1]) == "view":
+        while chain[-1].op in _VIEWS and (root_kind(chain[-1]) == "view" or shows_memory(chain[-1])):
             chain.append(chain[-1].operands[0])
         shown = chain[-1]
         kind = "view" if shown.op is parameter_op else root_kind(shown)
-        if kind == "view" or (len(chain) > 1 and kind not in (None, "fused")):
+        others = ("host", "scan", "place") if self.for_cpu else ()  # libraries of a device write to whole buffers
+        if kind == "view" or (len(chain) > 1 and kind not in (None, "fused", *others)):
             return
         if self.stored.keys().isdisjoint(chain):
             self.stored[node] = buffer
