@@ -184,10 +184,13 @@ class Node:
 _table: InternTable[Node] = InternTable()
 
 
-def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...] = ()) -> Node:
+def make_node(
+    op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...] = (), like: Node | None = None
+) -> Node:
     """The one node with this op, operands and attributes; attributes come sorted by name.
 
     An error names the line of the code that ran: of a node that may fail there is one for each line that writes it.
+    `like` has the same op and attributes over operands of the same types, so that its type need not be derived again.
     """
     key = _key_of(op, operands, attributes) if attributes else (op, *map(id, operands))
     origins = ambient.origins
@@ -206,9 +209,12 @@ def make_node(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, A
     if node is None:
         node = _new(Node)
         node.op, node.operands, node.attributes, node.cell = op, operands, attributes, None
-        node.functions = _functions_among(attributes) if attributes else ()
         node.own_origins, node.located = origins, located
-        node.type = op.derive_type(operands, attributes, origins)
+        if like is None:
+            node.functions = _functions_among(attributes) if attributes else ()
+            node.type = op.derive_type(operands, attributes, origins)
+        else:
+            node.functions, node.type = like.functions, like.type
         node = _table.enter(key, node)
     if node.own_origins is not origins or not plain:
         add_origins(node, origins, first=by_author)

@@ -56,8 +56,9 @@ def rebuild(node: Node, operands: tuple[Node, ...]) -> Node:
     """The same op and attributes over other operands."""
     if operands == node.operands:  # nodes are equal when they are the same
         return node
+    keeps_types = [operand.type for operand in operands] == [operand.type for operand in node.operands]
     with originating_from(node.origins):
-        return make_node(node.op, operands, node.attributes)
+        return make_node(node.op, operands, node.attributes, node if keeps_types else None)
 
 
 def rewrite(
@@ -86,6 +87,7 @@ def exchange(
     done: dict[Node, Node] = {} if given is None else dict(given)
     order = toposort(roots, stop=done.__contains__ if done else None)
     changes = rule is not keep
+    keeps_types = not changes and all([old.type is new.type for old, new in done.items()])
     with originating_from(()) as current:
         for node in order:
             if node in done:
@@ -100,7 +102,7 @@ def exchange(
                     origins = node.origins
                 current.move_to(origins)
                 if moved:
-                    rebuilt = make_node(node.op, over, node.attributes)
+                    rebuilt = make_node(node.op, over, node.attributes, node if keeps_types else None)
                 replaced = rule(rebuilt) if changes else None
                 if replaced is not None and replaced is not rebuilt:
                     add_origins(replaced, origins)
