@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,17 @@ def test_a_contradiction_is_found_where_texts_are_verified() -> None:
 def test_more_jobs_than_can_wait_are_done() -> None:
     begun = [_begin(_text(number)) for number in range(2 * MOST_WAITING + 3)]
     assert [_value(one.finish()[1], 2) for one in begun] == [2 * number for number in range(len(begun))]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems place threads themselves")
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="one processor only")
+def test_the_thread_leaves_the_caller_its_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = os.sched_getaffinity(0)
+    for processor in sorted(allowed)[:2]:
+        monkeypatch.setattr(side_thread, "_current_processor", lambda here=processor: here)
+        assert _value(_begin(_text(3)).finish()[1], 5) == 15
+        thread = next(thread for thread in threading.enumerate() if thread.name == "livegrad-side")
+        assert os.sched_getaffinity(thread.native_id or 0) == allowed - {processor}
 
 
 def test_code_that_nobody_holds_is_freed() -> None:
