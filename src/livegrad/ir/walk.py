@@ -87,7 +87,7 @@ def exchange(
     done: dict[Node, Node] = {} if given is None else dict(given)
     order = toposort(roots, stop=done.__contains__ if done else None)
     changes = rule is not keep
-    keeps_types = not changes and all([old.type is new.type for old, new in done.items()])
+    keeps_types = not changes and all(old.type is new.type for old, new in done.items())
     with originating_from(()) as current:
         for node in order:
             if node in done:
