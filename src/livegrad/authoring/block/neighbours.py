@@ -7,6 +7,7 @@ Cells are numbered without a bound on the domain, so that there is nothing to si
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import product
@@ -48,6 +49,10 @@ def neighbours(positions: Tensor, radius: Any, *, capacity: int) -> tuple[Tensor
     Tensor([1, 1, 0], dtype=int64)
     """
     _require_points(positions, capacity)
+    if isinstance(radius, int | float) and not 0 < radius < math.inf:
+        raise UsageError(
+            "this is no radius", where=caller_origin(), expected="a finite number above 0", found=repr(radius)
+        )
     points, axes = positions.shape
     radius = xp.astype(xp.asarray(radius), positions.dtype) if isinstance(radius, Tensor) else radius
     key, strides = _cell_keys(positions, radius, axes)
