@@ -205,3 +205,18 @@ def test_numbers_are_weak_only_while_a_function_is_traced():
         jitted(lg.asarray([1.0]), 2)
     assert seen == [1, 1]
     assert weakness.traces == 0
+
+
+def test_loops_in_loops_have_a_hessian() -> None:
+    def rows(state: lg.Tensor) -> lg.Tensor:
+        return lg.scan(lambda carried, row: (lg.sin(carried) * row, carried + row), state[0], state)[1]
+
+    def counted(x: lg.Tensor) -> lg.Tensor:
+        return lg.sum(lg.fori_loop(0, 2, lambda _, state: state * 0.5 + rows(state), x))
+
+    def until(x: lg.Tensor) -> lg.Tensor:
+        return lg.sum(lg.while_loop(lambda state: lg.sum(state * state) < 9.0, lambda s: s * 2.0 + rows(s), x))
+
+    x = lg.asarray([0.3, -0.7], dtype=lg.float64)
+    for function in (counted, until):
+        np.testing.assert_allclose(lg.hessian(function)(x).numpy(), lg.jacfwd(lg.jacfwd(function))(x).numpy())

@@ -62,8 +62,16 @@ def _any(mask: Node) -> Node:
 def _call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
     function: Function = node.attribute("function")
     masks = _masks(context, function)
-    made, flags = batch_function(function, flags_of(operands), context.size, bool(masks))
+    wanted = _traces_of_all(function, operands)
+    made, flags = batch_function(function, flags_of(operands), context.size, bool(masks), wanted)
     return _results(call(*nodes_in(operands), *masks, function=made), function, flags)
+
+
+def _traces_of_all(function: Function, operands: Sequence[Operand]) -> tuple[bool, ...]:
+    """The traces among the results, if all members do the same: then they are what the batch is made for."""
+    if any(flags_of(operands)):
+        return ()
+    return tuple(_holds_trace(type) for type in function.result_types)
 
 
 def _together(
@@ -71,7 +79,8 @@ def _together(
 ) -> tuple[tuple[Function, ...], list[Node], tuple[bool, ...]]:
     """Branches that all members take together: the functions, what they take, and which results are batched."""
     flags, masks = flags_of(operands), _masks(context, *functions)
-    wanted = union(*(batch_function(f, flags, context.size, bool(masks))[1] for f in functions))
+    alike = _traces_of_all(functions[0], operands)
+    wanted = union(*(batch_function(f, flags, context.size, bool(masks), alike)[1] for f in functions))
     made = tuple(with_batched_results(f, flags, context.size, wanted, bool(masks)) for f in functions)
     return made, [*nodes_in(operands), *masks], wanted
 

@@ -154,11 +154,11 @@ def _trace_sum(node: Node, operands: Sequence[Operand], context: Context) -> Nod
 
 
 def _trace_stack(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    return _exchange_first(trace_stack(operands[0].value, size=node.attribute("size")))
+    return _exchange_first(trace_stack(context.batch(operands[0]), size=node.attribute("size")))
 
 
 def _trace_unstack(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    return trace_unstack(_exchange_first(operands[0].value))
+    return trace_unstack(_exchange_first(context.batch(operands[0])))
 
 
 def _exchange_first(value: Node) -> Node:

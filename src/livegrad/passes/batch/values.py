@@ -36,6 +36,12 @@ from livegrad.ops.reduction import arg_reduce
 from livegrad.ops.trace import trace_new
 
 
+class SharedTraceError(UsageError):
+    """A trace that was written for all members together is needed for each by itself; `value` is that trace."""
+
+    value: Node
+
+
 @lru_cache(maxsize=4096)
 def batched_type(type: Type, size: Size) -> Type:
     """What a value of `type` becomes when there are `size` of them.
@@ -89,7 +95,11 @@ def spread(value: Node, size: Size) -> Node:
             return map_(along_batch(size, ()), value, function=whole, lifted=(True, False), summed=(False,))
         case Trace():
             if value.op is not trace_new:
-                raise UsageError("a trace that was written outside of a batch cannot be one of it", where=value.origin)
+                error = SharedTraceError(
+                    "a trace that was written outside of a batch cannot be one of it", where=value.origin
+                )
+                error.value = value
+                raise error
             return trace_new(type=batched_type(type, size))
     parts = [spread(member(value, index), size) for index in range(len(components(type)))]
     return make(*parts, type=batched_type(type, size))

@@ -5,7 +5,7 @@ Rules are entered into `RULES` by `tensors`, `control` and `maps`, and by whoeve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,8 +21,8 @@ from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get, make, set_
 from livegrad.ops.control import map_, parameters_of
 from livegrad.ops.movement import broadcast
-from livegrad.ops.trace import trace_add, trace_set
-from livegrad.passes.batch.values import batched_type, has_leaves, holds_tensors, spread
+from livegrad.ops.trace import trace_add, trace_get, trace_set
+from livegrad.passes.batch.values import SharedTraceError, batched_type, has_leaves, holds_tensors, spread
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.functions import uses_any
 
@@ -70,9 +70,9 @@ RULES: dict[Op, BatchRule] = {}
 
 @cached_derivation(1024)
 def batch_function(
-    function: Function, flags: tuple[bool, ...], size: Size, masked: bool = False
+    function: Function, flags: tuple[bool, ...], size: Size, masked: bool = False, wanted: tuple[bool, ...] = ()
 ) -> tuple[Function, tuple[bool, ...]]:
-    """The function over parameters of which those flagged are batched, and which results are.
+    """The function over parameters of which those flagged are batched, and which results are: those wanted, and more.
 
     A masked one takes a mask for a last parameter: members that it leaves out write nothing into traces.
     """
@@ -81,7 +81,8 @@ def batch_function(
     ]
     parameters = parameters_of([*types, *([Tensor(bool_, (size,))] if masked else [])])
     context = Context(size, parameters[-1] if masked else None)
-    results = batch_values(function, [Operand(*pair) for pair in zip(parameters, flags, strict=False)], context)
+    arguments = [Operand(*pair) for pair in zip(parameters, flags, strict=False)]
+    results = batch_values(function, arguments, context, wanted)
     made = Function(f"{function.name}.batch", parameters, tuple(result.value for result in results))
     return made, tuple(result.batched for result in results)
 
@@ -90,12 +91,7 @@ def with_batched_results(
     function: Function, flags: tuple[bool, ...], size: Size, wanted: Sequence[bool], masked: bool = False
 ) -> Function:
     """`batch_function` with a batch for each wanted result, also where all its members are the same."""
-    made, found = batch_function(function, flags, size, masked)
-    results = [
-        spread(result, size) if want and not flag else result
-        for result, want, flag in zip(made.results, wanted, found, strict=True)
-    ]
-    return Function(made.name, made.parameters, tuple(results))
+    return batch_function(function, flags, size, masked, tuple(wanted))[0]
 
 
 @lru_cache(maxsize=1024)
@@ -107,30 +103,60 @@ def writes_traces(function: Function) -> bool:
 # --- node by node ----------------------------------------------------------------------------------------------------
 
 
-def batch_values(function: Function, arguments: Sequence[Operand], context: Context) -> list[Operand]:
-    """The function's results from its arguments, each batched or shared."""
+def batch_values(
+    function: Function, arguments: Sequence[Operand], context: Context, wanted: Sequence[bool] = ()
+) -> list[Operand]:
+    """The function's results from its arguments, each batched or shared; those wanted are batched."""
     given = [
         Operand(argument.value, argument.batched and has_leaves(parameter.type))
         for parameter, argument in zip(function.parameters, arguments, strict=True)
     ]
     if _fits_a_map(function, given):
-        return _as_map(function, given)
-    known: dict[Node, Known] = dict(zip(function.parameters, given, strict=True))
-    for node in nodes_of(function):
-        if node not in known:
-            with originating_from(node.origins):
-                known[node] = _batch_node(node, [known[operand] for operand in node.operands], context)
-    return [_whole(known[result], context) for result in function.results]
+        return _with_wanted(_as_map(function, given), wanted, context)
+    writers: set[Node] = set()  # of traces that each member needs for itself, though all write the same
+    while True:
+        known: dict[Node, Known] = dict(zip(function.parameters, given, strict=True))
+        try:
+            for node in nodes_of(function):
+                if node not in known:
+                    with originating_from(node.origins):
+                        operands = [known[operand] for operand in node.operands]
+                        known[node] = _batch_node(node, operands, context, node in writers)
+            return _with_wanted([_whole(known[result], context) for result in function.results], wanted, context)
+        except SharedTraceError as error:
+            writer = _writer_of(error.value, known)
+            if writer is None or writer in writers:
+                raise
+            writers.add(writer)
 
 
-def _batch_node(node: Node, operands: Sequence[Known], context: Context) -> Known:
+def _with_wanted(results: Sequence[Operand], wanted: Sequence[bool], context: Context) -> list[Operand]:
+    if not wanted:
+        return list(results)
+    pairs = zip(results, wanted, strict=True)
+    return [Operand(context.batch(result), True) if want else result for result, want in pairs]
+
+
+def _writer_of(trace: Node, known: Mapping[Node, Known]) -> Node | None:
+    """The node of a function that writes a trace; None for one that the function is given."""
+    own = {found.value: node for node, found in known.items() if isinstance(found, Operand)}
+    while trace not in own and trace.op is get:
+        trace = trace.operands[0]
+    node = own.get(trace)
+    while node is not None and node.op in (get, trace_get):
+        node = node.operands[0]
+    return None if node is None or node.op in (parameter_op, input_op) else node
+
+
+def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway: bool) -> Known:
+    """What a node is in the batch. What is shared stays so, unless it is to be batched anyway."""
     first = operands[0] if operands else None
     if node.op is get and isinstance(first, Parts):
         return first.parts[node.attribute("index")]
     if node.op is make and isinstance(node.type, _AGGREGATES) and operands:
         return Parts(node.type, tuple(operands))
     given = [_whole(operand, context) for operand in operands]
-    if not any(operand.batched for operand in given):
+    if not anyway and not any(operand.batched for operand in given):
         return Operand(rebuild(node, tuple(operand.value for operand in given)), False)
     if node.op in (get, set_) and isinstance(node.operands[0].type, _AGGREGATES):
         return Operand(make_node(node.op, tuple(map(context.batch, given)), node.attributes), True)
