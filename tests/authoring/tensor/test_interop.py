@@ -374,3 +374,38 @@ def test_arrays_of_other_libraries_are_named_by_library() -> None:
         lg.sin(Foreign())
     with pytest.raises(lg.UsageError, match="found Foreign; Can't call numpy"):
         lg.asarray(Foreign())
+
+
+def test_numpy_knows_the_type_of_a_tensor_without_reading_it() -> None:
+    unread = lg.ones(2, dtype=lg.int8) + 1
+    assert np.result_type(unread, np.float64) == np.float64
+    assert np.dtype(unread) == np.int8
+    assert np.result_type(lg.ones(2, dtype=lg.bfloat16)) == np.float32  # what NumPy is given for it
+    assert not unread.is_computed
+
+
+class _OfAnotherLibrary:
+    """An array that NumPy gets a copy of, and that DLPack shares."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("only a copy")
+        return self.array.copy()
+
+    def __dlpack__(self, **wishes: Any) -> Any:
+        return self.array.__dlpack__(**wishes)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_what_numpy_would_copy_is_shared_by_dlpack() -> None:
+    array = np.ones(3, np.float32)
+    shared = lg.asarray(_OfAnotherLibrary(array), copy=False)
+    copied = lg.asarray(_OfAnotherLibrary(array))
+    array[0] = 7.0
+    assert shared.tolist() == [7.0, 1.0, 1.0]
+    assert copied.tolist() == [1.0, 1.0, 1.0]

@@ -61,20 +61,27 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
         return placed(_retyped(_stacked(obj), wanted, None), device)
     if isinstance(obj, np.ndarray | np.generic):
         array, plain = np.asarray(obj), False
-        if array.dtype.name == "bfloat16":  # of the package ml_dtypes
-            array = array.view(BFLOAT16)
-    elif hasattr(obj, "__array__") or hasattr(obj, "__array_interface__") or not hasattr(obj, "__dlpack__"):
+    elif _is_read_by_numpy(obj, copy):
         array, plain = _read(obj, wanted), not hasattr(obj, "dtype")
         floats = [item for item in typed_items if item.dtype.kind in "fc"]
         if floats and array.dtype.kind in "fc":  # Python's numbers take the type of the arrays beside them
             array, plain = array.astype(np.result_type(*floats, 0.0 if array.dtype.kind == "f" else 0j)), False
     else:
         return placed(_retyped(from_dlpack(obj, copy=copy), wanted, copy), device)
+    if array.dtype.name == "bfloat16":  # of the package ml_dtypes
+        array = array.view(BFLOAT16)
     if wanted is None:
         wanted = _type_of_data(array, plain)
     if copy is False:
         return placed(_shared(array, obj, wanted), device)
     return placed(wrap_array(_copied(array, wanted)), device)
+
+
+def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
+    """Whether NumPy takes an object, rather than DLPack; what it makes of others' arrays may be a copy."""
+    if not hasattr(obj, "__dlpack__") or hasattr(obj, "__array_interface__"):
+        return True
+    return hasattr(obj, "__array__") and copy is not False
 
 
 def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 
 from livegrad.authoring.tensor.errors import ExportError
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.ir.bfloat16 import BFLOAT16
+from livegrad.ir.bfloat16 import BFLOAT16, readable
 
 Array = np.ndarray[Any, Any]
 _DLPACK_CPU = 1
@@ -61,6 +61,16 @@ class Interop:
                 )
             return value.astype(dtype)
         return value.copy() if copy else value
+
+    @property
+    def __numpy_dtype__(self: Any) -> np.dtype[Any]:
+        """What `np.result_type(tensor)` and `np.dtype(tensor)` give: the type of what NumPy reads.
+
+        >>> import livegrad as lg, numpy as np
+        >>> np.result_type(lg.ones(2), np.float64)
+        dtype('float64')
+        """
+        return readable(np.empty(0, self.dtype.dtype)).dtype
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
