@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -310,3 +311,87 @@ def test_known_calls_tell_shapes_and_fields_apart():
     assert f(Both[float](2.0, 3.0)) == 6.0
     np.testing.assert_array_equal(f(Both[float](np.array([1.0, 2.0]), 3.0)), [3.0, 6.0])  # type: ignore[arg-type]
     assert f(Both[float](4.0, 3.0)) == 12.0
+
+
+# --- what newcomers write first ---------------------------------------------------------------------------------------
+
+
+def test_lists_of_lists_take_their_lengths_from_the_argument():
+    @lg.differentiable
+    def squares(rows: list[list[float]]) -> float:
+        total = 0.0
+        for row in rows:
+            for value in row:
+                total += value * value
+        return total
+
+    assert squares([[1, 2.0], [3, 4]]) == 30.0
+    assert squares([[5.0]]) == 25.0
+    assert lg.bwd_diff(squares)([[1.0, 2.0], [3.0, 4.0]], 1.0) == ([[2.0, 4.0], [6.0, 8.0]],)
+    for given, found in (([1.0], "array[float, 1]"), (3.0, "float"), (np.ones(2), "float")):
+        with pytest.raises(lg.FunctionError) as caught:
+            squares(given)  # type: ignore[arg-type]
+        assert f"`rows` expects list[list[float]], found {found}" in caught.value.what
+
+
+def test_a_whole_array_for_a_list_is_told_of_tensor_parameters():
+    @lg.function
+    def total(values: list[float]) -> float:
+        return sum(values)
+
+    assert total((1.0, 2.0)) == 3.0  # type: ignore[arg-type]
+    with pytest.raises(lg.FunctionError, match=r"a whole array is a parameter of type lg.tensor\[float, 1\]"):
+        total(np.array([1.0, 2.0]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("both_ways", ["inside", "outside"])
+def test_properties_of_structs_are_computed_and_differentiated(both_ways):
+    ways: tuple[Any, Any] = (lg.differentiable, property)
+    inner, outer = ways if both_ways == "inside" else ways[::-1]
+
+    @lg.differentiable
+    class Ball:
+        radius: float
+
+        @outer
+        @inner
+        def area(self) -> float:
+            return 3.0 * self.radius * self.radius
+
+        @property
+        def half(self) -> float:
+            return 0.5 * self.radius
+
+    @lg.differentiable
+    def volume(ball: Ball) -> float:
+        return ball.area * ball.radius
+
+    @lg.differentiable
+    def lost(ball: Ball) -> float:
+        return ball.half
+
+    ball = Ball(2.0)  # type: ignore[call-arg]
+    assert (ball.area, ball.half, volume(ball)) == (12.0, 1.0, 24.0)
+    assert lg.bwd_diff(volume)(ball, 1.0)[0].radius == 36.0
+    with pytest.raises(lg.FunctionError, match="LG301: the derivative is lost in the call of `half`"):
+        lost(ball)
+
+
+def test_an_annotation_that_is_no_type_says_what_to_write_instead():
+    @dataclass
+    class Plain:
+        x: float
+
+    for annotation, said in (
+        (Plain, "decorate the class Plain with @lg.differentiable"),
+        (dict, "write a struct"),
+        (np.ndarray, "lg.tensor[float, 2] is a whole array"),
+        (set, "use float, int, f32, vec3"),
+    ):
+
+        def f(p: annotation):  # type: ignore[valid-type]
+            return p
+
+        with pytest.raises(lg.FunctionError) as caught:
+            lg.function(f)(1.0)
+        assert said in str(caught.value)

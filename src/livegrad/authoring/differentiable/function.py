@@ -121,6 +121,8 @@ def differentiable(target: Any) -> Any:
         return make_struct(target, None if frame is None else frame.f_back)
     if isinstance(target, CapturedFunction):
         target = target.python_function
+    if isinstance(target, property) and target.fset is None:
+        return property(differentiable(target.fget), doc=target.__doc__)
     if not isinstance(target, FunctionType):
         raise FunctionError("LG109", f"{target!r} is no Python function or class", help="decorate a def or a class")
     made = DifferentiableFunction(target)

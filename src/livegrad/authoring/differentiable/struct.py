@@ -74,6 +74,12 @@ class StructType(RecordType):
             and not _is_own_machinery(name)
             and getattr(value, "__module__", None) != __name__
         }
+        self.properties = {
+            name: value.fget
+            for base in reversed(cls.__mro__)
+            for name, value in vars(base).items()
+            if isinstance(value, property) and isinstance(value.fget, FunctionType | CapturedFunction)
+        }
 
     def _fields(self) -> list[Field]:
         fields = []

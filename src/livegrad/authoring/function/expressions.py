@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from livegrad.authoring.function.assignment import stored_names
 from livegrad.authoring.function.binding import assign
-from livegrad.authoring.function.calls import arguments_of, call, method_of
+from livegrad.authoring.function.calls import arguments_of, call, call_value, method_of
 from livegrad.authoring.function.context import Context, remembered
 from livegrad.authoring.function.intrinsics import INTRINSICS, SPECIAL
 from livegrad.authoring.function.iteration import listed
@@ -228,6 +228,8 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
         index = value.type.index_of(name)
         if index is not None:
             return read_field(context, value, index, node)
+        if name in value.type.properties:
+            return call_value(context, value.type.properties[name], [value], {}, node)
     if isinstance(value.type, TensorType) and name in ("shape", "ndim"):
         return from_python(value.type.shape if name == "shape" else len(value.type.shape), context.span(node))
     component = read_swizzle(context, value, name, node)

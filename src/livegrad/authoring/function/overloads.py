@@ -15,7 +15,7 @@ from livegrad.authoring.function.captured import CapturedFunction, Slot
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.effects import add_effects_of_call
 from livegrad.authoring.function.problems import FunctionError, Span
-from livegrad.authoring.function.signature import Default, Parameter
+from livegrad.authoring.function.signature import Default, Parameter, fitting_array
 from livegrad.authoring.function.types import NONE, ArrayType, FrontType, TensorType, describe, is_mutable
 from livegrad.authoring.function.values import Value, convert, convertible, from_python, name_of, node_of, runtime
 from livegrad.ir import types as ir
@@ -59,8 +59,10 @@ def slot_for(parameter: Parameter, value: Value, variables: dict[TypeVar, FrontT
     """What a parameter is specialised for when it is given this value, or why it cannot take it."""
     annotation = parameter.annotation
     expected = annotation.type
-    if annotation.listed is not None and isinstance(value.type, ArrayType):
-        expected = ArrayType(annotation.listed, value.type.size)
+    if annotation.listed is not None:
+        expected = fitting_array(annotation.listed, value.type)
+        if expected is None and isinstance(value.type, ir.Scalar | ArrayType):  # tuples and vectors are as good
+            return f"`{parameter.name}` expects {annotation!r}, found {name_of(value)}" + _whole_array(value)
     if annotation.tensor is not None:
         pattern, found = annotation.tensor, value.type
         fits = isinstance(found, TensorType) and found.element is pattern.element and len(found.shape) == pattern.rank
@@ -83,6 +85,13 @@ def slot_for(parameter: Parameter, value: Value, variables: dict[TypeVar, FrontT
     if value.static is None:
         return Slot(None, static=None)
     return Slot(value.type, annotation.no_diff, value.weak and isinstance(value.type, ir.Scalar))
+
+
+def _whole_array(value: Value) -> str:
+    """What to do where an array was given for a list: it counts as one number a point."""
+    if not isinstance(value.type, ir.Scalar) or value.is_static:
+        return ""
+    return f"; a whole array is a parameter of type lg.tensor[{describe(value.type)}, 1]"
 
 
 class BoundProblem(str):

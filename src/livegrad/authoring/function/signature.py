@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_origin
 
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.source import Source
-from livegrad.authoring.function.types import MISSING, FrontType, TensorPattern, describe, plain_type
+from livegrad.authoring.function.types import MISSING, ArrayType, FrontType, TensorPattern, describe, plain_type
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Annotation:
 
     type: FrontType | None = None
     variable: TypeVar | None = None
-    listed: FrontType | None = None  # list[T]: the length comes from the argument
+    listed: FrontType | ListPattern | None = None  # list[T]: the length comes from the argument
     tensor: TensorPattern | None = None  # tensor[T, rank]: the shape comes from the argument
     no_diff: bool = False
 
@@ -58,8 +58,37 @@ class Annotation:
         elif self.tensor is not None:
             text = repr(self.tensor)
         else:
-            text = "any" if self.listed is None else f"list[{describe(self.listed)}]"
+            text = "any" if self.listed is None else repr(ListPattern(self.listed))
         return f"no_diff[{text}]" if self.no_diff else text
+
+
+@dataclass(frozen=True)
+class ListPattern:
+    """`list[T]` inside of another list: its length comes from the argument, too."""
+
+    element: FrontType | ListPattern
+
+    def __repr__(self) -> str:
+        inner = repr(self.element) if isinstance(self.element, ListPattern) else describe(self.element)
+        return f"list[{inner}]"
+
+
+def _element_of_list(value: Any) -> FrontType | ListPattern:
+    """What `list[T]` is a list of; lists of lists may go to any depth."""
+    (inner,) = value.__args__
+    if getattr(inner, "__origin__", None) is list:
+        return ListPattern(_element_of_list(inner))
+    return plain_type(inner)
+
+
+def fitting_array(element: FrontType | ListPattern, found: FrontType | None) -> ArrayType | None:
+    """The array that an argument is for a parameter of type `list[element]`; None if it is no such list."""
+    if not isinstance(found, ArrayType):
+        return None
+    if not isinstance(element, ListPattern):
+        return ArrayType(element, found.size)
+    inner = fitting_array(element.element, found.element)
+    return None if inner is None else ArrayType(inner, found.size)
 
 
 def read_annotation(value: Any) -> Annotation:
@@ -74,7 +103,7 @@ def read_annotation(value: Any) -> Annotation:
     if value is list:
         return Annotation()
     if getattr(value, "__origin__", None) is list:
-        return Annotation(listed=plain_type(value.__args__[0]))
+        return Annotation(listed=_element_of_list(value))
     if isinstance(value, OpenAnnotation):
         return Annotation()  # what it is is seen when the variables in it are known
     if value is Any or value is str or value is Callable or get_origin(value) is Callable:
@@ -134,6 +163,7 @@ class Signature:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             expression = ast.parse(node.value, mode="eval").body
         names = {**source.function.__globals__, **self._local_names, **source.closure}
+        value = None
         try:
             value = source.function.__annotations__.get(name)
             if value is None or isinstance(value, str):
@@ -148,7 +178,7 @@ class Signature:
                 "LG204",
                 f"`{ast.unparse(expression)}` is no type that functions know",
                 source.span(node),
-                help=f"{error}" if not isinstance(error, TypeError) else "use float, int, f32, vec3, a struct, ...",
+                help=f"{error}" if not isinstance(error, TypeError) else _instead_of(value),
             ) from None
 
     @property
@@ -181,6 +211,17 @@ class Signature:
     def __str__(self) -> str:
         inside = ", ".join(f"{p.name}: {p.annotation}" for p in self.parameters)
         return f"{self.source.name}({inside})"
+
+
+def _instead_of(annotation: Any) -> str:
+    """What to write where an annotation is no type of ours."""
+    if isinstance(annotation, type) and ("__annotations__" in vars(annotation) or hasattr(annotation, "_fields")):
+        return f"decorate the class {annotation.__name__} with @lg.differentiable: then it is a struct"
+    if annotation is dict or get_origin(annotation) is dict:
+        return "write a struct: a class with annotated fields, decorated with @lg.differentiable"
+    if isinstance(annotation, type) and annotation.__name__ in ("ndarray", "Tensor"):
+        return "lg.tensor[float, 2] is a whole array of two dimensions; vec3 and float take arrays point by point"
+    return "use float, int, f32, vec3, list[float], lg.tensor[float, 2], a struct, ..."
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,11 @@ class _TensorFamily:
     def __repr__(self) -> str:
         return "tensor"
 
+    def __call__(self, *values: Any) -> Any:
+        raise TypeError(
+            "`tensor` is a family of types, such as tensor[float, 2]; lg.asarray(...) makes a tensor of data"
+        )
+
     def __getitem__(self, parameters: tuple[Any, int]) -> TensorPattern:
         element, (rank,) = parameters[0], map(_size, parameters[1:])
         inner = plain_type(element)
@@ -230,6 +235,7 @@ class RecordType(Composite):
         self._resolve = resolve
         self.make = make  # an instance from keyword arguments
         self.methods: dict[str, Any] = {}
+        self.properties: dict[str, Any] = {}  # functions that are called when their name is read
         self._differential: FrontType | None = MISSING
 
     def __repr__(self) -> str:
@@ -458,8 +464,18 @@ def type_of_value(value: Any) -> FrontType:
         return TupleType(tuple(map(type_of_value, value)))
     if isinstance(value, list) and value:
         inner = [type_of_value(item) for item in value]
-        common = ir.f64 if set(inner) == {ir.f64, ir.i64} else inner[0]
-        if all(type in (common, ir.i64) for type in inner):
+        common = _common_type(inner)
+        if common is not None:
             return ArrayType(common, len(value))
         raise TypeError(f"a list of values of different types: {', '.join(sorted({describe(t) for t in inner}))}")
     raise TypeError(f"{value!r} has no type that functions know")
+
+
+def _common_type(types: Sequence[FrontType]) -> FrontType | None:
+    """The type of all elements of a list, where Python's integers among other numbers count as such; None if none."""
+    arrays = [type for type in types if isinstance(type, ArrayType)]
+    if len(arrays) == len(types) and len({array.size for array in arrays}) == 1:
+        inner = _common_type([array.element for array in arrays])
+        return None if inner is None else ArrayType(inner, arrays[0].size)
+    common = ir.f64 if set(types) == {ir.f64, ir.i64} else types[0]
+    return common if all(type in (common, ir.i64) for type in types) else None
