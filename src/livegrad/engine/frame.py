@@ -23,13 +23,17 @@ class EngineError(GraphError):
     ...     engine.read(double)
     ... except EngineError as error:
     ...     frame.ok, error.what.splitlines()[0]
-    (False, '1 problem(s) in the graph')
+    (False, '1 problem in the graph')
     """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         shown = "\n  ".join(str(problem) for problem in self.problems)
-        super().__init__(f"{len(self.problems)} problem(s) in the graph\n  {shown}")
+        super().__init__(f"{_counted(self.problems)} in the graph\n  {shown}")
+
+
+def _counted(problems: Sequence[Problem]) -> str:
+    return "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
 
 
 class Frame:
@@ -73,7 +77,7 @@ class Frame:
 
     def __repr__(self) -> str:
         ran = ", ".join(self.ran[:8]) + (f" and {len(self.ran) - 8} more" if len(self.ran) > 8 else "")
-        problems = f", {len(self.problems)} problems" if self.problems else ""
+        problems = f", {_counted(self.problems)}" if self.problems else ""
         return f"<frame {self.number}: {self.level.name.lower()}, ran {ran or 'nothing'}{problems}>"
 
 

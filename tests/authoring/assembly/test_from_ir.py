@@ -89,8 +89,8 @@ def looping(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lg.trace(looping, f64), "no constant node holds 3"),
-        (lg.trace(lambda x: ops.erf(x), f64), "no node computes `erf`"),
+        (lg.trace(looping, f64), "no node of a 3MF file computes `for_loop`"),
+        (lg.trace(lambda x: ops.erf(x), f64), "no node of a 3MF file computes `erf`"),
         (lg.trace(lambda x: x * float("inf"), f64), "no constant node holds inf"),
         (lg.trace(lambda v: v, Vector(f64, 2)), "no port carries a vec<f64, 2>"),
     ],

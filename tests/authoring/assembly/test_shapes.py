@@ -14,6 +14,7 @@ from livegrad.authoring.assembly.shapes import (
     box,
     cylinder,
     difference,
+    from_function,
     gyroid,
     half_space,
     intersection,
@@ -127,3 +128,74 @@ def test_what_is_no_number_is_refused() -> None:
         sphere().rotate((0, 0, 0), 1.0)
     with pytest.raises(AssemblyError, match="nothing to join"):
         intersection()
+
+
+# --- functions as shapes ----------------------------------------------------------------------------------------------
+
+
+@lg.differentiable
+class Egg:
+    size: lg.f32
+    lean: lg.f32
+
+
+@lg.differentiable
+def egg(p: lg.vec3, egg: Egg, tip: lg.vec3, rounds: int = 2) -> lg.f32:
+    distance = lg.length(p)
+    for _ in lg.unroll(range(2)):
+        distance = distance - egg.lean * lg.dot(p, tip)
+    return distance - egg.size * rounds
+
+
+def test_a_typed_function_with_a_struct_is_a_shape_like_any_other(tmp_path):
+    tip, size = np.array([0.2, 0.1, 0.5]), Parameter("size", 0.4)
+    shape = from_function(egg, egg=Egg(size, 0.1), tip=(0.2, 0.1, Parameter("tip", 0.5)))  # type: ignore[call-arg]
+    part = (shape - cylinder(0.2)).part(WIDE, "egg")
+    expected = np.maximum(np.linalg.norm(POINTS, axis=1) - 0.2 * POINTS @ tip - 0.8, 0.2 - AROUND)
+    np.testing.assert_allclose(part(POINTS), expected, atol=1e-5)
+    assert part.parameters == {"size": pytest.approx(0.4), "tip": pytest.approx(0.5)}
+    outside = [[1.0, 1.0, 1.0]]  # where the egg decides
+    slopes = part.parameter_gradient(outside, [1.0])
+    assert (slopes["size"], slopes["tip"]) == (pytest.approx(-2.0), pytest.approx(-0.2))
+    lg.save_3mf(lg.assembly_of_part(part), tmp_path / "egg.3mf")
+    (again,) = lg.parts(lg.load_3mf(tmp_path / "egg.3mf"))
+    np.testing.assert_array_equal(again(POINTS / 2), part(POINTS / 2))
+
+
+def test_a_plain_function_needs_no_types_to_be_a_shape():
+    ball = from_function(lambda p, radius=0.7: lg.length(p) - radius)
+    np.testing.assert_allclose(ball.part(WIDE)(POINTS), np.linalg.norm(POINTS, axis=1) - 0.7, atol=1e-6)
+
+
+@lg.function
+def in_double(p: lg.dvec3) -> float:
+    return p.x
+
+
+@lg.function
+def grown(p: lg.vec3, by: lg.f32) -> lg.f32:
+    for _ in range(int(by)):
+        by = by * 0.5
+    return lg.length(p) - by
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: from_function(3), "not a function of position"),  # type: ignore[arg-type]
+        (lambda: from_function(in_double), "`in_double` is no shape: `p` is no position"),
+        (lambda: from_function(grown), "`grown` needs a value for `by`"),
+        (lambda: from_function(grown, by=1.0, size=2.0), "`grown` has no parameter `size`"),
+        (lambda: from_function(egg, egg=3.0, tip=(0, 0, 1)), "egg: `egg` does not fit"),
+        (lambda: from_function(grown, by="far"), "not a number of a shape"),
+        (
+            lambda: lg.assembly_of_part(from_function(grown, by=2.0).part(WIDE)),
+            "no node of a 3MF file computes `for_loop`",
+        ),
+    ],
+)
+def test_what_is_no_shape_says_why(make, said):
+    with pytest.raises(AssemblyError) as caught:
+        make()
+    assert said in caught.value.what
+    assert "test_shapes.py" in str(caught.value.where)

@@ -61,17 +61,19 @@ class Assembly(SignatureEdits):
     def add_function(
         self,
         name: str,
-        inputs: Mapping[str, PortType] | None = None,
-        outputs: Mapping[str, PortType] | None = None,
+        inputs: Mapping[str, PortType | str] | None = None,
+        outputs: Mapping[str, PortType | str] | None = None,
         *,
         id: int | None = None,
         managed: bool = False,
     ) -> Assembly:
-        """A new function without nodes."""
+        """A new function without nodes. Types of ports go by their names, too: "scalar", "vector", "matrix"."""
         number = self._new_id(id)
         for port in (*(inputs or {}), *(outputs or {})):
             require_name(port, "a port")
-        return self.with_function(GraphFunction(number, name, inputs or {}, outputs or {}, managed=managed))
+        taken = {port: PortType(type) for port, type in (inputs or {}).items()}
+        given = {port: PortType(type) for port, type in (outputs or {}).items()}
+        return self.with_function(GraphFunction(number, name, taken, given, managed=managed))
 
     def add_image_function(self, name: str, image: int, *, id: int | None = None, **settings: Any) -> Assembly:
         """A new function that samples an image stack; settings as of `ImageFunction`."""

@@ -99,6 +99,13 @@ class FunctionBuilder:
     """
 
     def __init__(self, assembly: Assembly, name: str, *, id: int | None = None) -> None:
+        if not isinstance(assembly, Assembly):
+            raise AssemblyError(
+                "not an assembly",
+                where=caller_origin(),
+                found=type(assembly).__name__,
+                help="the assembly that gets the function comes first: FunctionBuilder(lg.Assembly(), name)",
+            )
         started = assembly.add_function(name, id=id)
         self.base = assembly
         self.id = next(number for number in started.functions if number not in assembly.functions)
@@ -111,14 +118,15 @@ class FunctionBuilder:
     def __repr__(self) -> str:
         return f"<function builder {self.name}({', '.join(self._inputs)}), {len(self._nodes)} nodes>"
 
-    def input(self, name: str, type: PortType) -> Wire:
+    def input(self, name: str, type: PortType | str) -> Wire:
         """A new input of the function."""
+        type = PortType(type)
         if require_name(name, "an input") in self._inputs:
             raise AssemblyError(f"there is an input `{name}` already", where=caller_origin())
         self._inputs[name] = type
         return Wire(self, Reference(INPUTS, name), type)
 
-    def inputs(self, types: Mapping[str, PortType]) -> dict[str, Wire]:
+    def inputs(self, types: Mapping[str, PortType | str]) -> dict[str, Wire]:
         """New inputs, by name."""
         return {name: self.input(name, type) for name, type in types.items()}
 

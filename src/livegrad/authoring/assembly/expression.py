@@ -56,10 +56,10 @@ def add_expression(
         statements = ast.parse(text.strip()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
-        raise AssemblyError(f"`{name}` is no expression: {error}", where=TextOrigin(name, line)) from None
+        why = getattr(error, "msg", None) or str(error)
+        raise AssemblyError(f"`{name}` is no expression: {why}", where=TextOrigin(name, line)) from None
     build = FunctionBuilder(assembly, name, id=id)
-    types = {port: type if isinstance(type, PortType) else PortType(type) for port, type in inputs.items()}
-    reader = _Reader(build, dict(build.inputs(types)), name)
+    reader = _Reader(build, dict(build.inputs(inputs)), name)
     try:
         return build.finish(**{output: reader.run(statements)})
     except RecursionError:

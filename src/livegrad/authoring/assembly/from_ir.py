@@ -46,6 +46,7 @@ def add_ir_function(
     """
     prepared = run_pipeline(Module((function,))).functions[0]
     prepared = expand_ops(prepared, lambda node: node.op.name not in _RULES and node.op.expand is not None)
+    _require_rules(prepared)
     build = FunctionBuilder(assembly, name or function.name, id=id)
     writer = _Writer(build)
     for index, (port, type) in enumerate(zip(inputs, prepared.parameter_types, strict=True)):
@@ -66,6 +67,24 @@ def port_type(type: Type) -> PortType:
         case Matrix(element=Scalar(kind="float"), rows=4, columns=4):
             return PortType.MATRIX
     raise AssemblyError(f"no port carries a {type}", expected="a float, three floats, or a 4×4 matrix of floats")
+
+
+# Files hold straight code.
+_INSTEAD = {
+    "for_loop": "write the loop out: for i in lg.unroll(range(4))",
+    "while_loop": "write the loop out: for i in lg.unroll(range(4))",
+    "cond": "compute both sides and choose: lg.select(condition, then, otherwise)",
+    "switch": "compute all sides and choose: lg.select(condition, then, otherwise)",
+}
+
+
+def _require_rules(function: Function) -> None:
+    """An error unless every node of the function can be written as nodes of a file."""
+    for node in nodes_of(function):
+        if node.op is not parameter_op and node.op.name not in _RULES:
+            raise AssemblyError(
+                f"no node of a 3MF file computes `{node.op.name}`", where=node.origin, help=_INSTEAD.get(node.op.name)
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +118,7 @@ class _Writer:
     def write(self, node: Node) -> Value:
         if node.op is parameter_op:
             return self.parameters[node.attribute("index")]
-        rule = _RULES.get(node.op.name)
-        if rule is None:
-            raise AssemblyError(f"no node computes `{node.op.name}`", where=node.origin)
-        return rule(self, node)
+        return _RULES[node.op.name](self, node)
 
     def wire(self, node: Node) -> Wire:
         return self.as_wire(self.values[node], node.type)

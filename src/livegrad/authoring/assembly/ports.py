@@ -32,6 +32,11 @@ class PortType(Enum):
     MATRIX = "matrix"
     RESOURCE = "resourceid"
 
+    @classmethod
+    def _missing_(cls, value: object) -> PortType:
+        names = ", ".join(repr(known.value) for known in cls)
+        raise AssemblyError("not the type of a port", where=caller_origin(), expected=names, found=repr(value))
+
     def ir_type(self, element: Scalar = f32) -> Type:
         """The type of the port's values in the value IR."""
         match self:

@@ -201,7 +201,8 @@ def fit_bounds(part: Part) -> Part:
             where=caller_origin(),
             expected="a Part",
             found=type(part).__name__,
-            help="`shape.part(bounds)` makes one of a shape, `lg.parts(assembly)` gives those of a file",
+            help="`shape.part(bounds)` makes one of a shape, `lg.shapes.from_function(f)` a shape of a function, "
+            "`lg.parts(assembly)` gives those of a file",
         )
     for side in (32, 64):
         margin = (part.high - part.low) * 1e-3

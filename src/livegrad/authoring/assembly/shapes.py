@@ -15,6 +15,7 @@ import numpy as np
 
 from livegrad import ops
 from livegrad.authoring.assembly.errors import AssemblyError
+from livegrad.authoring.assembly.function_shape import field_of_function
 from livegrad.authoring.assembly.part import Part
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.function import make_function
@@ -30,6 +31,7 @@ __all__ = [
     "box",
     "cylinder",
     "difference",
+    "from_function",
     "gyroid",
     "half_space",
     "intersection",
@@ -277,6 +279,18 @@ def gyroid(period: Number = 1.0) -> Shape:
         return ops.sin(x) * ops.cos(y) + ops.sin(y) * ops.cos(z) + ops.sin(z) * ops.cos(x)
 
     return Shape(field)
+
+
+def from_function(function: Callable[..., Any], **measures: Any) -> Shape:
+    """The shape that a function of position is negative in: typed Python, captured from its source.
+
+    Measures are numbers, parameters that stay open, vectors or structs of them, by the names of the function.
+
+    >>> bowl = from_function(lambda p, depth: p.x * p.x + p.y * p.y - p.z - depth, depth=Parameter("depth", 1.0))
+    >>> (bowl & half_space((0, 0, 1))).part(((-2, -2, -2), (2, 2, 2)))([[0, 0, 0], [0, 0, -1]])
+    array([0., 0.], dtype=float32)
+    """
+    return Shape(field_of_function(function, measures, _number))
 
 
 def union(*shapes: Shape, blend: Number | None = None) -> Shape:

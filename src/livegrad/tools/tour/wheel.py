@@ -11,8 +11,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 import livegrad as lg
 
 SPOKES = 5
@@ -67,17 +65,10 @@ def distance(p: lg.vec3, wheel: Wheel) -> lg.f32:
 # --- the same wheel as a part, and somebody else's --------------------------------------------------------------------
 
 
-@lg.differentiable
-def shape(pos: lg.vec3, rim: lg.f32, tube: lg.f32, hub: lg.f32, bore: lg.f32, spoke: lg.f32, fillet: lg.f32) -> lg.f32:
-    """A number for each measure: what the nodes of a 3MF file can take."""
-    return distance(pos, Wheel(rim, tube, hub, bore, spoke, fillet))
-
-
 def part(measures: Any) -> lg.Part:
     """The wheel with these measures, to be meshed, sliced and saved."""
-    values = tuple(np.asarray(measures, np.float32))
-    low, high = map(np.array, BOUNDS)
-    return lg.Part(shape.specialization_for().function, values, low, high, "hand_wheel", MEASURES)
+    parameters = [lg.shapes.Parameter(name, float(value)) for name, value in zip(MEASURES, measures, strict=True)]
+    return lg.shapes.from_function(distance, wheel=Wheel(*parameters)).part(BOUNDS, "hand_wheel")
 
 
 def target() -> lg.Part:
