@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import operator
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import livegrad as lg
+from livegrad import other_names
 from livegrad.ir.op import Op
 from scripts.documentation import reference
 from scripts.documentation.contents import CHAPTERS, PAGES
@@ -107,3 +109,22 @@ def test_a_name_that_no_page_takes_is_an_error(monkeypatch):
     monkeypatch.setattr(lg, "stray", test_every_page_is_in_the_contents_once, raising=False)
     with pytest.raises(LookupError, match=r"no page of the reference takes livegrad\.stray"):
         reference.place_of("stray")
+
+
+def test_names_of_other_libraries_lead_to_names_that_exist():
+    for name, own in other_names.FUNCTIONS.items():
+        assert not hasattr(lg, name)
+        with pytest.raises(AttributeError, match=re.escape(f"has no attribute '{name}'; write lg.{own}")):
+            getattr(lg, name)
+        found = lg
+        for step in own.partition("(")[0].split("."):
+            found = getattr(found, step)
+    x = lg.ones(3)
+    for name, own in other_names.METHODS.items():
+        assert not hasattr(x, name)
+        for used in re.findall(r"\blg\.([\w.]+)", own):
+            operator.attrgetter(used)(lg)
+        for used in re.findall(r"\bx\.(\w+)", own):
+            assert hasattr(x, used)
+    with pytest.raises(AttributeError, match=r"has no attribute 'sqrt'; write lg\.sqrt\(x\)"):
+        x.sqrt()  # type: ignore[attr-defined]

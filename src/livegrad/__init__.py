@@ -119,7 +119,10 @@ __all__ = list(_NAMES)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> Any:
     """Loads a public name, as `from its.place import name` would, and keeps it."""
     if name not in _NAMES:
-        raise AttributeError(f"module 'livegrad' has no attribute '{name}'", name=name, obj=import_module(__name__))
+        what = f"module 'livegrad' has no attribute '{name}'"
+        if (found := import_module("livegrad.other_names").name_of_function(name)) is not None:
+            what += f"; write {found}"
+        raise AttributeError(what, name=name, obj=import_module(__name__))
     place, own = _NAMES[name]
     module = import_module(place)
     if not hasattr(module, own):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from html import escape
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from livegrad.ir.walk import toposort
 from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast, broadcast_to
+from livegrad.other_names import name_of_method
 
 
 class Tensor(Interop, Lifecycle, Methods, Operators):
@@ -57,6 +58,13 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
         raise UsageError(
             "a Tensor is made by a function", where=caller_origin(), help="use lg.asarray(data) or lg.zeros(shape)"
         )
+
+    if not TYPE_CHECKING:  # which knows by itself what a tensor has not
+
+        def __getattr__(self, name: str) -> NoReturn:
+            found = name_of_method(name)
+            what = f"'Tensor' object has no attribute '{name}'"
+            raise AttributeError(what if found is None else f"{what}; write {found}", name=name, obj=self)
 
     # --- what it is ---
 

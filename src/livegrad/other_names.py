@@ -1,0 +1,88 @@
+"""What NumPy, JAX and PyTorch call things: a name that livegrad does not have comes in, what to write goes out.
+
+Asked when an attribute of `livegrad` or of a tensor is missing; nothing else knows these names.
+"""
+
+from __future__ import annotations
+
+import sys
+
+FUNCTIONS = {
+    "absolute": "abs",
+    "amax": "max",
+    "amin": "min",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
+    "bmm": "matmul",
+    "cat": "concat",
+    "concatenate": "concat",
+    "cumprod": "cumulative_prod",
+    "cumsum": "cumulative_sum",
+    "det": "linalg.det",
+    "fmod": "remainder",
+    "from_numpy": "asarray(array, copy=False)",
+    "gather": "take_along_axis",
+    "inv": "linalg.inv",
+    "mm": "matmul",
+    "mod": "remainder",
+    "mul": "multiply",
+    "no_grad": "stop_gradient",
+    "norm": "linalg.vector_norm",
+    "outer": "linalg.outer",
+    "permute": "permute_dims",
+    "power": "pow",
+    "rand": "random.uniform(key, shape)",
+    "randn": "random.normal(key, shape)",
+    "solve": "linalg.solve",
+    "tree": "tree_map",
+    "unbind": "unstack",
+    "unsqueeze": "expand_dims",
+    "vstack": "concat",
+    "hstack": "concat",
+}
+METHODS = {
+    "at": "x[index] = value: the handle then stands for the new tensor",
+    "block_until_ready": "x.execute()",
+    "clone": "copy.copy(x)",
+    "copy": "copy.copy(x)",
+    "cpu": 'x.to("cpu")',
+    "cuda": 'x.to("cuda")',
+    "double": "x.astype(lg.float64)",
+    "float": "x.astype(lg.float32)",
+    "long": "x.astype(lg.int64)",
+    "matmul": "x @ y",
+    "mm": "x @ y",
+    "norm": "lg.linalg.vector_norm(x)",
+    "permute": "lg.permute_dims(x, axes)",
+    "pow": "x ** y",
+    "unsqueeze": "lg.expand_dims(x, axis=0)",
+    "view": "x.reshape(shape)",
+    "zero_": "lg.zeros_like(x), or x.grad = None for a gradient",
+}
+
+
+def name_of_function(name: str) -> str | None:
+    """What to write for a function of another library; None if nothing is known of it.
+
+    >>> name_of_function("cat"), name_of_function("wibble")
+    ('lg.concat', None)
+    """
+    found = FUNCTIONS.get(name)
+    return None if found is None else f"lg.{found}"
+
+
+def name_of_method(name: str) -> str | None:
+    """What to write for a method of another library's arrays.
+
+    >>> name_of_method("view"), name_of_method("logaddexp"), name_of_method("wibble")
+    ('x.reshape(shape)', 'lg.logaddexp(x)', None)
+    """
+    found = METHODS.get(name)
+    if found is None and name in sys.modules["livegrad"].__all__:
+        return f"lg.{name}(x)"
+    return found
