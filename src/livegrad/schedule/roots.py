@@ -6,6 +6,7 @@ the expression of the roots that need it. The scheduler asks `find_roots`; `fuse
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
@@ -23,7 +24,7 @@ from livegrad.ops.convolution import convolve
 from livegrad.ops.host import host_call
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
-from livegrad.ops.movement import pad, permute, reshape, slice_
+from livegrad.ops.movement import concatenate, pad, permute, reshape, slice_
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
@@ -67,7 +68,7 @@ def find_roots(function: Function, forced: ForcedKinds, also: Iterable[Node] = (
 def _kind_of_wanted(node: Node) -> GroupKind:
     if not is_storable(node.type):
         return "host"
-    if node.op is pad:
+    if node.op in (pad, concatenate):
         return "place"
     return "view" if shows_memory(node) else "fused"
 
@@ -115,7 +116,18 @@ def forced_kinds(function: Function, for_cpu: bool) -> ForcedKinds:
                 continue
         if not is_storable(node.type):
             objects.add(node)
-    return kinds
+    return kinds | dict.fromkeys(_parts_of_wholes(function, kinds))
+
+
+def _parts_of_wholes(function: Function, kinds: ForcedKinds) -> list[Node]:
+    """Concatenations that only another concatenation uses: what they hold is written straight to the whole."""
+    joined = [node for node, kind in kinds.items() if kind == "place" and node.op is concatenate]
+    if len(joined) < 2:
+        return []
+    uses = Counter([operand for node in nodes_of(function) for operand in node.operands])
+    uses.update(function.results)
+    wholes = Counter([operand for node in joined for operand in node.operands])
+    return [node for node in joined if node in wholes and wholes[node] == uses[node] == 1]
 
 
 def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
@@ -201,7 +213,7 @@ def _tensor_kind(node: Node) -> GroupKind | None:
         return "fused"
     if node.op in (cumulative, recurrence):
         return "scan"
-    if node.op.name == "concatenate" or (node.op is pad and any(node.attribute("interior"))):
+    if node.op is concatenate or (node.op is pad and any(node.attribute("interior"))):
         return "place"
     if node.op is reshape and squeezed_axes(sizes(node.operands[0]), sizes(node)) is None:
         return "view"

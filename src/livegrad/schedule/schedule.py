@@ -32,6 +32,7 @@ from livegrad.schedule.roots import (
     seen_operand,
     shows_memory,
 )
+from livegrad.schedule.seams import split_at_seams
 from livegrad.schedule.shared_sweeps import share_sweeps
 from livegrad.schedule.signature import flatten_signature
 from livegrad.schedule.small_products import write_out_small_products
@@ -57,7 +58,8 @@ def schedule(function: Function, for_cpu: bool = True) -> Plan:
     flat = flatten_signature(function)
     # Devices have sorting of their own, not this.
     real = split_complex(flat) if for_cpu else expand_ops(flat, lambda node: node.op is top_positions)
-    real = write_out_small_products(real) if for_cpu else real
+    if for_cpu:
+        real = split_at_seams(write_out_small_products(real))
     prepared = share_sweeps(turn_products(prepare_maps(thread_totals(write_out_windows(real)))))
     plan = _Scheduler(prepared, for_cpu).plan()
     verify_plan(plan)

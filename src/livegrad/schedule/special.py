@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from operator import mul
 
@@ -10,6 +10,7 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Scalar, shape_of
 from livegrad.ops.elementwise import maximum, minimum
+from livegrad.ops.movement import concatenate
 from livegrad.ops.reduction import cumulative, fold_start
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Port, Scan, Stage
@@ -60,12 +61,10 @@ def _scan_rule(root: Node, before: Node, operands: list[Node], scalar: Scalar) -
 def build_placements(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> list[KernelStep]:
     """`concatenate` and `pad`: each part is written straight to where it belongs."""
     target = stored[root]
-    if root.op.name == "concatenate":
-        axis, offset = root.attribute("axis"), 0
+    if root.op is concatenate:
         parts: dict[tuple[int, ...], list[tuple[Node, int]]] = {}  # those of one shape are written by one kernel
-        for operand in root.operands:
-            parts.setdefault(sizes(operand), []).append((operand, offset * target.strides[axis]))
-            offset += sizes(operand)[axis]
+        for operand, offset in _parts_of(root, target.strides, stored):
+            parts.setdefault(sizes(operand), []).append((operand, offset))
         return [
             _placement(some, shape, target.strides, target, stored, new_buffer)
             for shape, alike in parts.items()
@@ -81,6 +80,18 @@ def build_placements(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewB
         for first, shape in filled
     ]
     return [*fills, _placement([(source, start)], sizes(source), strides, target, stored, new_buffer)]
+
+
+def _parts_of(root: Node, strides: tuple[int, ...], stored: Mapping[Node, Buffer]) -> Iterator[tuple[Node, int]]:
+    """What a concatenation is made of and where each begins; those of concatenations that have no memory of their own
+    among them."""
+    axis, offset = root.attribute("axis"), 0
+    for operand in root.operands:
+        if operand.op is concatenate and operand not in stored:
+            yield from ((part, offset + inside) for part, inside in _parts_of(operand, strides, stored))
+        else:
+            yield operand, offset
+        offset += sizes(operand)[axis] * strides[axis]
 
 
 def _around(
