@@ -208,6 +208,27 @@ def test_a_chain_of_values_that_stay_is_found_in_rounds() -> None:
     assert function.results == (function.parameters[1],)
 
 
+def test_a_row_that_a_loop_adds_everywhere_is_spread_inside_of_it() -> None:
+    table = Tensor(f32, (5, 3))
+
+    def looped(x: Node, row: Node, n: Node) -> Node:
+        spread = broadcast(row, shape=(5, 3), axes=(1,))
+        return make_for_loop(n, lambda i, a: a * 0.5 + spread, x)[0]
+
+    def handed_on(x: Node, row: Node, n: Node) -> tuple[Node, ...]:
+        spread = broadcast(row, shape=(5, 3), axes=(1,))
+        return make_for_loop(n, lambda i, a: spread, x)
+
+    types = (table, Tensor(f32, (3,)), i64)
+    function = simplify(looped, *types)
+    (loop,) = (node for node in toposort(function.results) if node.op.name == "for_loop")
+    assert [operand.type for operand in loop.operands] == [i64, table, types[1]]
+    values = np.ones((5, 3), np.float32), np.arange(3, dtype=np.float32), 4
+    assert same_bits(evaluate(function, *values), evaluate(trace(looped, *types), *values))
+    (kept,) = (node for node in toposort(simplify(handed_on, *types).results) if node.op.name == "for_loop")
+    assert table in [operand.type for operand in kept.operands[2:]]
+
+
 def test_a_while_loop_whose_values_stay_is_not_taken_to_end() -> None:
     function = simplify(lambda x: make_while_loop(lambda a: a > 0.0, lambda i, a: a, x, limit=3)[0], f32)
     assert evaluate(function, -1.0) == -1.0

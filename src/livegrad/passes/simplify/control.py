@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from livegrad.ir.function import inline
-from livegrad.ir.leaves import constant, constant_op
+from livegrad.ir.leaves import constant, constant_op, parameter
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Type, i64
+from livegrad.ir.types import Type, i64, shape_of
+from livegrad.ir.walk import nodes_of, substitute
 from livegrad.ops.aggregate import make_tuple, splat
 from livegrad.ops.comparison import bit_not
 from livegrad.ops.control import cond, for_loop, map_
+from livegrad.ops.movement import broadcast
 from livegrad.passes.differentiate.tangents import pack_results
 from livegrad.passes.regions import Region, region_of, used_parameters
 
@@ -147,6 +151,40 @@ def move_constants_inside(node: Node) -> Node | None:
     if not known:
         return None
     return region.narrow([index for index in range(len(region.arguments)) if index not in known], None, known)
+
+
+def spread_inside(node: Node) -> Node | None:
+    """What a loop captures spread over more dimensions than it has, for arithmetic alone, is spread inside: it need not
+    lie in memory as many times."""
+    region = _region(node)
+    found = {
+        index: value
+        for index in _captures(region)
+        if (value := region.arguments[index]).op is broadcast
+        and all(isinstance(size, int) for size in shape_of(value.type))
+        and all(
+            _only_computes_with(f, offset + index) for f, offset in zip(region.functions, region.offsets, strict=True)
+        )
+    }
+    if not found:
+        return None
+    functions = [_spreading(f, offset, found) for f, offset in zip(region.functions, region.offsets, strict=True)]
+    arguments = [found[i].operands[0] if i in found else value for i, value in enumerate(region.arguments)]
+    return region.rebuild((*region.leading, *arguments), functions, range(len(arguments)), range(region.number))
+
+
+def _only_computes_with(function: Function, index: int) -> bool:
+    own = function.parameters[index]
+    return own not in function.results and all(n.op.elementwise for n in nodes_of(function) if own in n.operands)
+
+
+def _spreading(function: Function, offset: int, found: Mapping[int, Node]) -> Function:
+    parameters, given = list(function.parameters), {}
+    for index, value in found.items():
+        place = offset + index
+        parameters[place] = parameter(place, value.operands[0].type)
+        given[function.parameters[place]] = broadcast(parameters[place], **dict(value.attributes))
+    return Function(function.name, tuple(parameters), substitute(function.results, given))
 
 
 def merge_equal_arguments(node: Node) -> Node | None:

@@ -104,9 +104,15 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
         control.loop_without_trips,
         control.loop_of_one_trip,
         control.capture_invariant_values,
+        control.spread_inside,
         *_INTO_REGION,
     ),
-    control_ops.while_loop: (control.while_never, control.capture_invariant_values, *_INTO_REGION),
+    control_ops.while_loop: (
+        control.while_never,
+        control.capture_invariant_values,
+        control.spread_inside,
+        *_INTO_REGION,
+    ),
     control_ops.map_: _INTO_REGION,
 }
 
