@@ -12,6 +12,7 @@ from livegrad import ops
 from livegrad.backends.cpu import CpuFunction, tiers
 from livegrad.backends.cpu import kernels as kernels_module
 from livegrad.backends.cpu.native import gemm
+from livegrad.schedule import schedule as schedule_module
 
 ROWS = lg.types.Tensor(lg.f32, (20, 300))
 VALUES = np.random.default_rng(5).standard_normal((20, 300)).astype(np.float32)
@@ -128,3 +129,23 @@ def test_products_look_at_each_way_once(monkeypatch: pytest.MonkeyPatch) -> None
     product = gemm.Product("float32", 1, 1, 48, 40, 32, gemm.Operand(128, 4, 0, 0), gemm.Operand(160, 4, 0, 0))
     gemm.arrange(product)
     assert log.count("tiles") == 2
+
+
+def test_kernels_are_written_before_there_is_a_whole_plan(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "is_idle", lambda: True)
+    log.watch(schedule_module, "allocate", "planned")
+    CpuFunction(lg.trace(_three_kernels, ROWS))(VALUES)
+    assert log.events == [*["written", "compiled"] * 3, "planned"]
+
+
+def test_a_kernel_in_a_chain_is_written_once(log: Log) -> None:
+    def layers(x: lg.Node, first: lg.Node, second: lg.Node) -> lg.Node:
+        return ops.matmul(ops.tanh(ops.matmul(x, first)), second)
+
+    shapes = (256, 64), (64, 96), (96, 64)
+    given = [np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in shapes]
+    compiled = CpuFunction(lg.trace(layers, *[lg.types.Tensor(lg.f32, shape) for shape in shapes]))
+    result = compiled(*given)
+    assert any(kernel.members for kernel in compiled.plan().recipe.kernels)
+    assert log.count("written") == 1
+    np.testing.assert_allclose(result, np.tanh(given[0] @ given[1]) @ given[2], rtol=1e-3, atol=1e-3)

@@ -107,8 +107,8 @@ def test_softmax_and_truths_over_short_rows() -> None:
 
 
 def layouts(function: Callable[..., object], *types: Tensor) -> list[tuple[str, int]]:
-    plan = across_short_rows(plan_of(function, *types), ())
-    bounds = [bind(step, host_target().vector_bytes) for step in plan.steps if isinstance(step, KernelStep)]
+    steps = [across_short_rows(s) for s in plan_of(function, *types).steps if isinstance(s, KernelStep)]
+    bounds = [bind(step, host_target().vector_bytes) for step in steps]
     return [(bound.layout.direction, bound.layout.row) for bound in bounds]
 
 

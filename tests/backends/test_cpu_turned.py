@@ -35,8 +35,7 @@ def turned(x: Node) -> Node:
 
 def texts(function: Callable[..., object] | Function, *types: Tensor, vector_bytes: int = 64) -> list[str]:
     """The code of all kernels of a function."""
-    steps = across_short_rows(plan_of(function, *types), ()).steps
-    kernels = [step for step in steps if isinstance(step, KernelStep)]
+    kernels = [across_short_rows(step) for step in plan_of(function, *types).steps if isinstance(step, KernelStep)]
     return [emit_kernel(step.kernel, bind(step, vector_bytes).layout).text for step in kernels]
 
 

@@ -82,6 +82,19 @@ class keeping_places:
         ambient.table, ambient.origins, ambient.plain = self._before, self._origins, self._plain
 
 
+class apart_from_passes:
+    """What is done inside is no part of the pass at work: nodes know their lines themselves, as after all passes."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = ambient.table, ambient.origins, ambient.plain
+        ambient.table, ambient.origins, ambient.plain = None, None, not ambient.every_line
+
+    def __exit__(self, *exception: object) -> None:
+        ambient.table, ambient.origins, ambient.plain = self._before
+
+
 def keeps_places(transform: Callable[Concatenate[_Subject, _P], _Made]) -> Callable[Concatenate[_Subject, _P], _Made]:
     """A pass over a function or module: what it makes has the lines of what it is made from."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from livegrad.ir.function import make_function
@@ -21,7 +22,7 @@ from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outs
 from livegrad.schedule.kernels import NewBuffer, build_steps
 from livegrad.schedule.maps import prepare_maps
 from livegrad.schedule.order import in_memory_order
-from livegrad.schedule.plan import Buffer, HostStep, Lifetime, ObjectSlot, Plan, Slot, Step, storage
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Lifetime, ObjectSlot, Plan, Slot, Step, storage
 from livegrad.schedule.roots import (
     Roots,
     find_roots,
@@ -48,12 +49,12 @@ _ROUNDS = 4
 _VIEWS = (reshape, complex_parts, from_parts)
 
 
-def schedule(function: Function, for_cpu: bool = True) -> Plan:
+def schedule(function: Function, for_cpu: bool = True, begin: Callable[[KernelStep], None] | None = None) -> Plan:
     """The plan of a function: its parameters and results, taken apart into scalars and tensors, are its buffers.
 
     For the CPU, folds of long columns are cut into chunks, for threads that take a group of columns each (other
     backends have their threads share columns), and kernels write and search by computed index and compute with complex
-    numbers.
+    numbers. A backend that can `begin` with kernels before there is a whole plan is told each as soon as it is there.
     """
     flat = flatten_signature(function)
     # Devices have sorting of their own, not this.
@@ -61,7 +62,7 @@ def schedule(function: Function, for_cpu: bool = True) -> Plan:
     if for_cpu:
         real = split_at_seams(write_out_small_products(real))
     prepared = share_sweeps(turn_products(prepare_maps(thread_totals(write_out_windows(real)))))
-    plan = _Scheduler(prepared, for_cpu).plan()
+    plan = _Scheduler(prepared, for_cpu, begin).plan()
     verify_plan(plan)
     return plan
 
@@ -70,10 +71,12 @@ def schedule(function: Function, for_cpu: bool = True) -> Plan:
 class _Scheduler:
     function: Function
     for_cpu: bool
+    begin: Callable[[KernelStep], None] | None = None
     buffers: list[Buffer] = field(default_factory=list)
     stored: dict[Node, Buffer] = field(default_factory=dict)
     objects: dict[Node, ObjectSlot] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
+    told: int = 0  # steps of which the backend knows
     wanted: set[Node] = field(default_factory=set)
     trials: Trials = field(init=False)
 
@@ -96,6 +99,7 @@ class _Scheduler:
         self.wanted = read_outside(groups, roots) | set(function.results)
         for group in in_memory_order(groups, roots, function.results):
             self._add_group(group)
+            self._begin_kernels()
         self._copy_results(results)
         inside = [buffer for buffer in self.buffers if buffer.lifetime == "graph"]
         places, size = allocate(self.steps, inside)
@@ -109,6 +113,15 @@ class _Scheduler:
             size,
             function,
         )
+
+    def _begin_kernels(self) -> None:
+        """Tells the backend what has come since it was told last."""
+        if self.begin is None:
+            return
+        for step in self.steps[self.told :]:
+            if isinstance(step, KernelStep):
+                self.begin(step)
+        self.told = len(self.steps)
 
     def _argument(self, parameter: Node, number: int) -> Slot:
         if not is_storable(parameter.type):

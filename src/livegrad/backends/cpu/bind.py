@@ -70,8 +70,8 @@ class RowBlock:
         return -(-self.rows // self.block)
 
 
-def bind(step: KernelStep, vector_bytes: int, rows: RowBlock | None = None) -> Bound:
-    """The layout of a step, and how its work is cut into items: by their cost, or so that blocks of rows are whole."""
+def bind(step: KernelStep, vector_bytes: int) -> Bound:
+    """The layout of a step, and how its work is cut into items, by their cost."""
     kernel = step.kernel
     dimensions = loop_dimensions(step)
     domain, inner, reads, outputs = dimensions.domain, dimensions.inner, dimensions.reads, dimensions.outputs
@@ -96,10 +96,18 @@ def bind(step: KernelStep, vector_bytes: int, rows: RowBlock | None = None) -> B
     )
     if not kernel.along and inner and not row and not kernel.written and _has_turned(kernel, layout):
         layout = replace(layout, tiled=True)
-    if rows is None and not kernel.along and kernel_cost([stage.body for stage in kernel.stages]) <= _STREAMED_COST:
-        layout = replace(layout, streamed=_streamed(step.outputs, outputs, lane, lanes))
-    block, total, grain = _items(step, domain, inner, lanes) if rows is None else _row_items(step, domain, rows)
+    streamed = () if kernel.along else _streamed(step.outputs, outputs, lane, lanes)
+    if streamed and kernel_cost([stage.body for stage in kernel.stages]) <= _STREAMED_COST:
+        layout = replace(layout, streamed=streamed)
+    block, total, grain = _items(step, domain, inner, lanes)
     return Bound(layout, tuple(domain), tuple(inner), _tuples(reads), _tuples(outputs), block, total, grain)
+
+
+def bind_in_chain(step: KernelStep, alone: Bound, rows: RowBlock) -> Bound:
+    """A step in a chain, from what it is alone: blocks of rows are whole, and the next step finds them in a cache."""
+    block, total, grain = _row_items(step, alone.domain, rows)
+    layout = replace(alone.layout, streamed=()) if alone.layout.streamed else alone.layout
+    return replace(alone, layout=layout, block=block, total=total, grain=grain)
 
 
 def _is_written_out(kernel: Kernel, inner: Sequence[int]) -> bool:
@@ -236,7 +244,7 @@ def kernel_cost(functions: Sequence[Function]) -> float:
     return sum(map(branch_cost, functions))
 
 
-def _row_items(step: KernelStep, domain: list[int], rows: RowBlock) -> tuple[int, int, int]:
+def _row_items(step: KernelStep, domain: Sequence[int], rows: RowBlock) -> tuple[int, int, int]:
     """The block word, the number of items, and how many items are a block of rows."""
     if step.kernel.along:
         return 1, rows.rows, rows.block

@@ -14,7 +14,7 @@ from livegrad.backends.cpu.branch import BranchCall
 from livegrad.backends.cpu.chains import worthwhile
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.kernel_calls import CLEAN, KernelCall, joined
-from livegrad.backends.cpu.kernels import ALIGNMENT, code_of, codes_of, make_recipe
+from livegrad.backends.cpu.kernels import ALIGNMENT, Compiling, code_of, codes_of, make_recipe
 from livegrad.backends.cpu.loop import LoopCall
 from livegrad.backends.cpu.loop_body import Call, Memory
 from livegrad.backends.cpu.memory_pool import aligned_memory, result_maker
@@ -76,11 +76,13 @@ class CompiledPlan:
         self._bind()
 
     @classmethod
-    def from_plan(cls, plan: Plan, run_nested: Callable[..., Any], places: Places = ()) -> CompiledPlan:
+    def from_plan(
+        cls, plan: Plan, run_nested: Callable[..., Any], places: Places = (), compiling: Compiling | None = None
+    ) -> CompiledPlan:
         """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
         chains = worthwhile(row_chains(plan))
         plan = with_row_chains(plan, chains)
-        recipe, counts, codes = make_recipe(plan, chains)
+        recipe, counts, codes = make_recipe(plan, chains, compiling)
         return cls(recipe, codes, plan, run_nested, counts, places)
 
     @classmethod

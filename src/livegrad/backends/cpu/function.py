@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from livegrad.backends.arguments import array_argument, learn_sizes, named_leave
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.improve import improver
+from livegrad.backends.cpu.kernels import Compiling
 from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
 from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
@@ -25,7 +26,7 @@ from livegrad.ir.places import mark_places, name_place
 from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector, bf16
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.pipeline import run_pipeline
-from livegrad.schedule.plan import Plan
+from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.schedule import schedule
 from livegrad.schedule.signature import assemble_value, leaf_types
 
@@ -145,16 +146,23 @@ class CpuFunction:
         """The function after all passes."""
         return run_pipeline(Module((self.function,))).functions[0]
 
-    def schedule(self, sizes: dict[str, int] | None = None, for_cpu: bool = True) -> Plan:
-        """The plan for these sizes, as it would be compiled."""
+    def schedule(
+        self,
+        sizes: dict[str, int] | None = None,
+        for_cpu: bool = True,
+        begin: Callable[[KernelStep], None] | None = None,
+    ) -> Plan:
+        """The plan for these sizes, as it would be compiled; `begin` is told each kernel as soon as it is there."""
         bound = bind_sizes(self.lowered, sizes or {})
         with keeping_places((bound,)):
-            return schedule(bound, for_cpu)
+            return schedule(bound, for_cpu, begin)
 
     def _make(self, sizes: dict[str, int]) -> CompiledPlan:
         try:
-            plan = compile_function(self._marked).schedule(sizes) if self._places else self.schedule(sizes)
-            made = CompiledPlan.from_plan(plan, run_function, self._places)
+            compiling = Compiling()
+            source = compile_function(self._marked) if self._places else self
+            plan = source.schedule(sizes, begin=compiling.begin)
+            made = CompiledPlan.from_plan(plan, run_function, self._places, compiling)
         except LivegradError as error:
             if self._places and not isinstance(error.where, Mark):
                 self.schedule(sizes)  # says the same of this function's own lines

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from livegrad.backends.cpu.bind import Bound, bind
+from livegrad.backends.cpu.bind import Bound, RowBlock, bind, bind_in_chain
 from livegrad.backends.cpu.chains import ChainBuilder, row_block
 from livegrad.backends.cpu.emit.frame import Layout
 from livegrad.backends.cpu.emit.kernel import KernelText, emit_kernel
@@ -38,6 +38,7 @@ from livegrad.backends.cpu.tiers import (
 )
 from livegrad.backends.sites import place_sites
 from livegrad.diagnostics import Mark
+from livegrad.ir.keeping import apart_from_passes
 from livegrad.ir.places import Places, exchange_places, lines_to_blame
 from livegrad.ops.convolution import convolve
 from livegrad.schedule.kernel import Kernel
@@ -58,6 +59,15 @@ class CompiledKernel:
     native: Code
 
 
+@dataclass(frozen=True)
+class ReadyStep:
+    """A kernel step as the CPU runs it, with every number that it needs, and its code, which may be on its way."""
+
+    step: KernelStep
+    bound: Bound
+    code: CompiledKernel
+
+
 _kernels: OrderedDict[tuple[Any, ...], CompiledKernel] = OrderedDict()
 _loaded: OrderedDict[bytes, Code] = OrderedDict()
 _lock = threading.Lock()
@@ -65,13 +75,35 @@ renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 
 class Compiling:
-    """The code of a plan's kernels, which come one by one: what is new is compiled while the next ones are written."""
+    """The code of a plan's kernels, which come one by one: what is new is compiled while the next ones are written.
+
+    They may come as soon as the scheduler has them (`begin`), long before there is a plan.
+    """
 
     def __init__(self) -> None:
         self._choice: CodeChoice = code_choice()
         self._quick = QuickCode(verified=self._choice == "quick")  # there is no better code to come
         self._new: dict[tuple[Any, ...], CompiledKernel] = {}
         self._codes: dict[bytes, Code] = {}  # of the new ones
+        self._begun: dict[int, tuple[KernelStep, ReadyStep]] = {}  # by the identity of the step, which stays alive
+
+    def begin(self, step: KernelStep) -> None:
+        """Has a step's kernel compiled, in the form in which it runs by itself: nearly always, a chain has the same."""
+        if id(step) not in self._begun:
+            with apart_from_passes():
+                own = across_short_rows(step)
+                bound = bind(own, host_target().vector_bytes)
+                self._begun[id(step)] = step, ReadyStep(own, bound, self.add(own.kernel, bound.layout))
+
+    def ready(self, step: KernelStep, rows: RowBlock | None) -> ReadyStep:
+        """A step of the plan, by itself or in a chain over these rows."""
+        if rows is None:
+            self.begin(step)
+            return self._begun[id(step)][1]
+        _, begun = self._begun.get(id(step), (step, None))
+        alone = begun.bound if begun is not None and begun.step is step else bind(step, host_target().vector_bytes)
+        bound = bind_in_chain(step, alone, rows)
+        return ReadyStep(step, bound, self.add(step.kernel, bound.layout))
 
     def add(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
         """The kernel's code, made when it is asked for first; it may be on its way.
@@ -220,17 +252,14 @@ class RecipeBuilder:
     chain_scratch: dict[RowChain, int] = field(default_factory=dict)
     workspace: int = 0  # bytes behind the arena, for what one step needs while it runs
     building: ChainBuilder | None = None
-    ready: dict[int, tuple[Bound, CompiledKernel]] = field(default_factory=dict)  # by the identity of the step
+    steps: dict[int, ReadyStep] = field(default_factory=dict)  # by the identity of the plan's
 
-    def prepare(self, chains: Sequence[RowChain]) -> None:
+    def prepare(self, chains: Sequence[RowChain], compiling: Compiling) -> None:
         """Compiles the kernels of all steps: some while others are written."""
         blocks = {id(step): block for chain in chains for block in (row_block(chain),) for step in chain.steps}
-        vector_bytes = host_target().vector_bytes
-        compiling = Compiling()
         for step in self.plan.steps:
             if isinstance(step, KernelStep):
-                bound = bind(step, vector_bytes, blocks.get(id(step)))
-                self.ready[id(step)] = bound, compiling.add(step.kernel, bound.layout)
+                self.steps[id(step)] = compiling.ready(step, blocks.get(id(step)))
         compiling.close()
 
     def kernels(self, step: Step) -> tuple[KernelRecipe, ...] | None:
@@ -271,8 +300,9 @@ class RecipeBuilder:
         return (*before, whole)
 
     def _kernel(self, step: KernelStep) -> KernelRecipe:
-        bound, code = self.ready[id(step)]
-        values = self._words(step, bound)
+        ready = self.steps[id(step)]
+        bound, code = ready.bound, ready.code
+        values = self._words(ready.step, bound)
         words = tuple([values[name] for name in code.text.words])
         return KernelRecipe(code.key, words, bound.total, bound.grain, code.text.interruptible, code.text.sites)
 
@@ -346,14 +376,15 @@ def _scratch_bytes(step: KernelStep, bound: Bound) -> int:
     return rounded(max(sizes, default=0) * (1 if step.kernel.along else bound.layout.lanes))
 
 
-def make_recipe(plan: Plan, chains: Sequence[RowChain] = ()) -> tuple[Recipe, list[int | None], Mapping[bytes, Code]]:
+def make_recipe(
+    plan: Plan, chains: Sequence[RowChain] = (), compiling: Compiling | None = None
+) -> tuple[Recipe, list[int | None], Mapping[bytes, Code]]:
     """The plan as a recipe, how many of its kernels each step is (None for a step of the host), and their code by key.
 
-    The steps of a chain count as its first one.
+    The steps of a chain count as its first one. `compiling` may have begun with the plan's kernels.
     """
-    plan = across_short_rows(plan, chains)
     builder = RecipeBuilder(plan)
-    builder.prepare(chains)
+    builder.prepare(chains, compiling or Compiling())
     place = {id(step): number for number, step in enumerate(plan.steps)}
     starts = {place[id(chain.steps[0])]: chain for chain in chains}
     inside = {place[id(step)] for chain in chains for step in chain.steps[1:]}
@@ -371,7 +402,7 @@ def make_recipe(plan: Plan, chains: Sequence[RowChain] = ()) -> tuple[Recipe, li
     arena_bytes = rounded(plan.arena_bytes) + builder.workspace if builder.workspace else plan.arena_bytes
     counts = [None if step is None else len(step) for step in steps]
     scratch = tuple(_scratch_size(builder, owner) for owner in builder.scratch)
-    codes = {code.key: code.native for _, code in builder.ready.values()}
+    codes = {own.code.key: own.code.native for own in builder.steps.values()}
     return Recipe(kernels, arguments, results, arena_bytes, scratch), counts, codes
 
 
@@ -383,5 +414,5 @@ def _scratch_size(builder: RecipeBuilder, owner: Buffer | RowChain | None) -> in
 
 def _largest_scratch(builder: RecipeBuilder, buffer: Buffer) -> int:
     """Threads step by the largest scratch buffer of their kernel, so each buffer has room for that."""
-    steps = [s for s in builder.plan.steps if isinstance(s, KernelStep) and any(v.buffer is buffer for v in s.outputs)]
-    return max(_scratch_bytes(step, builder.ready[id(step)][0]) for step in steps)
+    ready = [own for own in builder.steps.values() if any(view.buffer is buffer for view in own.step.outputs)]
+    return max(_scratch_bytes(own.step, own.bound) for own in ready)

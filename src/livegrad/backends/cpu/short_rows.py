@@ -1,7 +1,7 @@
 """Rows that are shorter than a vector: lanes run across them instead, each taking a row of its own.
 
-A plan's kernel steps come in; those over short rows (points of three coordinates, say) go out with the rows as inner
-dimension and lanes across the dimension before. `kernels.py` calls it; other backends have other ways.
+A kernel step comes in; if it is one over short rows (points of three coordinates, say), it goes out with the rows as
+inner dimension and lanes across the dimension before. `kernels.py` calls it; other backends have other ways.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from livegrad.backends.cpu.emit.body import has_divergence
 from livegrad.backends.cpu.turned import has_turned_reads, swept_dimension, turn_step
 from livegrad.backends.dimensions import loop_dimensions
 from livegrad.schedule.kernel import Kernel, Level, Port, Stage
-from livegrad.schedule.plan import KernelStep, Plan, View
-from livegrad.schedule.row_chains import RowChain
+from livegrad.schedule.plan import KernelStep, View
 
 # Measured at 1M × 3 single numbers, two threads: x * s, with a number for each row, takes 4.2 ms in rows of lanes and
 # 1.2 across them; the length of each row 6.2 and 1.0; x divided by it 15 and 2.5.
@@ -26,14 +25,8 @@ _MANY_ROWS = 64
 _TILED_ROW = 32
 
 
-def across_short_rows(plan: Plan, chains: Sequence[RowChain]) -> Plan:
-    """The plan with lanes across short rows, but in chains, which work row by row."""
-    chained = {id(step) for chain in chains for step in chain.steps}
-    steps = [_across(step) if isinstance(step, KernelStep) and id(step) not in chained else step for step in plan.steps]
-    return replace(plan, steps=tuple(steps))
-
-
-def _across(step: KernelStep) -> KernelStep:
+def across_short_rows(step: KernelStep) -> KernelStep:
+    """The step with lanes across short rows; itself where it has none. Chains work row by row: not for their steps."""
     kernel = step.kernel
     if kernel.split or kernel.written or any(stage.scan is not None for stage in kernel.stages):
         return step

@@ -166,8 +166,8 @@ class _SideThread:
 
     @property
     def is_idle(self) -> bool:
-        begun = self._begun
-        return not begun or begun[-1].is_done  # they are done in order
+        """Whether no text waits; callers may have done the last ones."""
+        return all(job.is_done for job in self._begun)
 
     def _start(self, native: _Native) -> None:
         native.reset()
