@@ -167,10 +167,11 @@ def _may_stop(step: KernelStep) -> bool:
     functions = reachable_functions([stage.body for stage in step.kernel.stages])
     if not any(op.checked or op in CONTROL for function in functions for op in ops_in(function)):
         return False
-    return any(_is_checked(node) or node.op in CONTROL for function in functions for node in nodes_of(function))
+    return any(is_checked(node) or node.op in CONTROL for function in functions for node in nodes_of(function))
 
 
-def _is_checked(node: Node) -> bool:
+def is_checked(node: Node) -> bool:
+    """Whether some values of its operands are reported, or would be at a point that does not count."""
     if node.op is cast:  # of a float to an integer that may not hold it
         source, target = scalar_of(node.operands[0].type), scalar_of(node.type)
         return source is None or target is None or (source.kind == "float" and target.kind != "float")

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterable
 
+from livegrad.backends.cpu.emit.lanes import is_lane_function, lane_declaration, lane_definition
 from livegrad.backends.cpu.emit.values import llvm_type
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.native.compiler import NativeFunction, compile_kernel, host_target
@@ -26,6 +27,8 @@ renew_lock_after_fork(sys.modules[__name__], "_lock")
 def math_declaration(request: MathRequest) -> str:
     """How a kernel declares a function of the library: pure, so that calls can be shared and moved out of loops."""
     function, element, lanes = request
+    if is_lane_function(function):
+        return lane_declaration(*request)
     vector = llvm_type(SCALARS[element], lanes)
     arguments = ", ".join([vector] * MATH_FUNCTIONS[function])
     return f"declare fastcc {vector} @{math_function_name(*request)}({arguments}) nounwind willreturn memory(none)"
@@ -45,6 +48,11 @@ def _function(request: MathRequest) -> NativeFunction:
 
 
 def _module_text(request: MathRequest, width: int) -> str:
+    widths = f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+    attributes = f'attributes #1 = {{ nounwind {widths} "stackrealign" }}'
+    if is_lane_function(request[0]):
+        declarations, definition = lane_definition(*request)
+        return "\n".join([*sorted(declarations), definition, attributes])
     text = math_functions([request], avx512=host_target().has_avx512 and width == 512)
     name = math_function_name(*request)
     # The function itself is seen from outside; what it calls stays inside.
@@ -52,5 +60,4 @@ def _module_text(request: MathRequest, width: int) -> str:
         line.replace("define internal", "define") if f"@{name}(" in line else line
         for line in text.definitions.splitlines()
     ]
-    attributes = f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" "stackrealign"'
-    return "\n".join([*sorted(text.declarations), *lines, f"attributes #1 = {{ nounwind {attributes} }}"])
+    return "\n".join([*sorted(text.declarations), *lines, attributes])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from livegrad.backends.cpu.emit import memory
+from livegrad.backends.cpu.emit import lanes, memory
 from livegrad.backends.cpu.emit.frame import AccessKind, Frame, Layout, Tail
 from livegrad.backends.cpu.emit.packed import load_columns, load_spread, store_columns, store_spread
 from livegrad.backends.cpu.emit.values import Register, Value, byte_size
@@ -179,8 +179,11 @@ class Accesses(Frame):
         def load(mask: Register | None) -> list[Register]:
             return [memory.load_vector(self.asm, pointer, type, mask) for _, pointer, type in whole]
 
-        if tail is None or tail in self.masks:
-            loaded = load(None if tail is None else self.masks[tail])
+        if tail is None:
+            loaded = load(None)
+        elif self.quick:
+            left = self._left(tail)
+            loaded = [lanes.load_first(self.asm, pointer, type, left) for _, pointer, type in whole]
         else:
             loaded = self._either(tail, lambda: load(None), lambda: load(self._lane_mask(tail)))
         return {number: value for (number, _, _), value in zip(whole, loaded, strict=True)}
@@ -338,9 +341,11 @@ class Accesses(Frame):
                 return store(None)
             return self._choose(self.begins_lines, lambda: store(None, streamed), lambda: store(None))
 
-        if tail in self.masks:
-            store(self.masks[tail])
-        elif tail is None:
+        if tail is None:
             all_lanes()
+        elif self.quick:
+            left = self._left(tail)
+            for _, pointer, value in whole:
+                lanes.store_first(self.asm, pointer, value, left)
         else:
             self._either(tail, all_lanes, lambda: store(self._lane_mask(tail)))

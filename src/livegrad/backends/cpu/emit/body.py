@@ -24,6 +24,7 @@ from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.sorting import searchsorted
 from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
 from livegrad.passes.expand import expand_ops
+from livegrad.schedule.row_chains import is_checked
 
 EmitNode = Callable[[Assembler, Node, list[Value]], Value]
 
@@ -255,5 +256,11 @@ _HANDLERS: dict[Op, EmitNode] = {
 
 @lru_cache(maxsize=4096)
 def has_divergence(function: Function) -> bool:
-    """Whether lanes must be masked: some op checks its operands or holds functions of its own."""
+    """Whether some op checks its operands, as conversions are said to do, or holds functions of its own."""
     return bool(functions_in(function)) or any(node.op.checked for node in nodes_of(function))
+
+
+@lru_cache(maxsize=4096)
+def needs_mask(function: Function) -> bool:
+    """Whether lanes must be masked: what is computed behind the end might be reported, or never end."""
+    return bool(functions_in(function)) or any(is_checked(node) for node in nodes_of(function) if node.op.checked)

@@ -292,5 +292,5 @@ def _load_if(asm: Assembler, tensor: TensorReference, place: _Place) -> Register
     loaded = load()
     asm.jump(done)
     asm.begin(done)
-    nothing = asm.widen(asm.constant(0, type), loaded.lanes)
+    nothing = Register("zeroinitializer", type, loaded.lanes) if loaded.lanes > 1 else asm.constant(0, type)
     return asm.phi(type, loaded.lanes, [(loaded, run), (nothing, before)])

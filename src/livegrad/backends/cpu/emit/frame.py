@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Literal
 
 from livegrad.backends.cpu.emit import memory
 from livegrad.backends.cpu.emit.assembler import Assembler
-from livegrad.backends.cpu.emit.body import has_divergence
-from livegrad.backends.cpu.emit.values import Register, TensorReference, Value, llvm_type
+from livegrad.backends.cpu.emit.body import has_divergence, needs_mask
+from livegrad.backends.cpu.emit.lanes import first_lanes, number_vector
+from livegrad.backends.cpu.emit.values import Register, TensorReference, Value
 from livegrad.backends.dimensions import StrideKind
-from livegrad.ir.types import Scalar, bool_, i64, u8
+from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Kernel, Port
 from livegrad.schedule.plan import ALIGNMENT
-
-_MASKING_BYTES = 64  # processors with vectors of this size load and store under masks as quickly as without
 
 AccessKind = Literal["read", "output"]
 Tail = tuple[Register, Register]  # the position of lane 0, and where the lanes' dimension ends
@@ -66,10 +65,12 @@ class Frame:
         self.kernel, self.layout = kernel, layout
         self.quick = quick  # short text counts more than quick code; the bits are the same
         self.masks: dict[Tail, Register] = {}  # those that hold in all of the code being written
-        self.asm = Assembler(layout.lanes, in_order=layout.direction == "along")
+        self.lefts: dict[Tail, Register] = {}  # the same for how many lanes there are
+        self.asm = Assembler(layout.lanes, quick=quick, in_order=layout.direction == "along")
         self.words = Words()
         self.rows: list[Value | None] = [None] * len(kernel.rows)
-        self.masked = any(has_divergence(stage.body) for stage in kernel.stages)
+        self.diverges = any(has_divergence(stage.body) for stage in kernel.stages)
+        self.masked = self.diverges and any(needs_mask(stage.body) for stage in kernel.stages)
         self.domain_index: list[Register] = []
         self.chunk_rank = 1 if kernel.split else 0  # dimensions before the domain's own that number chunks
 
@@ -192,33 +193,27 @@ class Frame:
             linear = index if scaled is None else self.asm.apply("add", i64, scaled, index)
         return self.asm.constant(0, i64) if linear is None else linear
 
-    def _share_mask(self, tail: Tail | None) -> None:
-        """Has one mask for all loads and stores of a group of lanes, where short text counts and masks cost little."""
-        if self.quick and tail is not None and self.asm.lanes > 1 and self.layout.vector_bytes >= _MASKING_BYTES:
-            self.masks[tail] = self._lane_mask(tail)
+    def _begin_group(self, tail: Tail | None) -> None:
+        """Writes what all accesses of a group of lanes share, where short text counts."""
+        if self.quick and tail is not None and self.asm.lanes > 1:
+            self.lefts[tail] = self._left(tail)
+            if self.masked or self._has_gathers():
+                self.masks[tail] = self._lane_mask(tail)
+
+    def _has_gathers(self) -> bool:
+        """Whether lanes of an access are not consecutive."""
+        ranks = self.layout.domain_rank + (self.layout.inner_rank if self.layout.direction == "along" else 0)
+        kinds = [own[ranks - 1] for own in (*self.layout.reads, *self.layout.outputs) if len(own) >= ranks]
+        return not {"zero", "one"}.issuperset(kinds)
+
+    def _left(self, tail: Tail) -> Register:
+        """How many elements there are from the first lane on."""
+        position, stop = tail
+        return self.lefts[tail] if tail in self.lefts else self.asm.apply("sub", i64, stop, position)
 
     def _lane_mask(self, tail: Tail) -> Register:
-        """The lanes that stand for elements below the end.
-
-        Compared as bytes: one instruction for all lanes, where numbers of 64 bits take one for each eight."""
-        asm = self.asm
-        if tail in self.masks:
-            return self.masks[tail]
-        position, stop = tail
-        return self._first_lanes(asm.apply("sub", i64, stop, position), asm.lanes)
-
-    def _first_lanes(self, left: Register, lanes: int, back: bool = False) -> Register:
-        """The first `left` of some lanes, or the last: no loop goes beyond the end, so it is one at least."""
-        asm = self.asm
-        count = asm.convert("trunc", asm.intrinsic("smin", i64, left, asm.constant(lanes, i64)), u8)
-        numbers = range(lanes - 1, -1, -1) if back else range(lanes)
-        return asm.apply("icmp ult", bool_, number_vector(numbers, u8), asm.widen(count, lanes))
+        """The lanes that stand for elements below the end."""
+        return self.masks[tail] if tail in self.masks else first_lanes(self.asm, self._left(tail), self.asm.lanes)
 
     def _lane_numbers(self) -> Register:
         return number_vector(range(self.asm.lanes), i64)
-
-
-@lru_cache(maxsize=256)
-def number_vector(numbers: range, type: Scalar) -> Register:
-    texts = [f"{llvm_type(type, 1)} {number}" for number in numbers]
-    return Register(f"<{', '.join(texts)}>", type, len(texts), literal=True)

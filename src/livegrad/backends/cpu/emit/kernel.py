@@ -88,11 +88,11 @@ class _Emitter(Stages):
         asm.begin("items")
         sizes = self._item_sizes()
         # Indices are counted on from item to item: dividing takes longer than the work of a short line.
-        start = self.decode(begin, sizes)
+        start = self.decode(begin, sizes) if len(sizes) > 1 else []
 
         def item(number: Register, indices: list[Register]) -> list[Register]:
-            self._item(number, indices)
-            return self._following(indices, sizes)
+            self._item(number, [number] if len(sizes) == 1 else indices)
+            return self._following(indices, sizes) if indices else []
 
         counted_loop(self.asm, begin, end, 1, start, item)
         if asm.uses_traces:
@@ -160,7 +160,7 @@ class _Emitter(Stages):
         asm = self.asm
         length = self.extents[-1]
         start = asm.apply("mul", i64, block, self.block_size)
-        stop = asm.intrinsic("smin", i64, asm.apply("add", i64, start, self.block_size), length)
+        stop = asm.least(asm.apply("add", i64, start, self.block_size), length)
 
         def group(position: Register, carried: list[Register]) -> list[Register]:
             self.domain_index = [*outer, position]
@@ -177,7 +177,7 @@ class _Emitter(Stages):
         if asm.uses_traces or self._may_trace():
             asm.uses_traces = True
             asm.line("call void @lg_arena_empty(ptr %arena)")
-        self._share_mask(tail)
+        self._begin_group(tail)
         self.tail = tail
         self.row_mask = self._lane_mask(tail) if tail is not None and self.masked and asm.lanes > 1 else None
         across = self.layout.direction == "across"

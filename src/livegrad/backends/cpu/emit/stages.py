@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from livegrad.backends.cpu.emit import reduce
+from livegrad.backends.cpu.emit import lanes, reduce
 from livegrad.backends.cpu.emit.body import emit_function, emit_results
 from livegrad.backends.cpu.emit.control import branch_cost
 from livegrad.backends.cpu.emit.frame import Tail
@@ -19,6 +19,11 @@ from livegrad.schedule.kernel import Stage, Target
 # Short bodies are written several times in a row, with folds of their own, to keep the processor's pipelines full.
 _UNROLL = 4
 _UNROLL_BELOW = 60.0
+
+
+def _width(target: Target) -> int:
+    """How many registers a fold is: one that looks for a place has two."""
+    return 2 if target.reduce in ("argmax", "argmin") else 1
 
 
 class Stages(Tiles):
@@ -70,7 +75,7 @@ class Stages(Tiles):
         if depth or self.chunk is None:
             return asm.constant(0, i64), self.inner[depth]
         start = asm.apply("mul", i64, self.domain_index[0], self.chunk)
-        return start, asm.intrinsic("smin", i64, asm.apply("add", i64, start, self.chunk), self.inner[0])
+        return start, asm.least(asm.apply("add", i64, start, self.chunk), self.inner[0])
 
     def _point_stage(self, stage: Stage) -> None:
         folds = [target for target in stage.targets if target.reduce is not None]
@@ -109,11 +114,16 @@ class Stages(Tiles):
         supply = iter(registers)
         for target in folds:
             kind = target.reduce or ""
-            value = tuple(next(supply) for _ in range(2 if kind.startswith("arg") else 1))
+            value = tuple(next(supply) for _ in range(_width(target)))
             if self.layout.direction == "along":
-                value = reduce.across_lanes(self.asm, kind, value)
+                value = self._across_lanes(kind, value)
             wanted = self.kernel.rows[target.number]
             self.rows[target.number] = self._narrowed(value[-1], wanted)
+
+    def _across_lanes(self, kind: str, value: reduce.Accumulator) -> reduce.Accumulator:
+        if self.quick and len(value) == 1 and value[0].lanes > 1 and lanes.has_calls(value[0].type):
+            return (lanes.fold_lanes(self.asm, kind, value[0]),)
+        return reduce.across_lanes(self.asm, kind, value)
 
     def _narrowed(self, value: Register, wanted: Scalar) -> Register:
         if value.type is f32 and wanted.bits == 16:
@@ -122,24 +132,24 @@ class Stages(Tiles):
 
     def _lane_loop(self, stage: Stage, indices: list[Register], state: list[Register]) -> list[Register]:
         """The last inner dimension by groups of lanes: several at once while they are full, then one by one."""
-        lanes = self.layout.lanes
+        step = self.layout.lanes
         depth = len(self.inner) - 1
         start, stop = self._inner_range(depth)
-        unroll = _UNROLL if branch_cost(stage.body) < _UNROLL_BELOW and not self.masked and lanes > 1 else 1
+        unroll = _UNROLL if branch_cost(stage.body) < _UNROLL_BELOW and not self.diverges and step > 1 else 1
         if unroll > 1 and (state or not self.quick):
             start, state = self._full_groups(stage, indices, start, stop, unroll, state)
 
         def group(position: Register, inner: list[Register]) -> list[Register]:
-            self._share_mask((position, stop))
+            self._begin_group((position, stop))
             return self._point(stage, [*indices, position], (position, stop), inner)
 
-        return counted_loop(self.asm, start, stop, lanes, state, group)
+        return counted_loop(self.asm, start, stop, step, state, group)
 
     def _full_groups(
         self, stage: Stage, indices: list[Register], start: Register, stop: Register, unroll: int, state: list[Register]
     ) -> tuple[Register, list[Register]]:
-        asm, lanes = self.asm, self.layout.lanes
-        step = lanes * unroll
+        asm, lane_count = self.asm, self.layout.lanes
+        step = lane_count * unroll
         count = asm.apply("sub", i64, stop, start)
         whole = asm.apply("and", i64, count, asm.constant(-step, i64))
         end = asm.apply("add", i64, start, whole)
@@ -151,7 +161,7 @@ class Stages(Tiles):
         def body(position: Register, carried: list[Register]) -> list[Register]:
             groups = []
             for k in range(unroll):
-                at = position if not k else asm.apply("add", i64, position, asm.constant(k * lanes, i64))
+                at = position if not k else asm.apply("add", i64, position, asm.constant(k * lane_count, i64))
                 own = carried[k * len(state) : (k + 1) * len(state)]
                 groups += self._point(stage, [*indices, at], None, own)
             return groups
@@ -159,7 +169,7 @@ class Stages(Tiles):
         fresh = [part for t in stage.targets if t.reduce is not None for part in self._fold_start(t)]
         carried = [*state, *(fresh * (unroll - 1))]
         if self.quick:
-            ended = counted_loop(self.asm, start, end, lanes, carried, body_in_turn)
+            ended = counted_loop(self.asm, start, end, lane_count, carried, body_in_turn)
         else:
             ended = counted_loop(self.asm, start, end, step, carried, body)
         folds = [target for target in stage.targets if target.reduce is not None]
@@ -177,7 +187,7 @@ class Stages(Tiles):
         result: list[Register] = []
         position = 0
         for target in folds:
-            width = 2 if (target.reduce or "").startswith("arg") else 1
+            width = _width(target)
             a, b = (tuple(side[position : position + width]) for side in (first, second))
             result.extend(reduce.combine(self.asm, target.reduce or "", a, b))
             position += width
@@ -208,7 +218,10 @@ class Stages(Tiles):
             if target.kind == "whole":
                 continue  # changed in place
             assert isinstance(value, Register | Product)
-            following += self._folded(target, value, indices, mask if along else None, supply)
+            folded = self._folded(target, value, indices, held := [next(supply) for _ in range(_width(target))])
+            if tail is not None and along and asm.lanes > 1:
+                folded = [self._up_to_the_end(tail, mask, *pair) for pair in zip(folded, held, strict=True)]
+            following += folded
         self._store(stores, indices, tail, True)
         return following
 
@@ -228,31 +241,28 @@ class Stages(Tiles):
         return total
 
     def _needs_mask(self, stage: Stage) -> bool:
-        folds = any(target.reduce is not None for target in stage.targets)
-        return self.masked or (folds and self.layout.direction == "along")
+        """Whether which lanes there are is asked for: by checks, and by folds along them that have no call for that."""
+        if self.masked or self.layout.direction == "across":
+            return self.masked
+        folds = [self._fold_type(target) for target in stage.targets if target.reduce is not None]
+        return not all(self.quick and lanes.has_calls(type) for type in folds)
 
     def _folded(
-        self,
-        target: Target,
-        value: Register | Product,
-        indices: list[Register],
-        mask: Register | None,
-        supply: Iterator[Register],
+        self, target: Target, value: Register | Product, indices: list[Register], held: list[Register]
     ) -> list[Register]:
         asm = self.asm
-        kind = target.reduce or ""
-        held = [next(supply) for _ in range(2 if kind.startswith("arg") else 1)]
         if isinstance(value, Product):
-            combined: reduce.Accumulator = (add_product(asm, value, held[0]),)
-        else:
-            type = held[0].type
-            value = asm.widen(value if value.type is type else asm.convert("fpext", value, type), asm.lanes)
-            indexed = kind.startswith("arg")
-            fresh = (value, self._linear_index(indices)) if indexed else (value,)
-            combined = reduce.combine(asm, kind, tuple(held), fresh)
-        if mask is None:
-            return list(combined)
-        return [asm.select(mask, new, old) for new, old in zip(combined, held, strict=True)]
+            return [add_product(asm, value, held[0])]
+        type = held[0].type
+        value = asm.widen(value if value.type is type else asm.convert("fpext", value, type), asm.lanes)
+        fresh = (value, self._linear_index(indices)) if _width(target) == 2 else (value,)
+        return list(reduce.combine(asm, target.reduce or "", tuple(held), fresh))
+
+    def _up_to_the_end(self, tail: Tail, mask: Register | None, new: Register, old: Register) -> Register:
+        """A fold after a group of lanes: those behind the end keep what they had."""
+        if mask is not None:
+            return self.asm.select(mask, new, old)
+        return lanes.choose_first(self.asm, new, old, self._left(tail))
 
     def _linear_index(self, indices: list[Register]) -> Register:
         """The position among the inner points, lane by lane."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from livegrad.backends.cpu.emit import memory
 from livegrad.backends.cpu.emit.accesses import Accesses, Column
 from livegrad.backends.cpu.emit.assembler import Assembler
-from livegrad.backends.cpu.emit.frame import NEAR, AccessKind, Tail, number_vector
+from livegrad.backends.cpu.emit.frame import NEAR, AccessKind, Tail
+from livegrad.backends.cpu.emit.lanes import first_lanes, number_vector
 from livegrad.backends.cpu.emit.loops import counted_loop
 from livegrad.backends.cpu.emit.packed import load_spread
 from livegrad.backends.cpu.emit.values import Register, byte_size, llvm_memory, llvm_type
@@ -46,7 +47,7 @@ class Tiles(Accesses):
 
         def tile(number: Register, carried: list[Register]) -> list[Register]:
             first = asm.apply("add", i64, start, asm.apply("mul", i64, number, size))
-            count = asm.intrinsic("smin", i64, asm.apply("sub", i64, stop, first), size)
+            count = asm.least(asm.apply("sub", i64, stop, first), size)
             for read in reads:
                 self._turn_in(read, [*outer, first], count)
 
@@ -131,7 +132,7 @@ class Tiles(Accesses):
             self._masked_at_the_end(point, count, side, back, store)
 
         left = asm.apply("add", i64, self._last_lane(), asm.constant(1, i64))
-        self._blocks(held, asm.intrinsic("smin", i64, left, asm.constant(asm.lanes, i64)), count, block)
+        self._blocks(held, asm.least(left, asm.constant(asm.lanes, i64)), count, block)
 
     def _masked_at_the_end(
         self, point: Register, count: Register, side: int, back: bool, text: Callable[[Register | None], list[Register]]
@@ -140,7 +141,7 @@ class Tiles(Accesses):
         asm = self.asm
         left = asm.apply("sub", i64, count, point)
         whole = asm.apply("icmp sge", bool_, left, asm.constant(side, i64))
-        return self._choose(whole, lambda: text(None), lambda: text(self._first_lanes(left, side, back)))
+        return self._choose(whole, lambda: text(None), lambda: text(first_lanes(asm, left, side, back)))
 
     def _side(self, held: Scalar) -> int:
         """How many lanes and points are a square that registers hold."""
@@ -170,7 +171,7 @@ class Tiles(Accesses):
         """Where the points of each lane of a square begin in memory; lanes beyond the end are where the last one is."""
         asm, type, step = self.asm, column.type, column.step
         last = self._last_lane()
-        lane = asm.intrinsic("smin", i64, lane, last)
+        lane = asm.least(lane, last)
         offset = asm.apply("mul", i64, lane, step)
         first = point if point_step > 0 else asm.apply("add", i64, point, asm.constant(side - 1, i64))
         moved = first if point_step == 1 else asm.apply("mul", i64, first, asm.constant(point_step, i64))
