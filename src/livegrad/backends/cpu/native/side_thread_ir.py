@@ -4,8 +4,10 @@
 job to the next: whoever holds that would be waited for, up to five milliseconds each time.
 """
 
+import sys
 from string import Template
 
+from livegrad.backends.cpu.native.pool_life_ir import KEEP_APART, TRUST_SCHEDULER
 from livegrad.backends.cpu.native.pthread_ir import LOCKING
 
 JOB_WORDS = ("state", "is_verified", "text", "image", "is_left")
@@ -32,6 +34,9 @@ $locking
 @done = internal global [256 x i8] zeroinitializer, align 128
 @jobs = internal global [$most_waiting x ptr] zeroinitializer, align 64
 @submitted = internal global i64 0, align 8 ; guarded by the mutex
+@handles = internal global [1 x i64] zeroinitializer, align 8 ; the thread's, once it serves: then one has started
+@started = internal global i64 0, align 8
+declare i64 @pthread_self()
 @served = internal global i64 0, align 8 ; the thread is through with as many
 
 define internal void @forget(ptr %complaint) nounwind {
@@ -126,6 +131,8 @@ entry:
   call i32 @pthread_cond_init(ptr @done, ptr null)
   store i64 0, ptr @submitted
   store atomic i64 0, ptr @served monotonic, align 8
+  store i64 0, ptr @started
+  store i32 -1, ptr @kept_free
   ret void
 }
 
@@ -147,6 +154,7 @@ add:
   br label %leave
 leave:
   %taken = zext i1 %room to i32
+  call void @keep_apart()
   call i32 @pthread_mutex_unlock(ptr @mutex)
   call i32 @pthread_cond_signal(ptr @came)
   ret i32 %taken
@@ -155,6 +163,12 @@ leave:
 ; Does the jobs that are submitted, in order, until one is null.
 define void @serve(ptr %machine) nounwind {
 entry:
+  %self = call i64 @pthread_self()
+  call i32 @pthread_mutex_lock(ptr @mutex)
+  store i64 %self, ptr @handles
+  store i64 1, ptr @started
+  store i32 -1, ptr @kept_free
+  call i32 @pthread_mutex_unlock(ptr @mutex)
   br label %next
 next:
   %number = load atomic i64, ptr @served monotonic, align 8
@@ -190,4 +204,6 @@ leave:
 def side_thread_ir() -> str:
     """The text, with the numbers of the words filled in."""
     words = {name: str(number) for number, name in enumerate(JOB_WORDS)}
-    return Template(_SIDE_THREAD).substitute(words, most_waiting=MOST_WAITING, locking=LOCKING)
+    placing = KEEP_APART if sys.platform == "linux" else TRUST_SCHEDULER
+    template = Template(_SIDE_THREAD + placing)
+    return template.substitute(words, most_waiting=MOST_WAITING, locking=LOCKING, max_threads=1)
