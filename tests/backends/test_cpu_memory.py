@@ -9,6 +9,7 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
+from livegrad.backends.cpu import memory_pool
 from livegrad.backends.cpu.function import CpuFunction
 from livegrad.backends.cpu.memory_pool import RESULTS, MemoryPool
 
@@ -78,6 +79,21 @@ def test_the_memory_of_dropped_results_is_used_again_and_bounded() -> None:
         compiled(values)
     gc.collect()
     assert RESULTS.kept_bytes <= before + 2 * values.nbytes
+
+
+def test_the_memory_of_a_dropped_plan_is_that_of_the_next_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = lg.trace(lambda x: ops.matmul(ops.matmul(x, x) + 1.0, x), lg.types.Tensor(lg.f32, (300, 300)))
+    fresh: list[int] = []
+    original = memory_pool.aligned_memory
+    monkeypatch.setattr(memory_pool, "aligned_memory", lambda size: (fresh.append(size), original(size))[1])
+    counts = []
+    for _ in range(3):
+        compiled = CpuFunction(traced)
+        compiled(np.ones((300, 300), np.float32))
+        del compiled
+        gc.collect()
+        counts.append(sum(size >= memory_pool._SMALL for size in fresh))
+    assert counts[0] == counts[1] == counts[2]
 
 
 def test_a_pool_keeps_no_more_than_its_limit() -> None:

@@ -17,7 +17,7 @@ from livegrad.backends.cpu.kernel_calls import CLEAN, KernelCall, joined
 from livegrad.backends.cpu.kernels import ALIGNMENT, Compiling, code_of, codes_of, make_recipe
 from livegrad.backends.cpu.loop import LoopCall
 from livegrad.backends.cpu.loop_body import Call, Memory
-from livegrad.backends.cpu.memory_pool import aligned_memory, result_maker
+from livegrad.backends.cpu.memory_pool import plan_memory, result_maker
 from livegrad.backends.cpu.native.gemm import PRODUCT_KERNELS
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.backends.cpu.native.pool import interrupt_flag_address
@@ -66,7 +66,7 @@ class CompiledPlan:
         self._codes = codes
         self._lock = threading.Lock()
         renew_lock_after_fork(self, "_lock")
-        self._arena = aligned_memory(recipe.arena_bytes)
+        self._arena = plan_memory(recipe.arena_bytes)
         self._arena_start = self._arena.ctypes.data
         arguments = [array for array in recipe.arguments if array is not None]
         self._cells = {array.number: np.zeros((), array.element.dtype) for array in arguments if array.shape == ()}
@@ -96,7 +96,7 @@ class CompiledPlan:
     def _bind(self) -> None:
         # Room for all threads that there can be: their number may change at any moment, also during a run. Only pages
         # that are written to take memory.
-        self._scratch = [aligned_memory((size + ALIGNMENT) * MAX_THREADS) for size in self.recipe.scratch]
+        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in self.recipe.scratch]
         self._patches: dict[int, list[Patch]] = {}
         every = [self._kernel_call(kernel) for kernel in self.recipe.kernels]
         kernels = iter(every)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from livegrad.backends.cpu.kernels import ALIGNMENT, code_of, make_recipe
-from livegrad.backends.cpu.memory_pool import aligned_memory
+from livegrad.backends.cpu.memory_pool import aligned_memory, plan_memory
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.backends.cpu.native.pool import interrupt_flag_address, runtime
 from livegrad.backends.cpu.native.pool_ir import MAX_THREADS
@@ -67,8 +67,8 @@ class LoopBody:
         self.goes_on_word = self.goes_on.reshape(1).data
         self.state = [[_new_array(slot) for slot in self.state_in] for _ in range(2)]
         recipe, self._counts, self._codes = make_recipe(self.plan)
-        self._arena = aligned_memory(recipe.arena_bytes)
-        self._scratch = [aligned_memory((size + ALIGNMENT) * MAX_THREADS) for size in recipe.scratch]
+        self._arena = plan_memory(recipe.arena_bytes)
+        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in recipe.scratch]
         self.statuses = array("q", [_CLEAN] * max(1, len(recipe.kernels)))
         # Where an address goes that is known at the start of a run, and where one that changes from trip to trip.
         self.fixed_words: dict[int | ObjectSlot, list[Word]] = {}

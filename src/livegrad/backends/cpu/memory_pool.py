@@ -1,4 +1,5 @@
-"""Memory for results: what a dropped result held is used again, because fresh pages cost more than the work on them."""
+"""Memory for results and plans: what a dropped one held is used again, because fresh pages cost more than the work on
+them."""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from livegrad.backends.cpu.fork import renew_lock_after_fork
-from livegrad.ir.types import Scalar
+from livegrad.ir.types import Scalar, u8
 
 _SMALL = 1 << 18  # below this the allocator of the C library keeps memory itself
 _MOST_KEPT = 1 << 30
+_MOST_KEPT_OF_PLANS = 1 << 28
 _ALIGNMENT = 64
 
 
@@ -71,6 +73,12 @@ class MemoryPool:
 
 
 RESULTS = MemoryPool()
+_PLANS = MemoryPool(_MOST_KEPT_OF_PLANS)
+
+
+def plan_memory(size: int) -> np.ndarray[Any, Any]:
+    """Bytes that begin at a cache line: a plan's, and when that is gone, those of the next that wants as many."""
+    return aligned_memory(size) if size < _SMALL else _PLANS.array(u8, (size,), size)
 
 
 def result_maker(element: Scalar, shape: tuple[int, ...], size: int) -> Callable[[], np.ndarray[Any, Any]]:
