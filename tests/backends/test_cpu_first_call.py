@@ -13,6 +13,7 @@ from livegrad.backends.cpu import CpuFunction, tiers
 from livegrad.backends.cpu import kernels as kernels_module
 from livegrad.backends.cpu.native import gemm
 from livegrad.schedule import schedule as schedule_module
+from livegrad.schedule.plan import KernelStep
 
 ROWS = lg.types.Tensor(lg.f32, (20, 300))
 VALUES = np.random.default_rng(5).standard_normal((20, 300)).astype(np.float32)
@@ -149,3 +150,20 @@ def test_a_kernel_in_a_chain_is_written_once(log: Log) -> None:
     assert any(kernel.members for kernel in compiled.plan().recipe.kernels)
     assert log.count("written") == 1
     np.testing.assert_allclose(result, np.tanh(given[0] @ given[1]) @ given[2], rtol=1e-3, atol=1e-3)
+
+
+def test_what_waits_is_compiled_when_a_known_kernel_comes_and_nothing_else_is(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_idle = False
+    monkeypatch.setattr(tiers, "is_idle", lambda: is_idle)
+    plan = CpuFunction(lg.trace(lambda x: ops.sin(x) * 1.375, ROWS)).schedule()
+    (step,) = (step for step in plan.steps if isinstance(step, KernelStep))
+    compiling = kernels_module.Compiling()
+    first = compiling.ready(step, None)
+    assert log.events == ["written"]
+    is_idle = True
+    assert compiling.add(step.kernel, first.bound.layout) is first.code
+    assert log.events == ["written", "compiled"]
+    compiling.close()
+    first.code.native.wait()

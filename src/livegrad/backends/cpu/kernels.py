@@ -115,6 +115,8 @@ class Compiling:
         code = self._new.get(key) or _known(key)
         if code is None:
             code = self._new[key] = self._made(plain, layout)
+        else:
+            self._quick.go_on()
         return _placed(code, places) if places else code
 
     def _made(self, kernel: Kernel, layout: Layout) -> CompiledKernel:

@@ -195,6 +195,11 @@ class QuickCode:
         self._functions.append(function)
         return function
 
+    def go_on(self) -> None:
+        """Has what waits compiled if nothing is, by now."""
+        if self._open and is_idle():
+            self._close_module()
+
     def close(self) -> Sequence[TieredFunction]:
         """All functions; no more are added."""
         self._close_module()
