@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.backends.cpu import compile_function, run_function
+from livegrad.backends.cpu import compile_function
 from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.programs import Compile, Program, find_program
@@ -21,13 +21,14 @@ from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.places import name_place
 from livegrad.ir.types import shape_of
-from livegrad.ir.walk import toposort
+from livegrad.ir.walk import nodes_of, toposort
 from livegrad.ops.movement import slice_
 from livegrad.ops.placement import transfer
 
 DEFAULT_DEVICE = "cpu"
 # (nodes in order, values of those that are known, nodes whose values are wanted) → values
 Runner = Callable[[Sequence[Node], Mapping[Node, Any], Sequence[Node]], Sequence[Value]]
+LookAt = Callable[[Node, Any], None]
 KEEPING_DEVICES = frozenset({"cuda"})
 
 
@@ -102,16 +103,29 @@ def run_by_node(
     order: Sequence[Node],
     known: Mapping[Node, Array],
     wanted: Sequence[Node],
-    look_at: Callable[[Node, Any], None] = lambda node, value: None,
+    look_at: LookAt = lambda node, value: None,
 ) -> list[Array]:
     """Node by node, with NumPy: slow and obvious. Every value is shown to `look_at` as soon as it is there."""
     made: dict[Node, Any] = dict(known)
+    call = partial(_run_function, look_at)
     with np.errstate(all="ignore"):
         for node in order:
             if node not in made:
-                made[node] = apply_node(node, [made[operand] for operand in node.operands], run_function)
+                made[node] = apply_node(node, [made[operand] for operand in node.operands], call)
             look_at(node, made[node])
     return [np.array(made[node], order="C") for node in wanted]
+
+
+def _run_function(look_at: LookAt, function: Function, *arguments: Any) -> Any:
+    """A function among a node's attributes, the body of a loop for example."""
+    made: dict[Node, Any] = dict(zip(function.parameters, arguments, strict=True))
+    call = partial(_run_function, look_at)
+    for node in nodes_of(function):
+        if node not in made:
+            made[node] = apply_node(node, [made[operand] for operand in node.operands], call)
+            look_at(node, made[node])
+    results = tuple(made[result] for result in function.results)
+    return results[0] if len(results) == 1 else results
 
 
 RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": run_by_node, "cuda": _run_cuda}

@@ -65,3 +65,21 @@ def test_looking_for_nans_ends_with_the_block_also_after_an_error():
             lg.log(lg.asarray([0.0])).execute()
         with pytest.raises(lg.KernelCheckError, match="infinity"):
             lg.log(lg.asarray([0.0]) * 1.0).execute()
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda root, x: lg.scan(lambda state, row: (root(state - row), state), lg.asarray(1.0), x)[0],
+        lambda root, x: lg.while_loop(lambda state: state > -9.0, lambda state: root(state) - 1.0, x[0]),
+        lambda root, x: lg.cond(x[0] > 0.0, lambda: root(x - 1.0), lambda: x),
+    ],
+)
+def test_the_first_nan_is_found_inside_loops_and_branches(loop: Any) -> None:
+    def root(x: lg.Tensor) -> lg.Tensor:
+        return lg.sqrt(x)
+
+    with lg.debug_nans(), pytest.raises(lg.KernelCheckError, match="`sqrt` gave the first NaN") as caught:
+        loop(root, lg.asarray([0.5, 2.0, 1.0])).execute()
+    assert caught.value.where is not None
+    assert caught.value.where.line == root.__code__.co_firstlineno + 1
