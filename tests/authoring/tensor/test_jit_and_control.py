@@ -220,3 +220,17 @@ def test_loops_in_loops_have_a_hessian() -> None:
     x = lg.asarray([0.3, -0.7], dtype=lg.float64)
     for function in (counted, until):
         np.testing.assert_allclose(lg.hessian(function)(x).numpy(), lg.jacfwd(lg.jacfwd(function))(x).numpy())
+
+
+def test_members_of_a_batch_differentiate_loops_in_branches_of_their_own() -> None:
+    def rows(x: lg.Tensor) -> lg.Tensor:
+        return lg.scan(lambda state, row: (lg.sin(state) + row, state * row), lg.sum(x), x)[1]
+
+    def loss(x: lg.Tensor) -> lg.Tensor:
+        return lg.sum(lg.cond(x[0] > 0.0, lambda: rows(x) * x, lambda: x * 0.5))
+
+    batch = lg.asarray([[0.3, -0.7], [-0.5, 0.2], [0.9, 0.4]], dtype=lg.float64)
+    for derivative in (lg.grad(loss), lg.hessian(loss)):
+        found = lg.vmap(derivative)(batch).numpy()
+        np.testing.assert_allclose(found, np.stack([derivative(x).numpy() for x in batch]), atol=1e-12)
+    lg.check_gradients(loss, batch[0])

@@ -12,8 +12,7 @@ from typing import Any
 from livegrad.diagnostics import UsageError
 from livegrad.ir.function import inline
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Tensor, Trace, Type, components, i64, inner_types
-from livegrad.ir.walk import nodes_of
+from livegrad.ir.types import Tensor, Trace, components, i64
 from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.comparison import bit_not, equal, less
 from livegrad.ops.control import call, check, cond, for_loop, parameters_of, switch, while_loop
@@ -24,6 +23,7 @@ from livegrad.ops.order import after, kept
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.trace import trace_new, trace_sum
+from livegrad.passes.batch.traces import holds_trace, written_on
 from livegrad.passes.batch.values import choose, stand_in_members
 from livegrad.passes.batch.walk import (
     RULES,
@@ -71,7 +71,7 @@ def _traces_of_all(function: Function, operands: Sequence[Operand]) -> tuple[boo
     """The traces among the results, if all members do the same: then they are what the batch is made for."""
     if any(flags_of(operands)):
         return ()
-    return tuple(_holds_trace(type) for type in function.result_types)
+    return tuple(holds_trace(type) for type in function.result_types)
 
 
 def _together(
@@ -152,17 +152,11 @@ def _run_where(mask: Node, function: Function, arguments: Sequence[Operand], con
 
 
 def _require_own_traces(function: Function) -> None:
-    given = [p for p in function.parameters if _holds_trace(p.type)]
-    kept = [r for r in function.results if _holds_trace(r.type)]
-    if given and kept and not set(given).isdisjoint(nodes_of(Function("traces", function.parameters, tuple(kept)))):
+    if any(written_on(function)):
         raise UsageError(
             f"`{function.name}` adds to a trace from outside, in a branch that members of a batch take each for itself",
-            where=kept[0].origin,
+            where=next(result.origin for result in function.results if holds_trace(result.type)),
         )
-
-
-def _holds_trace(type: Type) -> bool:
-    return any(isinstance(inner, Trace) for inner in inner_types(type))
 
 
 RULES.update({call: _call, cond: _cond, switch: _switch})

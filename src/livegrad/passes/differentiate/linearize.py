@@ -5,11 +5,12 @@ Loops remember in a trace what their linear part needs; maps compute it again, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from livegrad.ir.function import captured_values, make_function
 from livegrad.ir.keeping import cached_derivation
+from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Trace, Tuple, Type, differential_of, i64
@@ -112,27 +113,41 @@ def _linearize_branches(
     tangents: tuple[Tangent, ...],
     rebuild: Callable[[Sequence[Node], tuple[Function, ...]], Node],
 ) -> tuple[Node, Tangent]:
-    """Each branch gives its residuals beside its results; the linear branches take them."""
+    """Each branch gives its residuals beside its results; the linear branches take them, and the operands they need."""
     active = active_flags(tangents)
     linear = [linearize(function, active) for function in functions]
     wanted = union(*(branch.flags for branch in linear))
     splits = [_split(branch, wanted) for branch in linear]
-    slots, places = _shared_slots([split.residuals for split in splits])
+    needed = _operands_needed(linear, splits)
+    own = [tuple(node for node in split.residuals if node.op is not parameter_op) for split in splits]
+    slots, places = _shared_slots(own)
     number = len(functions[0].results)
     forward = tuple(
-        Function(b.function.name, b.function.parameters, (*b.primals, *_fill(slots, split.residuals, place)))
-        for b, split, place in zip(linear, splits, places, strict=True)
+        Function(b.function.name, b.function.parameters, (*b.primals, *_fill(slots, residuals, place)))
+        for b, residuals, place in zip(linear, own, places, strict=True)
     )
     nodes = result_nodes(rebuild(primals, forward), number + len(slots))
     if not any(wanted):
         return pack_results(nodes[:number]), None
-    linear_branches = tuple(
-        _linear_branch(b, split, place, slots) for b, split, place in zip(linear, splits, places, strict=True)
-    )
-    given = active_nodes(tangents, primals, active)
-    value = rebuild([*nodes[number:], *given], linear_branches)
+    linear_branches = []
+    for branch, split, residuals, place in zip(linear, splits, own, places, strict=True):
+        parameters = [branch.function.parameters[index] for index in needed]
+        at = {**dict(zip(residuals, place, strict=True)), **{node: len(slots) + i for i, node in enumerate(parameters)}}
+        types = [*slots, *(node.type for node in parameters)]
+        linear_branches.append(_linear_branch(branch, split.tangents, at, types))
+    given = [*(primals[index] for index in needed), *active_nodes(tangents, primals, active)]
+    value = rebuild([*nodes[number:], *given], tuple(linear_branches))
     parts = spread(result_nodes(value, sum(wanted)), wanted)
     return pack_results(nodes[:number]), result_tangent(parts)
+
+
+def _operands_needed(linear: Sequence[Linearized], splits: Sequence[Split]) -> list[int]:
+    """Which parameters are residuals of some branch: they need not go through it."""
+    return [
+        index
+        for index in range(len(linear[0].function.parameters))
+        if any(b.function.parameters[index] in split.residuals for b, split in zip(linear, splits, strict=True))
+    ]
 
 
 def _shared_slots(residuals: list[tuple[Node, ...]]) -> tuple[list[Type], list[list[int]]]:
@@ -159,11 +174,14 @@ def _fill(slots: list[Type], residuals: Sequence[Node], place: list[int]) -> lis
     return [by_slot[index] if index in by_slot else zero(type) for index, type in enumerate(slots)]
 
 
-def _linear_branch(branch: Linearized, split: Split, place: list[int], slots: list[Type]) -> Function:
-    fresh = parameters_of([*slots, *(node.type for node in branch.tangent_parameters)])
-    given = {node: fresh[index] for node, index in zip(split.residuals, place, strict=True)}
-    given |= dict(zip(branch.tangent_parameters, fresh[len(slots) :], strict=True))
-    return Function(f"{branch.function.name}.linear", fresh, substitute(split.tangents, given))
+def _linear_branch(
+    branch: Linearized, tangents: Sequence[Node], at: Mapping[Node, int], types: Sequence[Type]
+) -> Function:
+    """The tangents of a branch as a function of values of these types, each node at its place, and of tangents."""
+    fresh = parameters_of([*types, *(node.type for node in branch.tangent_parameters)])
+    given = {node: fresh[index] for node, index in at.items()}
+    given |= dict(zip(branch.tangent_parameters, fresh[len(types) :], strict=True))
+    return Function(f"{branch.function.name}.linear", fresh, substitute(tangents, given))
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,48 @@
+"""Which traces that a function is given go on in its results, with more written to them or as they are.
+
+Reading from a trace is no such thing. The batch rules of branches ask, for members that take a branch each for itself.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from livegrad.ir.leaves import parameter_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Trace, Type, inner_types
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.control import cond, for_loop, switch, while_loop
+from livegrad.ops.trace import trace_new, trace_unstack
+
+_Places = frozenset[int]
+_NONE: _Places = frozenset()
+
+
+@lru_cache(maxsize=4096)
+def holds_trace(type: Type) -> bool:
+    """Whether a trace is in a type."""
+    return any(isinstance(inner, Trace) for inner in inner_types(type))
+
+
+@lru_cache(maxsize=1024)
+def written_on(function: Function) -> tuple[_Places, ...]:
+    """For each result, the places of the parameters whose traces may be in it."""
+    found: dict[Node, _Places] = {}
+    for node in nodes_of(function):
+        found[node] = _carried_by(node, found) if holds_trace(node.type) else _NONE
+    return tuple(found[result] for result in function.results)
+
+
+def _carried_by(node: Node, found: dict[Node, _Places]) -> _Places:
+    if node.op is parameter_op:
+        return frozenset({node.attribute("index")})
+    if node.op in (trace_new, trace_unstack):
+        return _NONE
+    carrying = node.operands
+    if node.functions:
+        # Which parameter an operand is: a branch has none for what decides, and a loop's body one more, for the index.
+        shift = {cond: -1, switch: -1, while_loop: 1}.get(node.op, 0)
+        places = _NONE.union(*(own for inner in node.functions for own in written_on(inner)))
+        places |= frozenset(range(1, 1 + node.attribute("carried"))) if node.op in (for_loop, while_loop) else _NONE
+        carrying = tuple(operand for place, operand in enumerate(node.operands) if place + shift in places)
+    return _NONE.union(*(found[operand] for operand in carrying))
