@@ -185,4 +185,5 @@ def describe_setting(setting: Setting) -> str:
     """A value as people are told of it."""
     if setting.is_number:
         return str(setting.value) if isinstance(setting.value, np.generic) else repr(setting.value)
-    return f"array of {setting.given.type}"
+    type = setting.given.type
+    return f"{type.element} {list(type.shape)}" if isinstance(type, Tensor) else f"array of {type}"

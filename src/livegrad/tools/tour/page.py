@@ -41,8 +41,15 @@ main { max-width: 1040px; margin: 0 auto; padding: 40px 24px 64px; }
 h1 { font-size: 30px; line-height: 1.2; margin: 0 0 8px; letter-spacing: -0.02em; }
 h2 { font-size: 20px; margin: 48px 0 8px; letter-spacing: -0.01em; }
 p { margin: 0 0 14px; max-width: 46em; } .lead { color: var(--soft); font-size: 18px; }
-img { width: 100%; max-width: 780px; height: auto; display: block; border-radius: 10px; }
-figure { margin: 20px 0 0; } figcaption, td small, .soft { color: var(--soft); font-size: 14px; }
+img { width: 100%; height: auto; display: block; border-radius: 10px; }
+.hero { display: grid; grid-template-columns: minmax(0, 66fr) minmax(0, 34fr); gap: 28px; margin-top: 20px; }
+@media (max-width: 760px) { .hero { grid-template-columns: minmax(0, 1fr); } }
+.facts { margin: 0; display: grid; align-content: start; gap: 2px; } .facts div { padding: 9px 0;
+  border-bottom: 1px solid var(--line); } .facts div:last-child { border: 0; } .facts dt { font-size: 21px;
+  font-weight: 650; letter-spacing: -0.01em; font-variant-numeric: tabular-nums; }
+.facts dd { margin: 0; color: var(--soft); font-size: 14px; line-height: 1.4; }
+figure { margin: 0; } figcaption { margin-top: 8px; }
+figcaption, td small, .soft { color: var(--soft); font-size: 14px; }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(320px, 1fr)); gap: 24px; align-items: start; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 16px; overflow-x: auto; }
 .sheet { background: #fff; border-radius: 10px; padding: 12px; border: 1px solid var(--line); overflow-x: auto; }
@@ -55,7 +62,8 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wh
 .level.warm { color: var(--warm); } .level.code { color: var(--code); } .level.cold { color: var(--cold); }
 code, pre { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; } pre { margin: 8px 0 0;
   white-space: pre-wrap; } .kept { color: var(--soft); } details { margin-top: 8px; } summary { cursor: pointer; }
-a { color: var(--code); } td img { width: 150px; border-radius: 6px; } td.shot { padding-right: 18px; }
+a { color: var(--code); } td img { width: 132px; border-radius: 6px; } td.shot { padding-right: 18px; }
+.ledger td { vertical-align: middle; }
 pre.code { margin: 0; white-space: pre; } dl.soft { margin: 14px 0 0; } dl.soft div { margin: 2px 0; }
 dl.soft dt { display: inline; font-weight: 600; } dl.soft dd { display: inline; margin: 0 0 0 6px; }
 """
@@ -97,14 +105,17 @@ def page_html(show: Show, outcome: Outcome, folder: Path) -> str:
 <p class="lead">One live, differentiable graph, run by livegrad on the {escape(backend)} backend. Six measures of a
 wheel descend until it matches a part that was read from a 3MF file; the picture is part of the same graph; and numbers,
 code and blocks are changed while it runs.</p>
+<div class="hero">
 <figure><img src="animation.png" alt="the wheel while it is fitted and edited" width="1200" height="800">
 <figcaption>{len(show.frames)} frames, {len(show.frames) / FRAMES_PER_SECOND:.0f} seconds. First the fit: red is too
 much of the part, blue too little, grey is right. Then the edits of the table, in their order.</figcaption></figure>
+<dl class="facts">{_facts(show, outcome)}</dl>
+</div>
 
 <h2>What each edit cost</h2>
 <p>The engine compares the plan that runs with the plan that is wanted, applies each difference at the cheapest level
 that is correct, and runs only what is stale; the rest keeps its value.</p>
-<div class="card">{_ledger(show.ledger, show.shots)}</div>
+<div class="card ledger">{_ledger(show.ledger, show.shots)}</div>
 <dl class="soft">{"".join(f"<div><dt>{name}</dt><dd>{meaning}</dd></div>" for name, meaning in COLUMNS.items())}</dl>
 <details class="soft"><summary>What <code>engine.explain()</code> said of each</summary>
 {"".join(_explained(entry) for entry in show.ledger)}</details>
@@ -142,6 +153,28 @@ all of this in ten minutes; <code>livegrad mesh wheel.3mf</code> and its kin tak
 """
 
 
+def _facts(show: Show, outcome: Outcome) -> str:
+    """The numbers that say most, with what they are."""
+    costs = {entry.edit.partition(":")[0]: entry for entry in show.ledger}
+    turned, kernel, added, nothing = (
+        costs[name] for name in ("turn shade.warmth", "edit a kernel", "add a block", "nothing")
+    )
+    steps = len(turned.ran) + len(turned.kept)
+    facts = [
+        (f"{outcome.losses[0] / outcome.losses[-1]:,.0f} ×", f"less loss after {len(outcome.losses)} steps of descent"),
+        (f"{outcome.agreement:.2%}", "of fresh points agree with the target"),
+        (_milliseconds(turned), f"a number is turned: {len(turned.ran)} of {steps} steps run, none is compiled"),
+        (_milliseconds(kernel), "another kernel: compiled, swapped and shown"),
+        (_milliseconds(added), f"one more block: {len(added.kept)} steps keep their values"),
+        (_milliseconds(nothing), "nothing has changed: nothing runs"),
+    ]
+    return "".join(f"<div><dt>{number}</dt><dd>{escape(what)}</dd></div>" for number, what in facts)
+
+
+def _milliseconds(entry: Entry) -> str:
+    return f"{entry.seconds * 1e3:.1f} ms"
+
+
 def _ledger(entries: Sequence[Entry], shots: Sequence[Picture]) -> str:
     rows = "".join(
         f'<tr><td class="shot">{_small(shot)}</td><td>{escape(entry.edit)}</td>'
@@ -160,18 +193,18 @@ def _ledger(entries: Sequence[Entry], shots: Sequence[Picture]) -> str:
 def _small(shot: Picture) -> str:
     """The middle of a picture, some 300 pixels wide, as part of the page."""
     height, width, _ = shot.shape
-    across, down = width // 5, height // 16
+    across, down = width // 6, height // 16
     middle = shot[down : height - down, across : width - across]
     step = max(1, middle.shape[1] // 300)
     rows, columns = (size // step * step for size in middle.shape[:2])
     cells = middle[:rows, :columns].reshape(rows // step, step, columns // step, step, 3)
     content = b64encode(write_png(np.rint(cells.mean((1, 3))).astype(np.uint8))).decode()
-    return f'<img src="data:image/png;base64,{content}" alt="" width="150">'
+    return f'<img src="data:image/png;base64,{content}" alt="" width="132">'
 
 
 def _code() -> str:
     """The heart of the tour, as it stands in its files."""
-    return "\n\n".join(inspect.getsource(part) for part in (wheel.distance, fit.loss, picture.shade, picture.printed))
+    return "\n\n".join(inspect.getsource(part) for part in (wheel.distance, fit.loss, picture.shade, picture.engraved))
 
 
 def _names(steps: tuple[str, ...]) -> str:

@@ -13,29 +13,38 @@ import livegrad as lg
 from livegrad.tools.tour.wheel import Wheel, distance
 
 FAR = 8.0
-ZOOM = 2.7
+ZOOM = 3.1
 MOST_STEPS = 120
 
 
-def lens(pixels: lg.Tensor, camera: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor]:
-    """Where the eye is, and which way each pixel looks."""
+def lens(pixels: lg.Tensor, camera: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor, lg.Tensor]:
+    """Where the eye is, which way each pixel looks, and how wide a pixel is at a distance of one."""
     right, up, forward, eye = lg.unstack(camera)
-    return eye, lg.normalize(pixels[:, :1] * right + pixels[:, 1:] * up + ZOOM * forward)
+    grain = (pixels[1, 0] - pixels[0, 0]) / ZOOM
+    return eye, lg.normalize(pixels[:, :1] * right + pixels[:, 1:] * up + ZOOM * forward), grain
 
 
 # --- the surface ------------------------------------------------------------------------------------------------------
 
 
 @lg.function
-def walk(ray: lg.vec3, eye: lg.vec3, wheel: Wheel, swell: lg.f32) -> lg.f32:
-    """How far it is along a ray to the surface. Every pixel makes as many steps as it needs."""
-    depth = 0.0
+def walk(ray: lg.vec3, eye: lg.vec3, grain: lg.f32, wheel: Wheel, swell: lg.f32) -> lg.vec2:
+    """How far it is along a ray to the surface, and how much of the pixel it covers.
+
+    A ray that misses by less than a pixel's width sees a part of the surface where it came closest: no edge is jagged.
+    """
+    depth, closest, there = 0.0, 1.0, 0.0
     for _ in range(MOST_STEPS):
         ahead = distance(eye + ray * depth, wheel) - swell
-        if ahead < 0.0008 or depth > FAR:
-            break
+        if ahead < 0.0008:
+            return lg.vec2(depth, 1.0)
+        if ahead < closest * grain * depth:
+            closest = ahead / (grain * depth)
+            there = depth
         depth = depth + ahead * 0.9
-    return depth
+        if depth > FAR:
+            break
+    return lg.vec2(there, 1.0 - closest)
 
 
 @lg.function
@@ -45,27 +54,45 @@ def normal(point: lg.vec3, wheel: Wheel) -> lg.vec3:
     return lg.normalize(by_point)
 
 
-def march(rays: lg.Tensor, eye: lg.Tensor, measures: lg.Tensor, swell: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor]:
-    """How deep each pixel sees, and the point that it sees there."""
-    depth = walk(rays, eye, Wheel(*lg.unstack(measures)), swell)
-    return depth, eye + rays * depth[:, None]
+@lg.function
+def openness(point: lg.vec3, normal: lg.vec3, wheel: Wheel) -> lg.f32:
+    """How much light gets to the surface: less where other parts of the wheel are close before it."""
+    here = distance(point, wheel)
+    closed = 0.0
+    for step in lg.unroll(range(1, 5)):
+        reach = 0.05 * step
+        closed += (reach - (distance(point + normal * reach, wheel) - here)) / (step * step)
+    return lg.clamp(1.0 - 3.5 * closed, 0.0, 1.0)
 
 
-def face(points: lg.Tensor, measures: lg.Tensor) -> lg.Tensor:
-    """Which way the surface looks at each pixel."""
-    return normal(points, Wheel(*lg.unstack(measures)))
+def march(
+    rays: lg.Tensor, eye: lg.Tensor, grain: lg.Tensor, measures: lg.Tensor, swell: lg.Tensor
+) -> tuple[lg.Tensor, lg.Tensor]:
+    """The point that each pixel sees, and how much of the pixel the part covers."""
+    seen = walk(rays, eye, grain, Wheel(*lg.unstack(measures)), swell)
+    return eye + rays * seen[:, :1], seen[:, 1]
+
+
+def face(points: lg.Tensor, measures: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor]:
+    """Which way the surface looks at each pixel, and how open it lies."""
+    wheel = Wheel(*lg.unstack(measures))
+    normals = normal(points, wheel)
+    return normals, openness(points, normals, wheel)
 
 
 # --- the colours, at one pixel ----------------------------------------------------------------------------------------
 
 
 @lg.function
-def light(normal: lg.vec3, ray: lg.vec3) -> lg.f32:
-    """A lamp at the upper left, a weaker one behind, and a shine where the surface turns away."""
-    lamp = lg.max(lg.dot(normal, lg.vec3(0.36, -0.42, 0.83)), 0.0)
+def light(normal: lg.vec3, ray: lg.vec3, open: lg.f32) -> lg.f32:
+    """A lamp above with its reflection, a weaker one behind, the sky, and a shine where the surface turns away."""
+    lamp = lg.vec3(0.36, -0.42, 0.83)
+    direct = lg.max(lg.dot(normal, lamp), 0.0)
     behind = lg.max(lg.dot(normal, lg.vec3(-0.64, 0.72, -0.27)), 0.0)
+    gloss = lg.max(lg.dot(normal, lg.normalize(lamp - ray)), 0.0) ** 48
     shine = lg.max(1.0 + lg.dot(normal, ray), 0.0)
-    return 0.10 + 0.84 * lamp + 0.14 * behind + 0.22 * shine * shine * shine
+    sky = 0.10 + 0.12 * (0.5 + 0.5 * normal.z) + 0.22 * shine * shine * shine
+    return (0.72 * direct + 0.14 * behind) * (0.35 + 0.65 * open) + sky * open + 0.4 * gloss * open
 
 
 @lg.function
@@ -75,28 +102,34 @@ def metal(warmth: lg.f32) -> lg.vec3:
 
 
 @lg.function
-def shade(normals: lg.vec3, rays: lg.vec3, points: lg.vec3, miss: lg.f32, warmth: lg.f32, heat: lg.f32) -> lg.vec3:
+def shade(
+    normals: lg.vec3, rays: lg.vec3, points: lg.vec3, open: lg.f32, miss: lg.f32, warmth: lg.f32, heat: lg.f32
+) -> lg.vec3:
     """Lit metal. Where it misses the target it is red (too much of it) or blue (too little), as far as `heat` says."""
     off = lg.clamp(miss * 9.0 * heat, -1.0, 1.0)
     wrong = lg.vec3(0.86, 0.30, 0.22) if off > 0.0 else lg.vec3(0.22, 0.44, 0.88)
-    return lg.mix(metal(warmth), wrong, lg.abs(off)) * light(normals, rays)
+    return lg.mix(metal(warmth), wrong, lg.abs(off)) * light(normals, rays, open)
 
 
 @lg.function
-def printed(normals: lg.vec3, rays: lg.vec3, points: lg.vec3, miss: lg.f32, warmth: lg.f32, heat: lg.f32) -> lg.vec3:
-    """What the script puts in the place of `shade`: the wheel as a printer would leave it, layer by layer."""
-    layer = 0.5 + 0.5 * lg.cos(points.z * 190.0)
-    return metal(warmth) * (0.72 + 0.34 * layer) * light(normals, rays)
+def engraved(
+    normals: lg.vec3, rays: lg.vec3, points: lg.vec3, open: lg.f32, miss: lg.f32, warmth: lg.f32, heat: lg.f32
+) -> lg.vec3:
+    """What the script puts in the place of `shade`: an engraving, whose lines are the wider the darker it is."""
+    line = 0.5 + 0.5 * lg.cos(lg.dot(points, lg.vec3(40.0, 24.0, 110.0)))
+    bright = light(normals, rays, open)
+    tone = lg.smoothstep(-0.2, 0.2, bright - 0.06 - 0.62 * line)
+    return lg.mix(metal(warmth) * 0.05, metal(warmth) * (0.32 + 0.75 * bright), tone)
 
 
 @lg.function
 def ink(color: lg.vec3, normals: lg.vec3, rays: lg.vec3, width: lg.f32) -> lg.vec3:
     """A block that the script adds: a dark line where the surface turns away."""
-    edge = lg.clamp(-lg.dot(normals, rays) / width, 0.0, 1.0)
-    return color * (0.1 + 0.9 * edge * edge)
+    edge = lg.smoothstep(0.5 * width, width, -lg.dot(normals, rays))
+    return color * (0.04 + 0.96 * edge)
 
 
 @lg.function
-def finish(color: lg.vec3, depth: lg.f32, backdrop: lg.vec3, exposure: lg.f32) -> lg.vec3:
+def finish(color: lg.vec3, cover: lg.f32, backdrop: lg.vec3, exposure: lg.f32) -> lg.vec3:
     """The part before its backdrop, in colours of a screen."""
-    return lg.clamp(lg.sqrt(lg.max(color * exposure, 0.0)), 0.0, 1.0) if depth < FAR else backdrop
+    return lg.mix(backdrop, lg.clamp(lg.sqrt(lg.max(color * exposure, 0.0)), 0.0, 1.0), cover)

@@ -100,7 +100,7 @@ def perform(stage: Stage, scale: Scale, progress: Progress) -> tuple[Show, Pictu
     _fit(show, scale.fit, progress)
     progress("edits while it runs", 0.4)
     _turn_parameters(show, scale.turn)
-    lg.edit(stage.engine, stage.shade, picture.printed)
+    lg.edit(stage.engine, stage.shade, picture.engraved)
     show.frame("edit a kernel: another body for shade")
     _turn_camera(show, scale.hold)
     progress("edits while it runs", 0.5)

@@ -28,7 +28,8 @@ A_PIXEL = {
     "normals": Triples,
     "color": Triples,
     "backdrop": Triples,
-    "depth": Column,
+    "open": Column,
+    "cover": Column,
     "miss": Column,
 }
 
@@ -40,9 +41,9 @@ class Stage:
         self.engine = engine
         points = fit.sample_points(SAMPLES)
         self.fit = fit.make_fit(points, lg.asarray(target(points.numpy())), engine)
-        self.lens = self._add(picture.lens, "eye", "rays")
-        self.march = self._add(picture.march, "depth", "points", swell=0.0)
-        self.face = self._add(picture.face, "normals")
+        self.lens = self._add(picture.lens, "eye", "rays", "grain")
+        self.march = self._add(picture.march, "points", "cover", swell=0.0)
+        self.face = self._add(picture.face, "normals", "open")
         self.miss = engine.add(lg.block(lg.map_over(target.function), name="miss", inputs=("points",)))
         self.shade = self._add(picture.shade, "color", warmth=0.0, heat=1.0)
         self.finish = self._add(picture.finish, "picture", exposure=1.0)
@@ -57,17 +58,18 @@ class Stage:
 
     def _connect(self) -> None:
         engine, march = self.engine, self.march
-        for name in ("eye", "rays"):
+        for name in ("eye", "rays", "grain"):
             engine.connect(self.lens[name], march[name])
         engine.connect(self.lens["rays"], self.shade["rays"])
         for reader in (march, self.face):
             engine.connect(self.fit["better"], reader["measures"])
         for reader in (self.face, self.miss, self.shade):
             engine.connect(march["points"], reader["points"])
-        engine.connect(self.face, self.shade["normals"])
+        for name in ("normals", "open"):
+            engine.connect(self.face[name], self.shade[name])
         engine.connect(self.miss, self.shade["miss"])
         engine.connect(self.shade, self.finish["color"])
-        engine.connect(march["depth"], self.finish["depth"])
+        engine.connect(march["cover"], self.finish["cover"])
 
     def look(self, view: View) -> None:
         """Shows the part from somewhere. What is as it was changes nothing."""
@@ -80,7 +82,7 @@ class Stage:
         engine = self.engine
         ink = self._add(picture.ink, "inked", width=0.3)
         engine.connect(self.shade, ink["color"])
-        engine.connect(self.face, ink["normals"])
+        engine.connect(self.face["normals"], ink["normals"])
         engine.connect(self.lens["rays"], ink["rays"])
         engine.connect(ink, self.finish["color"])
         return ink

@@ -15,6 +15,7 @@ import livegrad as lg
 
 SPOKES = 5
 SECTOR = 2.0 * math.pi / SPOKES
+COSINE, SINE = math.cos(SECTOR), math.sin(SECTOR)
 HEIGHT = 0.34  # half of the hub's
 BOUNDS = ((-1.5, -1.5, -0.5), (1.5, 1.5, 0.5))
 
@@ -47,6 +48,12 @@ def melt(a: lg.f32, b: lg.f32, width: lg.f32) -> lg.f32:
 
 
 @lg.differentiable
+def bar(along: lg.f32, beside: lg.f32, z: lg.f32, wheel: Wheel) -> lg.f32:
+    """How far it is to a spoke, from a point along and beside it."""
+    return lg.length(lg.vec3(along - lg.clamp(along, 0.0, wheel.rim), beside, z)) - wheel.spoke
+
+
+@lg.differentiable
 def distance(p: lg.vec3, wheel: Wheel) -> lg.f32:
     """How far a point is from the surface: negative inside."""
     across = hypotenuse(p.x, p.y)
@@ -54,10 +61,11 @@ def distance(p: lg.vec3, wheel: Wheel) -> lg.f32:
     out, above = across - wheel.hub, lg.abs(p.z) - HEIGHT
     hub = hypotenuse(lg.max(out, 0.0), lg.max(above, 0.0)) + lg.min(lg.max(out, above), 0.0)
     angle = lg.atan2(p.y, p.x)
-    turned = angle - SECTOR * lg.floor(angle / SECTOR + 0.5)  # every sector looks like the first
-    along = across * lg.cos(turned)
-    beside = lg.vec3(along - lg.clamp(along, 0.0, wheel.rim), across * lg.sin(turned), p.z)
-    spoke = lg.length(beside) - wheel.spoke
+    turned = angle - SECTOR * lg.floor(angle / SECTOR + 0.5)  # from the closest spoke
+    along, beside = across * lg.cos(turned), across * lg.abs(lg.sin(turned))
+    closest = bar(along, beside, p.z, wheel)
+    other = bar(along * COSINE + beside * SINE, along * SINE - beside * COSINE, p.z, wheel)
+    spoke = melt(closest, other, wheel.fillet)
     body = melt(melt(rim, spoke, wheel.fillet), hub, wheel.fillet)
     return lg.max(body, wheel.bore - across)
 
