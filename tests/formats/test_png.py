@@ -100,3 +100,10 @@ def test_bytes_are_written_as_they_are_and_numbers_from_0_to_1_as_bytes(tmp_path
     save_png(pixels / 255.0, tmp_path / "numbers.png")
     for name in ("bytes.png", "numbers.png"):
         np.testing.assert_array_equal(read_png((tmp_path / name).read_bytes())[0], pixels)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_picture_without_channels_is_grey_and_no_number_is_black(tmp_path):
+    save_png(np.array([[0.5, np.nan], [np.inf, -1.0]]), tmp_path / "grey.png")
+    pixels, _ = read_png((tmp_path / "grey.png").read_bytes())
+    np.testing.assert_array_equal(pixels[..., 0], [[128, 0], [255, 0]])

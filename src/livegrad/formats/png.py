@@ -165,14 +165,16 @@ def chunk(kind: bytes, body: bytes) -> bytes:
 def save_png(picture: Any, path: str | os.PathLike[str]) -> None:
     """Writes a picture, as `render` gives it, as an 8-bit PNG file: (rows, columns, 3) from 0 to 1, or as bytes.
 
+    Without the last axis it is grey. What is no number is black.
+
     >>> import os, tempfile
     >>> import numpy as np
     >>> path = os.path.join(tempfile.mkdtemp(), "grey.png")
-    >>> save_png(np.full((2, 3, 3), 0.5), path)
+    >>> save_png(np.full((2, 3), 0.5), path)
     >>> open(path, "rb").read(4)
     b'\\x89PNG'
     """
     values = np.asarray(picture)
     if values.dtype != np.uint8:
-        values = np.rint(np.clip(values.astype(np.float64), 0.0, 1.0) * 255.0).astype(np.uint8)
-    write_atomically(path, write_png(values))
+        values = np.rint(np.clip(np.nan_to_num(values.astype(np.float64)), 0.0, 1.0) * 255.0).astype(np.uint8)
+    write_atomically(path, write_png(values[:, :, None] if values.ndim == 2 else values))

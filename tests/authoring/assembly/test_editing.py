@@ -2,6 +2,7 @@
 
 import pytest
 
+import livegrad as lg
 from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, Reference, add_expression, parts
 from livegrad.authoring.assembly.resources import LevelSet, TriangleMesh
 
@@ -273,3 +274,18 @@ def test_a_resource_that_is_used_is_removed_only_by_force() -> None:
     assert not without.remove_resource(8).resources
     with pytest.raises(AssemblyError, match="no resource 99"):
         made.remove_resource(99)
+
+
+def test_types_of_ports_go_by_their_names_everywhere() -> None:
+    vector, scalar = PortType.VECTOR, PortType.SCALAR
+    named = lg.Assembly().add_function("f", {"p": "vector"}, {"d": "scalar"}).add_input("f", "r", "scalar")
+    typed = lg.Assembly().add_function("f", {"p": vector}, {"d": scalar}).add_input("f", "r", scalar)
+    named, typed = named.add_output("f", "v", "vector"), typed.add_output("f", "v", vector)
+    named = named.add_node("f", "Addition", "sum", kind="vector").retype_node("f", "sum", "scalar")
+    typed = typed.add_node("f", "Addition", "sum", kind=vector).retype_node("f", "sum", scalar)
+    assert named.graph("f") == typed.graph("f")
+    for wrong in (lambda: lg.Assembly().add_function("f", {"p": "vektor"}), lambda: named.add_input("f", "q", "vec3")):
+        with pytest.raises(AssemblyError, match=r"not the type of a port.*expected 'scalar', 'vector', 'matrix'"):
+            wrong()
+    with pytest.raises(AssemblyError, match="the assembly that gets the function comes first"):
+        lg.FunctionBuilder("ball", {"pos": "vector"})  # type: ignore[arg-type,call-arg]

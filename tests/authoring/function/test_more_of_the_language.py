@@ -1,5 +1,6 @@
 """Functions inside functions, `match`, text in prints and messages, generic structs, checks in derivatives, calls."""
 
+import enum
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -395,3 +396,24 @@ def test_an_annotation_that_is_no_type_says_what_to_write_instead():
         with pytest.raises(lg.FunctionError) as caught:
             lg.function(f)(1.0)
         assert said in str(caught.value)
+
+
+def test_members_of_an_enumeration_are_the_numbers_that_they_are():
+    class Mode(enum.IntEnum):
+        PLAIN = 0
+        TURNED = 1
+
+    @lg.function
+    def f(x: float, mode: int) -> float:
+        return -x if mode == Mode.TURNED else x
+
+    assert (f(2.0, Mode.TURNED), f(2.0, Mode.PLAIN), f(2.0, 1)) == (-2.0, 2.0, -2.0)
+
+
+def test_dictionaries_are_told_of_structs():
+    @lg.function
+    def f(x: float) -> float:
+        return {"x": x}["x"]
+
+    with pytest.raises(lg.FunctionError, match="a struct has named fields, a list has places"):
+        f(1.0)

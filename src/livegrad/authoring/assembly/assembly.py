@@ -142,7 +142,7 @@ class Assembly(SignatureEdits):
         identifier: str | None = None,
         inputs: Mapping[str, Any] | None = None,
         *,
-        kind: PortType | None = None,
+        kind: PortType | str | None = None,
         value: Any = None,
         scalar_output: str | None = None,
         vector_input: str | None = None,
@@ -163,7 +163,9 @@ class Assembly(SignatureEdits):
         require_new(name, graph.nodes, "node")
         if name in (INPUTS, OUTPUTS):
             raise AssemblyError(f"`{name}` stands for the function's own ports", where=caller_origin())
-        if kind_of_node.kinds and kind is None:
+        if kind is not None:
+            kind = PortType(kind)
+        elif kind_of_node.kinds:
             kind = self._kind_from(graph, connected)
         if bool(kind_of_node.kinds) != (kind is not None) or (kind_of_node.kinds and kind not in kind_of_node.kinds):
             raise AssemblyError(f"a {type} node cannot have the kind {kind}", where=caller_origin())
@@ -228,9 +230,9 @@ class Assembly(SignatureEdits):
         results = {port: moved(source) for port, source in graph.results.items()}
         return self.with_function(replace(graph, nodes=nodes, results=results))
 
-    def retype_node(self, function: FunctionName, identifier: str, kind: PortType) -> Assembly:
+    def retype_node(self, function: FunctionName, identifier: str, kind: PortType | str) -> Assembly:
         """A function with a node that works on another kind of value; links that do not fit any more must go first."""
-        node = self.node(function, identifier)
+        node, kind = self.node(function, identifier), PortType(kind)
         if kind not in node.type.kinds:
             raise AssemblyError(f"a {node.type.name} node cannot have the kind {kind.value}", where=caller_origin())
         graph = self.graph(function)

@@ -21,17 +21,17 @@ from livegrad.diagnostics import caller_origin
 class SignatureEdits(AssemblyContents):
     """An assembly whose functions' ports can be edited."""
 
-    def add_input(self, function: FunctionName, name: str, type: PortType, *, force: bool = False) -> Self:
+    def add_input(self, function: FunctionName, name: str, type: PortType | str, *, force: bool = False) -> Self:
         """A function with one more input; its callers then miss an argument, which must be forced."""
         graph = self.graph(function)
         require_new(require_name(name, "an input"), graph.inputs, "input")
-        return self.checked_signature(replace(graph, inputs={**graph.inputs, name: type}), force)
+        return self.checked_signature(replace(graph, inputs={**graph.inputs, name: PortType(type)}), force)
 
-    def add_output(self, function: FunctionName, name: str, type: PortType, source: Any = None) -> Self:
+    def add_output(self, function: FunctionName, name: str, type: PortType | str, source: Any = None) -> Self:
         """A function with one more output, connected to `source` if that is given."""
         graph = self.graph(function)
         require_new(require_name(name, "an output"), graph.outputs, "output")
-        edited = self.with_function(replace(graph, outputs={**graph.outputs, name: type}))
+        edited = self.with_function(replace(graph, outputs={**graph.outputs, name: PortType(type)}))
         return edited if source is None else edited.link(graph.id, source, f"{OUTPUTS}.{name}")  # type: ignore[attr-defined]
 
     def remove_input(self, function: FunctionName, name: str, *, force: bool = False) -> Self:
@@ -49,11 +49,11 @@ class SignatureEdits(AssemblyContents):
         results = {port: source for port, source in graph.results.items() if port != name}
         return self.checked_signature(replace(graph, outputs=outputs, results=results), force)
 
-    def retype_input(self, function: FunctionName, name: str, type: PortType, *, force: bool = False) -> Self:
+    def retype_input(self, function: FunctionName, name: str, type: PortType | str, *, force: bool = False) -> Self:
         """A function with another type of input; links that this breaks, here or in callers, must be forced."""
         graph = self.graph(function)
         require_known(name, graph.inputs, "input")
-        return self.checked_signature(replace(graph, inputs={**graph.inputs, name: type}), force)
+        return self.checked_signature(replace(graph, inputs={**graph.inputs, name: PortType(type)}), force)
 
     def checked_signature(self, graph: GraphFunction, force: bool) -> Self:
         edited = self.with_function(graph)
@@ -66,11 +66,11 @@ class SignatureEdits(AssemblyContents):
                 )
         return edited
 
-    def retype_output(self, function: FunctionName, name: str, type: PortType, *, force: bool = False) -> Self:
+    def retype_output(self, function: FunctionName, name: str, type: PortType | str, *, force: bool = False) -> Self:
         """A function with another type of output; links that this breaks, here or in callers, must be forced."""
         graph = self.graph(function)
         require_known(name, graph.outputs, "output")
-        return self.checked_signature(replace(graph, outputs={**graph.outputs, name: type}), force)
+        return self.checked_signature(replace(graph, outputs={**graph.outputs, name: PortType(type)}), force)
 
     def rename_input(self, function: FunctionName, name: str, new_name: str) -> Self:
         """A function with an input under another name; links in it and in its callers follow."""

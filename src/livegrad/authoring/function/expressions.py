@@ -51,7 +51,8 @@ def evaluate(context: Context, expression: ast.expr) -> Value:
             "Await": "`await`",
         }
         name = what.get(type(expression).__name__, f"`{type(expression).__name__}`")
-        raise context.error("LG102", f"functions do not have {name}", expression)
+        instead = "a struct has named fields, a list has places" if name == "dictionaries" else None
+        raise context.error("LG102", f"functions do not have {name}", expression, help=instead)
     return handler(context, expression)
 
 

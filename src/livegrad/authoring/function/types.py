@@ -453,8 +453,11 @@ def type_of_value(value: Any) -> FrontType:
     own = getattr(value, "__livegrad_type__", None)
     if isinstance(own, Composite) and not isinstance(value, type):
         return own
-    if isinstance(value, bool | int | float | complex) or value is None:
-        return _PYTHON[type(value)] if type(value) in _PYTHON else type_of_value(float(value))  # type: ignore[arg-type]  # a subclass
+    if value is None:
+        return NONE
+    for python in (bool, int, float, complex):  # subclasses too: a member of an IntEnum is an integer
+        if isinstance(value, python):
+            return _PYTHON[python]
     if isinstance(value, np.generic):
         return ir.scalar_of_dtype(value.dtype)
     if isinstance(value, np.ndarray) and value.ndim in (0, 1, 2):
