@@ -5,6 +5,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, f32, f64, i64
 from livegrad.ops.control import make_for_loop
 from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import flip
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import sin, tanh
 from tests.schedule.plans import plan_of, softmax
@@ -37,7 +38,7 @@ def test_a_long_sum_and_its_use() -> None:
 
 def test_a_loop_over_tensors_and_its_object() -> None:
     def grown(n: Node, x: Node) -> Node:
-        return make_for_loop(n, lambda i, a: a * 2.0, x)[0]
+        return make_for_loop(n, lambda i, a: flip(a, axes=(0,)) * 2.0, x)[0]
 
     function = trace(grown, i64, Tensor(f64, (3,)))
     assert str(plan_of(function)) == (

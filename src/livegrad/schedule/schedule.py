@@ -23,6 +23,7 @@ from livegrad.schedule.kernels import NewBuffer, build_steps
 from livegrad.schedule.maps import prepare_maps
 from livegrad.schedule.order import in_memory_order
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Lifetime, ObjectSlot, Plan, Slot, Step, storage
+from livegrad.schedule.point_loops import loops_at_points
 from livegrad.schedule.roots import (
     Roots,
     find_roots,
@@ -60,7 +61,7 @@ def schedule(function: Function, for_cpu: bool = True, begin: Callable[[KernelSt
     # Devices have sorting of their own, not this.
     real = split_complex(flat) if for_cpu else expand_ops(flat, lambda node: node.op is top_positions)
     if for_cpu:
-        real = split_at_seams(write_out_small_products(real))
+        real = split_at_seams(write_out_small_products(loops_at_points(real)))
     prepared = share_sweeps(turn_products(prepare_maps(thread_totals(write_out_windows(real)))))
     plan = _Scheduler(prepared, for_cpu, begin).plan()
     verify_plan(plan)

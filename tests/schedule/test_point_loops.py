@@ -1,0 +1,113 @@
+"""Loops whose elements never meet run at each point by themselves; all others stay loops over tensors."""
+
+import numpy as np
+import pytest
+
+from livegrad.backends.cpu import run_function
+from livegrad.backends.reference import evaluate
+from livegrad.diagnostics import KernelCheckError
+from livegrad.ir.function import trace
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor, f64, i64
+from livegrad.ops.comparison import less
+from livegrad.ops.control import make_for_loop
+from livegrad.ops.conversion import cast
+from livegrad.ops.elementwise import floor_div, select
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, flip, index_along
+from livegrad.ops.reduction import reduce
+from livegrad.ops.trace import trace_get, trace_unstack
+from livegrad.ops.transcendental import sin
+from livegrad.passes.differentiate.reverse import vjp
+from tests.schedule.plans import host_ops, plan_of
+
+ROWS = Tensor(f64, (5, 7))
+
+
+def spread(value: Node) -> Node:
+    return broadcast(value, shape=(5, 7), axes=())
+
+
+def check(function: Function, *values: object, loops: int = 0) -> None:
+    assert host_ops(plan_of(function)).count("for_loop") == loops
+    found, wanted = run_function(function, *values), evaluate(function, *values)
+    for own, right in zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]:
+        np.testing.assert_allclose(own, right, 1e-13, 1e-13)
+        assert np.shape(own) == np.shape(right)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(11).standard_normal(shape)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("trips", [0, 1, 6])
+def test_arithmetic_of_each_element_is_one_kernel(trips: int, reverse: bool) -> None:
+    def step(index: Node, a: Node, b: Node) -> tuple[Node, ...]:
+        return select(less(a, b), a * 0.5 + spread(cast(index, type=f64)), b), sin(a)
+
+    function = trace(lambda n, x, y: make_for_loop(n, step, x, y, reverse=reverse), i64, ROWS, ROWS)
+    check(function, trips, numbers(5, 7), numbers(5, 7))
+
+
+def test_numbers_rows_and_positions_may_take_part() -> None:
+    def loop(x: Node, row: Node, scale: Node, zero: Node, listed: Node) -> tuple[Node, ...]:
+        wide = broadcast(row, shape=(5, 7), axes=(1,))
+        place = cast(index_along((5, 7), 0), type=f64)
+        rows = trace_unstack(listed)
+
+        def step(index: Node, a: Node, time: Node) -> tuple[Node, ...]:
+            given = trace_get(rows, index)
+            return a * spread(scale) + wide + place * spread(time) + spread(given), time + 0.25
+
+        return make_for_loop(constant(4, i64), step, x, zero)
+
+    types = (ROWS, Tensor(f64, (7,)), f64, Tensor(f64, ()), Tensor(f64, (9,)))
+    check(trace(loop, *types), numbers(5, 7), numbers(7), 0.7, np.array(0.5), numbers(9))
+
+
+def test_a_number_that_is_carried_comes_out_as_one() -> None:
+    function = trace(
+        lambda x, t: make_for_loop(constant(3, i64), lambda i, a, b: (a + spread(b), b * 2.0), x, t), ROWS, f64
+    )
+    check(function, numbers(5, 7), 1.5)
+
+
+@pytest.mark.parametrize(
+    "meeting",
+    [
+        lambda a: flip(a, axes=(1,)),
+        lambda a: a + spread(reduce(a, kind="sum", axes=(0, 1))),
+        lambda a: a + spread(lookup(a, constant(0, i64), constant(0, i64))),
+        lambda a: a + broadcast(reduce(a, kind="max", axes=(0,)), shape=(5, 7), axes=(1,)),
+    ],
+)
+def test_elements_that_meet_stay_a_loop_over_tensors(meeting) -> None:
+    check(
+        trace(lambda n, x: make_for_loop(n, lambda i, a: meeting(a) * 0.3, x)[0], i64, ROWS), 3, numbers(5, 7), loops=1
+    )
+
+
+def test_lists_that_may_be_too_short_stay_a_loop_over_tensors() -> None:
+    def loop(n: Node, x: Node, listed: Node) -> Node:
+        rows = trace_unstack(listed)
+        return make_for_loop(n, lambda i, a: a + spread(trace_get(rows, i)), x)[0]
+
+    check(trace(loop, i64, ROWS, Tensor(f64, (4,))), 4, numbers(5, 7), numbers(4), loops=1)
+
+
+def test_gradients_agree() -> None:
+    function = vjp(trace(lambda x, y: make_for_loop(constant(4, i64), lambda i, a: sin(a) * y, x)[0], ROWS, ROWS))
+    found, wanted = (run(function, *[numbers(5, 7)] * 3) for run in (run_function, evaluate))
+    for own, right in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(own, right, 1e-13, 1e-13)
+
+
+def test_what_fails_at_a_point_is_told() -> None:
+    whole = Tensor(i64, (6,))
+    function = trace(lambda n, x, y: make_for_loop(n, lambda i, a: floor_div(a, y), x)[0], i64, whole, whole)
+    check(function, 2, np.arange(6), np.array([1, 2, 3, 4, 5, 6]))
+    with pytest.raises(KernelCheckError, match="zero"):
+        run_function(function, 2, np.arange(6), np.array([1, 2, 0, 4, 5, 6]))
+    np.testing.assert_array_equal(run_function(function, 0, np.arange(6), np.zeros(6, np.int64)), np.arange(6))
