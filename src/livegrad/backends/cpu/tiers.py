@@ -38,8 +38,8 @@ from livegrad.diagnostics import UsageError
 
 CodeChoice = Literal["both", "good", "quick"]
 _SYMBOL = "kernel"
-# Lines that wait at most: a module takes 0.3 ms to compile besides its kernels, and these 10 to 20 µs a line; but only
-# whole modules are compiled at the same time.
+# Lines that are kept back at most: a module takes 0.3 ms to compile besides its kernels, and these 10 to 20 µs a line;
+# but only whole modules are compiled at the same time.
 _WORTH_A_MODULE = 100
 _MOST_STACK = 1 << 20  # bytes: poor code keeps every value there
 _LENGTHS = struct.Struct("<II")  # of the description and of the object code; the text of better code is the rest
@@ -170,8 +170,9 @@ Code = NativeFunction | TieredFunction
 class QuickCode:
     """Poor code for several kernels. It is made while whoever adds them does something else.
 
-    As soon as there is nothing to compile, what has come is; otherwise it waits for more. LLVM verifies texts if it is
-    asked to, which takes a twentieth of the time: better texts, of the same emitter, always are.
+    What comes is the next to be compiled, unless something waits for that: then it is kept back for more to come.
+    LLVM verifies texts if it is asked to, which takes a twentieth of the time: better texts, of the same emitter,
+    always are.
     """
 
     def __init__(self, verified: bool) -> None:
@@ -196,7 +197,7 @@ class QuickCode:
         return function
 
     def go_on(self) -> None:
-        """Has what waits compiled if nothing is, by now."""
+        """Has what is kept back compiled if nothing waits for that by now."""
         if self._open and is_idle():
             self._close_module()
 

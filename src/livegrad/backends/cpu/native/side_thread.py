@@ -55,6 +55,10 @@ class _Job:
         return self._words[JOB_WORDS.index(name)]
 
     @property
+    def is_waiting(self) -> bool:
+        return self._words[_STATE] == WAITING
+
+    @property
     def is_done(self) -> bool:
         return self._words[_STATE] == DONE
 
@@ -65,7 +69,7 @@ class _Job:
 
     def take_part(self) -> None:
         """Does the job, unless somebody has begun."""
-        if self._words[_STATE] == WAITING:
+        if self.is_waiting:
             with own_machine(_QUICK) as machine:
                 _native().do_job(self.address, address_of(machine))
 
@@ -112,7 +116,7 @@ class Compilation:
 
 
 def is_idle() -> bool:
-    """Whether a job that begins now would be done at once."""
+    """Whether no text waits: one that comes now is the next to be compiled."""
     return _side_thread.is_idle
 
 
@@ -149,8 +153,7 @@ class _SideThread:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no text waits; callers may have done the last ones."""
-        return all(job.is_done for job in self._begun)
+        return not any(job.is_waiting for job in self._begun)
 
     def _start(self, native: _Native) -> None:
         native.reset()
