@@ -107,6 +107,20 @@ def test_a_pool_keeps_no_more_than_its_limit() -> None:
     assert again.ctypes.data % 64 == 0
 
 
+def test_a_full_pool_lets_go_what_was_not_used_for_longest() -> None:
+    pool = MemoryPool(most_kept=1 << 20)
+    for size in (400_000, 500_000, 300_000):
+        pool.array(lg.f32, (size // 4,), size)
+    gc.collect()
+    kept = pool.kept_bytes
+    assert pool.array(lg.f32, (125_000,), 500_000).size == 125_000
+    assert pool.kept_bytes == kept, "it was there, and is again"
+    assert pool.array(lg.f32, (100_000,), 400_000).size == 100_000
+    assert pool.kept_bytes != kept, "it was not, and takes the place of another"
+    assert pool.array(lg.f32, (1 << 19,), 1 << 21).size == 1 << 19, "more than it keeps"
+    assert pool.kept_bytes <= 1 << 20
+
+
 def test_a_failed_run_gives_its_memory_back() -> None:
     checked = lg.trace(lambda x: ops.check(x, x < 1.28125, message="too large"), lg.f32)
     compiled = lg.compile(lg.map_over(checked))

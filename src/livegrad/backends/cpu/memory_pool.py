@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -41,10 +42,10 @@ class _Block:
 
 
 class MemoryPool:
-    """Blocks by size, the most recently used first; bounded in bytes."""
+    """Blocks by size, the most recently used first; bounded in bytes: those go whose size was not used for longest."""
 
     def __init__(self, most_kept: int = _MOST_KEPT) -> None:
-        self._free: dict[int, list[np.ndarray[Any, Any]]] = {}
+        self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
         self._kept = 0
         self._most_kept = most_kept
         # Re-entrant: a garbage collection inside the pool may drop an array of the pool.
@@ -62,10 +63,16 @@ class MemoryPool:
         return np.asarray(_Block(self, aligned_memory(rounded) if memory is None else memory, element.dtype, shape))
 
     def give_back(self, memory: np.ndarray[Any, Any]) -> None:
+        size = memory.nbytes
         with self._lock:
-            if self._kept + memory.nbytes <= self._most_kept:
-                self._free.setdefault(memory.nbytes, []).append(memory)
-                self._kept += memory.nbytes
+            if size > self._most_kept:
+                return
+            while self._free and self._kept + size > self._most_kept:
+                oldest, blocks = self._free.popitem(last=False)
+                self._kept -= oldest * len(blocks)
+            self._free.setdefault(size, []).append(memory)
+            self._free.move_to_end(size)
+            self._kept += size
 
     @property
     def kept_bytes(self) -> int:
