@@ -25,6 +25,7 @@ Tail = tuple[Register, Register]  # the position of lane 0, and where the lanes'
 
 # Lanes that are no further apart than this come with one load, as they are in memory.
 NEAR: dict[int, StrideKind] = {-1: "near -1", 2: "near 2", 3: "near 3", 4: "near 4"}
+_KNOWN_STRIDES: dict[StrideKind, int] = {"zero": 0, "one": 1, **{near: step for step, near in NEAR.items()}}
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,7 @@ class Frame:
     def _stride(self, name: str, kind: StrideKind) -> Register:
         if kind == "any":
             return self.number(name)
-        known = {"zero": 0, "one": 1, "row": self.layout.row} | {near: step for step, near in NEAR.items()}
-        return self.asm.constant(known[kind], i64)
+        return self.asm.constant(self.layout.row if kind == "row" else _KNOWN_STRIDES[kind], i64)
 
     def _whole(self, index: int) -> TensorReference:
         whole = self.kernel.wholes[index]

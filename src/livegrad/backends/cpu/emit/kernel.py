@@ -64,18 +64,20 @@ def emit_kernel(kernel: Kernel, layout: Layout, quick: bool = False) -> KernelTe
     With `quick`, a text that takes less time to compile and gives the same bits.
     """
     if quick:
-        return _Emitter(kernel, _narrowed(kernel, replace(layout, streamed=())), quick).emit()
+        return _Emitter(kernel, _narrowed(kernel, layout), quick).emit()
     if suits_waves(kernel, layout):
         layout = replace(layout, lanes=2 * layout.lanes, waves=True)
     return _Emitter(kernel, layout).emit()
 
 
 def _narrowed(kernel: Kernel, layout: Layout) -> Layout:
-    """One register for each value instead of several, where lanes have nothing to do with each other."""
-    if layout.direction == "along" or layout.row or layout.lanes == 1:
-        return layout
-    widest = max([byte_size(port.element) for port in (*kernel.reads, *kernel.outputs)], default=4)
-    return replace(layout, lanes=min(layout.lanes, max(4, layout.vector_bytes // widest)))
+    """One register for each value instead of several, where lanes have nothing to do with each other; all is stored
+    by way of the caches."""
+    lanes = layout.lanes
+    if layout.direction == "across" and not layout.row and lanes > 1:
+        widest = max([byte_size(port.element) for port in (*kernel.reads, *kernel.outputs)], default=4)
+        lanes = min(lanes, max(4, layout.vector_bytes // widest))
+    return layout if lanes == layout.lanes and not layout.streamed else replace(layout, lanes=lanes, streamed=())
 
 
 class _Emitter(Stages):

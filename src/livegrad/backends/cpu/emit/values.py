@@ -46,11 +46,11 @@ def literal_text(value: Any, type: Scalar) -> str:
         return str(int(narrow(value).view(np.uint16)))
     if type.bits == 16:
         return "0xH" + format(struct.unpack("<H", np.float16(value).tobytes())[0], "04X")
-    wide = np.float64(np.float32(value)) if type.bits == 32 else np.float64(value)
-    return "0x" + format(struct.unpack("<Q", wide.tobytes())[0], "016X")
+    wide = float(np.float32(value)) if type.bits == 32 else float(value)
+    return f"0x{struct.pack('>d', wide).hex().upper()}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: nobody changes one, and so they are made in half the time
 class Register:
     """A scalar value in LLVM text: the same for all lanes (`lanes` is 1), or one for each.
 
