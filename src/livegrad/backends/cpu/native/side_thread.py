@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -177,8 +178,11 @@ class _SideThread:
         self._finish()
 
     def _finish(self) -> None:
+        """Returns when the thread has nothing left to do, not even to tidy up after what is done."""
         for job in list(self._begun):
             job.wait()
+            while not job.is_left:
+                time.sleep(1e-5)
 
     def after_fork_in_parent(self) -> None:
         self._lock.release()
