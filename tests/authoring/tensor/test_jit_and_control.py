@@ -217,8 +217,14 @@ def test_loops_in_loops_have_a_hessian() -> None:
     def until(x: lg.Tensor) -> lg.Tensor:
         return lg.sum(lg.while_loop(lambda state: lg.sum(state * state) < 9.0, lambda s: s * 2.0 + rows(s), x))
 
+    def chosen(x: lg.Tensor) -> lg.Tensor:
+        def step(state: lg.Tensor, row: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor]:
+            return lg.cond(row > 0.0, lambda: rows(rows(state)), lambda: rows(state) * row), state
+
+        return lg.sum(lg.scan(step, x, x)[1])
+
     x = lg.asarray([0.3, -0.7], dtype=lg.float64)
-    for function in (counted, until):
+    for function in (counted, until, chosen):
         np.testing.assert_allclose(lg.hessian(function)(x).numpy(), lg.jacfwd(lg.jacfwd(function))(x).numpy())
 
 

@@ -62,16 +62,14 @@ def _any(mask: Node) -> Node:
 def _call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
     function: Function = node.attribute("function")
     masks = _masks(context, function)
-    wanted = _traces_of_all(function, operands)
+    wanted = _wanted_traces(function, context)
     made, flags = batch_function(function, flags_of(operands), context.size, bool(masks), wanted)
     return _results(call(*nodes_in(operands), *masks, function=made), function, flags)
 
 
-def _traces_of_all(function: Function, operands: Sequence[Operand]) -> tuple[bool, ...]:
-    """The traces among the results, if all members do the same: then they are what the batch is made for."""
-    if any(flags_of(operands)):
-        return ()
-    return tuple(holds_trace(type) for type in function.result_types)
+def _wanted_traces(function: Function, context: Context) -> tuple[bool, ...]:
+    """The results that are to be batched anyway."""
+    return tuple(holds_trace(type) for type in function.result_types) if context.every_trace else ()
 
 
 def _together(
@@ -79,7 +77,7 @@ def _together(
 ) -> tuple[tuple[Function, ...], list[Node], tuple[bool, ...]]:
     """Branches that all members take together: the functions, what they take, and which results are batched."""
     flags, masks = flags_of(operands), _masks(context, *functions)
-    alike = _traces_of_all(functions[0], operands)
+    alike = _wanted_traces(functions[0], context)
     wanted = union(*(batch_function(f, flags, context.size, bool(masks), alike)[1] for f in functions))
     made = tuple(with_batched_results(f, flags, context.size, wanted, bool(masks)) for f in functions)
     return made, [*nodes_in(operands), *masks], wanted
@@ -171,7 +169,10 @@ def _carried_flags(
 
     A trace that starts empty is batched from the start: only then can one member's values be written into it.
     """
-    flags = tuple(operand.batched or operand.value.op is trace_new for operand in state)
+    flags = tuple(
+        operand.batched or operand.value.op is trace_new or (context.every_trace and holds_trace(operand.value.type))
+        for operand in state
+    )
     while True:
         grown = union(flags, batch_function(body, (False, *flags, *captured), context.size, masked)[1])
         if grown == flags:

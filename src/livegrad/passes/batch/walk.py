@@ -6,7 +6,7 @@ Rules are entered into `RULES` by `tensors`, `control` and `maps`, and by whoeve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from livegrad.diagnostics import UsageError
@@ -53,10 +53,12 @@ class Context:
     """What a rule is told beside the operands: how many members there are, and which of them count.
 
     Where `mask` is given, the members that it leaves out must write nothing into traces; no other rule needs it.
+    With `every_trace`, all traces among the results are to be batched, also those that are the same for all members.
     """
 
     size: Size
     mask: Node | None = None
+    every_trace: bool = False
 
     def batch(self, operand: Operand) -> Node:
         """The operand with a value for each member."""
@@ -139,13 +141,20 @@ def _with_wanted(results: Sequence[Operand], wanted: Sequence[bool], context: Co
 
 def _writer_of(trace: Node, known: Mapping[Node, Known]) -> Node | None:
     """The node of a function that writes a trace; None for one that the function is given."""
-    own = {found.value: node for node, found in known.items() if isinstance(found, Operand)}
+    own: dict[Node, Node] = {}
+    for node, found in known.items():
+        for value in _values_in(found):
+            own.setdefault(value, node)  # what comes later hands it on
     while trace not in own and trace.op is get:
         trace = trace.operands[0]
-    node = own.get(trace)
-    while node is not None and node.op in (get, trace_get):
-        node = node.operands[0]
-    return None if node is None or node.op in (parameter_op, input_op) else node
+    writer = own.get(trace)
+    while writer is not None and writer.op in (get, trace_get):
+        writer = writer.operands[0]
+    return None if writer is None or writer.op in (parameter_op, input_op) else writer
+
+
+def _values_in(found: Known) -> list[Node]:
+    return [found.value] if isinstance(found, Operand) else [v for part in found.parts for v in _values_in(part)]
 
 
 def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway: bool) -> Known:
@@ -174,7 +183,7 @@ def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway:
             where=node.origin,
             help="enter one into livegrad.passes.batch.RULES, or keep the op out of what is batched",
         )
-    made = rule(node, given, context)
+    made = rule(node, given, replace(context, every_trace=True) if anyway else context)
     return Operand(made, True) if isinstance(made, Node) else made
 
 
