@@ -33,7 +33,7 @@ _SHIM = """\
 #define __device__
 #define __global__
 #define __grid_constant__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define __shared__ static
 #define __forceinline__ inline
 #define __noinline__
@@ -126,7 +126,7 @@ def compile_source(source: str, architecture: str, name: str = "kernel") -> byte
     text = text.replace(declared, "void declared_before(")
     path = Path(_FOLDER.name) / hashlib.sha256(text.encode()).hexdigest()
     if not path.with_suffix(".so").exists():
-        kernels = re.findall(r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(", text)
+        kernels = re.findall(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", text)
         runners = "".join(_RUNNER.replace("NAME", kernel) for kernel in kernels)
         path.with_suffix(".cpp").write_text(text + runners)
         files = ["-o", str(path.with_suffix(".so")), str(path.with_suffix(".cpp"))]
