@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from livegrad.backends.cpu.accumulate import AccumulatingCall
 from livegrad.backends.cpu.branch import BranchCall
 from livegrad.backends.cpu.chains import worthwhile
 from livegrad.backends.cpu.fork import renew_lock_after_fork
+from livegrad.backends.cpu.host_parts import computed_in_parts
 from livegrad.backends.cpu.kernel_calls import CLEAN, KernelCall, joined
 from livegrad.backends.cpu.kernels import ALIGNMENT, Compiling, code_of, codes_of, make_recipe
 from livegrad.backends.cpu.loop import LoopCall
@@ -282,14 +284,15 @@ class HostCall:
             np.copyto(self._value(self.step.result, values), result, casting="unsafe")
 
     def _compute(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
-        step, owner = self.step, self._owner
+        step = self.step
         if node.op is trace_unstack:
             stacked = _own_copy(operands[0])
             values[step.result] = Rows(node.type.element, [stacked], len(stacked))  # type: ignore[attr-defined]
             return
         if isinstance(step.result, ObjectSlot):
+            value = computed_in_parts(node, operands, partial(self._applied, node))
             # An object outlives the arena's present contents.
-            values[step.result] = apply_node(node, [_own_copy(value) for value in operands], owner.run_nested)
+            values[step.result] = self._applied(node, [_own_copy(v) for v in operands]) if value is None else value
             return
         target = self._value(step.result, values)
         if node.op is matmul:
@@ -298,7 +301,11 @@ class HostCall:
         if node.op is trace_stack and isinstance(operands[0], Rows) and operands[0].count == len(target):
             np.copyto(target, operands[0].columns[0][: len(target)])
             return
-        np.copyto(target, apply_node(node, operands, owner.run_nested), casting="unsafe")
+        if computed_in_parts(node, operands, partial(self._applied, node), target) is None:
+            np.copyto(target, self._applied(node, operands), casting="unsafe")
+
+    def _applied(self, node: Node, operands: Sequence[Any]) -> Any:
+        return apply_node(node, operands, self._owner.run_nested)
 
 
 def _is_handed_on(node: Node) -> bool:
