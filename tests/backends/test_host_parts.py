@@ -10,9 +10,9 @@ from livegrad.backends.cpu import host_parts
 from livegrad.diagnostics import KernelCheckError
 
 RNG = np.random.default_rng(2)
-REAL = RNG.standard_normal((9, 6, 6))
+REAL = RNG.standard_normal((9, 8, 8))
 WAVES = (RNG.standard_normal((8, 12, 5)) + 1j * RNG.standard_normal((8, 12, 5))).astype(np.complex64)
-POSITIVE = REAL @ np.swapaxes(REAL, 1, 2) + np.eye(6)
+POSITIVE = REAL @ np.swapaxes(REAL, 1, 2) + np.eye(8)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,6 @@ CASES: dict[str, tuple[Any, Any, np.ndarray]] = {
     "sort": (lambda x: lg.sort(x, axis=0), lambda x: np.sort(x, axis=0), REAL),
     "argsort": (lg.argsort, np.argsort, REAL),
     "inverse": (lg.linalg.inv, np.linalg.inv, REAL),
-    "determinant": (lg.linalg.det, np.linalg.det, REAL),
     "cholesky": (lg.linalg.cholesky, np.linalg.cholesky, POSITIVE),
     "systems": (lambda x: lg.linalg.solve(x, x[:, :, :2]), lambda x: np.linalg.solve(x, x[:, :, :2]), REAL),
     "orthogonal factors": (lambda x: lg.linalg.qr(x)[0], lambda x: np.linalg.qr(x)[0], REAL),
@@ -62,6 +61,7 @@ def test_one_row_or_matrix_stays_whole(parts: list[int]) -> None:
     lg.sort(lg.asarray(REAL[0, 0])).execute()
     lg.linalg.inv(lg.asarray(REAL[0])).execute()
     lg.linalg.solve(lg.asarray(REAL[0]), lg.asarray(REAL)).execute()  # one matrix for all sides
+    lg.linalg.cholesky(lg.asarray(POSITIVE[:, :4, :4])).execute()  # too little for each
     assert parts == []
 
 

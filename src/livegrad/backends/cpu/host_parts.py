@@ -20,32 +20,17 @@ from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals
 from livegrad.ops.fourier import fft, irfft, rfft
-from livegrad.ops.solving import cofactors, det, inv, pinv, slogdet, solve, triangular_solve
+from livegrad.ops.solving import cofactors, inv, pinv, solve, triangular_solve
 from livegrad.ops.sorting import argsort, sort, top_positions
 
 _WORTHWHILE = 5e5  # additions: to hand a part to a thread takes as long as some ten thousand
 
 _ALONG_AN_AXIS = frozenset({rfft, irfft, sort, argsort, top_positions})
-_OF_MATRICES: frozenset[Op] = frozenset(
-    {
-        cholesky,
-        eig,
-        eigh,
-        eigvals,
-        eigvalsh,
-        qr,
-        svd,
-        svdvals,
-        cofactors,
-        det,
-        inv,
-        pinv,
-        slogdet,
-        solve,
-        triangular_solve,
-    }
-)
-_IN_PARTS = _ALONG_AN_AXIS | _OF_MATRICES | {fft}
+_OF_MATRICES: frozenset[Op] = frozenset({eig, eigh, eigvals, eigvalsh, svd, svdvals, cofactors, inv, pinv})
+# One of these takes so little for a small matrix that threads wait for each other's memory most of the time.
+_OF_LARGER_MATRICES: frozenset[Op] = frozenset({cholesky, qr, solve, triangular_solve})
+_FEWEST_ROWS = 8
+_IN_PARTS = _ALONG_AN_AXIS | _OF_MATRICES | _OF_LARGER_MATRICES | {fft}
 
 _workers: ThreadPoolExecutor | None = None
 
@@ -110,7 +95,9 @@ def _parts(shape: tuple[int, ...], axis: int) -> list[tuple[slice, ...]]:
 def _axis_of_parts(node: Node, operands: Sequence[Any]) -> int | None:
     """Along which dimension rows or matrices follow each other that know nothing of each other."""
     rank = operands[0].ndim
-    if node.op in _OF_MATRICES:
+    if node.op in _OF_LARGER_MATRICES and operands[0].shape[-1] < _FEWEST_ROWS:
+        return None
+    if node.op in _OF_MATRICES or node.op in _OF_LARGER_MATRICES:
         alike = all(operand.ndim > 0 and operand.shape[0] == operands[0].shape[0] for operand in operands)
         return 0 if rank > 2 and alike and (len(operands) == 1 or _ranks_agree(node, operands)) else None
     if node.op in _ALONG_AN_AXIS:
