@@ -1,7 +1,7 @@
 """Code is written in an order that needs few registers, with operands first and checks where they stand."""
 
 from livegrad import ops
-from livegrad.backends.cpu.emit.order import in_fewer_registers, with_less_waiting
+from livegrad.backends.cpu.emit.order import in_fewer_registers, in_order_of_writing, with_less_waiting
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32, i32
@@ -86,3 +86,46 @@ def test_other_work_is_done_between_a_root_and_its_use():
     assert shortest_wait(walk) == 1
     assert shortest_wait(order) > 4
     assert most_alive(order, function.results) < 10 < most_alive(with_less_waiting(walk, 100), function.results)
+
+
+def smooth_gradient(x: Node, y: Node) -> tuple[Node, ...]:
+    """A chain of choices, walked back: most values are used at once, and again much later."""
+    total, steps = x, []
+    for number in range(60):
+        offset = x - 0.1 * number
+        distance = ops.sqrt(offset * offset + y * y)
+        steps.append((total, distance, offset))
+        total = ops.min(total * 0.5, distance)
+    by_total, by_x = ops.filled(1.0, f32), ops.zero(f32)
+    for before, distance, offset in reversed(steps):
+        second = ops.less(distance, before * 0.5)
+        by_x = by_x + ops.select(second, by_total, ops.zero(f32)) * offset / distance
+        by_total = ops.select(second, ops.zero(f32), by_total) * 0.5
+    return total, by_x
+
+
+def test_a_gradient_is_written_with_operands_first_and_comparisons_right_before_their_use():
+    walk = list(nodes_of(trace(smooth_gradient, f32, f32)))
+    order = list(in_order_of_writing(walk, 32, 64))
+    place = {node: number for number, node in enumerate(order)}
+    assert len(walk) >= 600
+    assert sorted(map(id, order)) == sorted(map(id, walk))
+    assert order == with_less_waiting(walk, 8)
+    assert all(place[operand] < place[node] for node in order for operand in node.operands)
+    for comparison in (node for node in order if node.op is ops.less):
+        assert place[comparison] + 1 == min(place[node] for node in order if comparison in node.operands)
+
+
+def test_values_that_wait_for_the_way_back_do_not_stop_other_work():
+    """The chain forward is one; were its values counted, each root would be used right after it."""
+    order = with_less_waiting(list(nodes_of(trace(smooth_gradient, f32, f32))), 8)
+    work = [node for node in order if node.operands]
+    place = {node: number for number, node in enumerate(work)}
+    waits = [place[node] - place[operand] for node in work if node.op is ops.min for operand in node.operands[1:]]
+    assert sorted(waits)[len(waits) // 4] > 8
+
+
+def test_short_code_and_quick_code_are_written_in_fewest_registers():
+    long, short = (list(nodes_of(trace(smooth_gradient, f32, f32)))), list(nodes_of(many_sums(60)))
+    assert in_order_of_writing(long, 32, 0) == in_fewer_registers(long)
+    assert in_order_of_writing(short, 32, 64) == in_fewer_registers(short)

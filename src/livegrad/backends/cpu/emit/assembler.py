@@ -16,6 +16,8 @@ from livegrad.backends.sites import Site
 from livegrad.diagnostics import Place
 from livegrad.ir.types import Scalar, bf16, bool_, f32, i64
 
+_MASKING_BYTES = 64  # processors with vectors of this size compute, load and store under masks, as quickly as without
+
 
 @dataclass
 class Assembler:
@@ -33,9 +35,16 @@ class Assembler:
     element_step: Register | None = None  # from lane to lane; None: one
     quick: bool = False  # what LLVM is soon done with counts more than what is soon computed
     in_order: bool = False  # lanes write by index one after the other: they may mean the same element
+    vector_bytes: int = 0  # of a register, where quick code is worth some time
     uses_traces: bool = False
     polls: bool = False
+    comparisons: dict[str, tuple[str, Register, Register]] = field(default_factory=dict)  # opposite predicate, operands
     _names: int = 0
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether instructions work under masks: those on vectors of this size do."""
+        return self.vector_bytes == _MASKING_BYTES
 
     # --- text ---
 

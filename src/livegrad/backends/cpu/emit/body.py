@@ -9,7 +9,7 @@ from livegrad.backends.cpu.emit import by_index, control, traces
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.elementwise import emit_elementwise
 from livegrad.backends.cpu.emit.fused import emit_fused, fused_products
-from livegrad.backends.cpu.emit.order import in_fewer_registers
+from livegrad.backends.cpu.emit.order import in_order_of_writing
 from livegrad.backends.cpu.emit.values import Product, Register, TensorReference, TraceReference, Value
 from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
@@ -62,7 +62,7 @@ def emit_results(
     fused, single = fused_products(order, results)
     left_open = {result for number, result in enumerate(results) if number in added and result in single}
     unwritten = {*fused.values(), *left_open}
-    for node in in_fewer_registers(order):
+    for node in in_order_of_writing(order, asm.lanes, asm.vector_bytes):
         if node in values or node in unwritten:
             continue
         if node in fused:

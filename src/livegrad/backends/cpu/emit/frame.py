@@ -67,7 +67,8 @@ class Frame:
         self.quick = quick  # short text counts more than quick code; the bits are the same
         self.masks: dict[Tail, Register] = {}  # those that hold in all of the code being written
         self.lefts: dict[Tail, Register] = {}  # the same for how many lanes there are
-        self.asm = Assembler(layout.lanes, quick=quick, in_order=layout.direction == "along")
+        registers = 0 if quick else layout.vector_bytes
+        self.asm = Assembler(layout.lanes, quick=quick, in_order=layout.direction == "along", vector_bytes=registers)
         self.words = Words()
         self.rows: list[Value | None] = [None] * len(kernel.rows)
         self.diverges = any(has_divergence(stage.body) for stage in kernel.stages)

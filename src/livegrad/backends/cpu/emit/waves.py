@@ -17,7 +17,7 @@ from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.body import emit_one, has_divergence, native_form
 from livegrad.backends.cpu.emit.frame import Layout
 from livegrad.backends.cpu.emit.fused import fused_products
-from livegrad.backends.cpu.emit.order import DIVISIONS, in_fewer_registers, with_less_waiting
+from livegrad.backends.cpu.emit.order import DIVISIONS, MANY_REGISTERS, in_fewer_registers, with_less_waiting
 from livegrad.backends.cpu.emit.values import Register, Value
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, f32
@@ -30,13 +30,12 @@ _ALIVE_AT_ONCE = 7  # values of a wave; 5 and 6 are nearly as good, 8 are not
 _FEWEST_DIVISIONS, _DIVISION_IN = 4, 12
 _SHORT, _LONG = 100, 450  # operations: below, iterations overlap by themselves; above, nothing was measured
 _MOST_ALIVE = 8  # values: with four registers each, more would wait in memory
-_MANY_REGISTERS = 64  # bytes: processors with vectors of this size have 32 of them
 
 
 def suits_waves(kernel: Kernel, layout: Layout) -> bool:
     """Whether a kernel is faster with twice the lanes of this layout, in two waves."""
     in_two_registers = layout.lanes * 4 == 2 * layout.vector_bytes
-    if layout.direction != "across" or layout.vector_bytes != _MANY_REGISTERS or not in_two_registers:
+    if layout.direction != "across" or layout.vector_bytes != MANY_REGISTERS or not in_two_registers:
         return False
     special = layout.row or layout.tiled or layout.read_packs or layout.output_packs or kernel.wholes
     if special or len(kernel.stages) != 1 or kernel.stages[0].level != "row":
