@@ -1,5 +1,6 @@
 """What tests of the backends share."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -20,3 +21,10 @@ def without_caches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget_kernels()
     improver.wait()
     set_default_cache(before)
+
+
+@pytest.fixture
+def settled_code() -> None:
+    """Nobody else makes or frees code: what earlier tests left to be improved is, and their garbage is gone."""
+    improver.wait()
+    gc.collect()

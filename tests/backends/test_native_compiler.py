@@ -159,7 +159,8 @@ def test_a_failed_kernel_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_dropped_functions_free_their_engines(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("settled_code")
+def test_dropped_functions_free_their_code(tmp_path: Path) -> None:
     cache = ObjectCache(CacheSettings(tmp_path))
     text = ADD.replace("CONSTANT", "5")
     before = compiler.stats().alive
@@ -173,6 +174,7 @@ def test_dropped_functions_free_their_engines(tmp_path: Path) -> None:
     assert compiler.stats().alive == before
 
 
+@pytest.mark.usefixtures("settled_code")
 def test_functions_in_reference_cycles_are_freed_in_order() -> None:
     before = compiler.stats().alive
     for n in range(20):
