@@ -84,7 +84,7 @@ def cast_number(node: Node, element: Scalar) -> Node:
 def typed(node: Node) -> Node:
     """A number whose type the program asked for, or that a transform gives: it has this type from then on."""
     element = scalar_of(node.type)
-    if not traces or shape_of(node.type) or element not in _SETTLED or element is bool_:
+    if element is None or not traces or shape_of(node.type) or element not in _SETTLED or element is bool_:
         return node
     # As wide as Python's own numbers: adding nothing makes it another node, of which the compiler leaves no trace.
     made = add(node, filled(_NOTHING[element.kind], node.type))
