@@ -43,12 +43,8 @@ class InternTable(dict[_Key, Entry[_Object]]):
     def enter(self, key: _Key, fresh: _Object) -> _Object:
         """The object that the key stands for from now on: this one, or one that another thread has just entered."""
         with self.lock:
-            while self._dead:
-                gone = self._dead.popleft()
-                entry = self.pop(gone.key, gone)
-                if entry is not gone:
-                    self[gone.key] = entry  # of an object that took its place
-                del gone, entry  # its key may hold a function alive, whose nodes are to follow in this loop
+            if self._dead:
+                self.clear_up()
             made = Entry(fresh, self._dead.append)
             made.key = key
             entry = self.setdefault(key, made)
@@ -57,6 +53,16 @@ class InternTable(dict[_Key, Entry[_Object]]):
                 self[key] = made
                 return fresh
             return known
+
+    def clear_up(self) -> None:
+        """Drops the entries of objects that are gone: their keys may hold others."""
+        with self.lock:
+            while self._dead:
+                gone = self._dead.popleft()
+                entry = self.pop(gone.key, gone)
+                if entry is not gone:
+                    self[gone.key] = entry  # of an object that took its place
+                del gone, entry  # its key may hold a function alive, whose nodes are to follow in this loop
 
 
 _tables: list[InternTable[Any]] = []

@@ -277,6 +277,7 @@ def _functions_within(values: tuple[Attribute, ...]) -> tuple[Function, ...]:
 
 def live_node_count() -> int:
     """How many nodes are alive: for tests of memory."""
+    _table.clear_up()
     return sum(entry() is not None for entry in list(_table.values()))
 
 

@@ -205,3 +205,20 @@ def _products(tensor: lg.Tensor) -> list[Any]:
 def test_products_have_the_derivative_of_finite_differences(function: Any, shapes: Any) -> None:
     rng = np.random.default_rng(5)
     lg.check_gradients(function, *(rng.standard_normal(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize("dtype", [lg.uint8, lg.int64, lg.float32, lg.complex64])
+def test_a_product_of_two_numbers_is_one(dtype: Any) -> None:
+    """Numbers are seen as matrices of one element where they lie."""
+    two, three = lg.asarray(2, dtype=dtype), lg.asarray(3, dtype=dtype)
+    assert lg.tensordot(two, three, axes=((), ())).numpy() == 6
+    one = lg.matmul(lg.reshape(two, (1, 1)), lg.reshape(three, (1, 1)))
+    np.testing.assert_array_equal(one.numpy(), [[6]])
+
+
+def test_the_number_of_a_trip_may_be_multiplied_as_a_matrix() -> None:
+    def body(i: Any, total: Any) -> Any:
+        return total + lg.matmul(lg.reshape(lg.astype(i, lg.int64), (1, 1)), lg.ones((1, 2), dtype=lg.int64))
+
+    total = lg.fori_loop(0, 4, body, lg.zeros((1, 2), dtype=lg.int64))
+    np.testing.assert_array_equal(total.numpy(), [[6, 6]])

@@ -205,7 +205,7 @@ class CompiledPlan:
         """A buffer's memory as an array if it is the same in every run; None for arrays of arguments and results."""
         base = buffer.base
         if base.number in self._cells:
-            return self._cells[base.number]
+            return self._cells[base.number].reshape(buffer.shape)
         if base.lifetime == "external":
             return None
         assert self.plan is not None

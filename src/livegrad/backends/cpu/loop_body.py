@@ -161,7 +161,7 @@ class LoopBody:
         """A buffer's memory as an array if it is the same in every trip."""
         base = buffer.base
         if base.number == self._index_key:
-            return self.index
+            return self.index.reshape(buffer.shape)
         if base.lifetime == "external":
             return None
         start = self.plan.places[base]
