@@ -228,7 +228,10 @@ class Expressions:
         (source, _), (value, fill) = node.operands, operands
         places = [self.position(item) for item in self._behind_border(node, index)]
         if value.op is lookup_or and value.operands[2:] == tuple(places):
-            return lookup_or(value.operands[0], fill, *places)
+            # The read checks the bounds of its buffer, which are the source's only where the source is all of it.
+            memory = value.operands[0]
+            if shape_of(memory.type) == shape_of(source.type):
+                return lookup_or(memory, fill, *places)
         inside: Node | None = None
         for place, size, low, high in zip(
             places, shape_of(source.type), node.attribute("low"), node.attribute("high"), strict=True
