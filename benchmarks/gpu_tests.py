@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu_tests [PATHS]
 
-Writes `results/<date>-gpu-tests.json`: how many tests of each file passed, failed or were skipped, with the names of
-those that failed, the machine and the version of its driver.
+Writes `results/<date>T<time>-gpu-tests.json`: how many tests of each file passed, failed or were skipped, with the
+names of those that failed, the machine and the version of its driver.
 """
 
 import sys

@@ -88,8 +88,8 @@ class Outcome:
     benchmark: Benchmark
     results: dict[str, Result]
 
-    def best(self) -> dict[str, float]:
-        return {name: result.best for name, result in self.results.items() if result.samples}
+    def medians(self) -> dict[str, float]:
+        return {name: result.median for name, result in self.results.items() if result.samples}
 
 
 class Sampler(Protocol):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.problems import PRIMAL
+from benchmarks.record import suite_of
 from benchmarks.report import OURS, RESULTS, format_seconds
 
 PAGE = RESULTS.parents[1] / "docs" / "benchmarks.md"
@@ -30,10 +31,10 @@ fails when it is out of date. To measure on your machine:
 ```
 
 Contenders take turns, sample by sample, so that a noisy moment falls on all of them alike; all are pinned to the same
-two processors and agree on the result before they are timed. A time is the best of all samples. The ratio is the speed
-of livegrad over that of the fastest of the others in the same run: above 1, livegrad is faster. `handwritten`, `memcpy`
-and `adjoint` are yardsticks of ours, written for one benchmark, and take no part in it. A figure that misses its
-requirement says so.
+two processors and agree on the result before they are timed. A time is the median of all samples. The ratio is the
+speed of livegrad over that of the fastest of the others in the same run: above 1, livegrad is faster. `handwritten`,
+`memcpy` and `adjoint` are baselines of ours, written for one benchmark, and take no part in it. A figure that misses
+its requirement says so.
 """
 
 
@@ -52,7 +53,7 @@ def latest_rows(folder: Path = RESULTS) -> dict[Path, dict[str, Record]]:
 
 def _is_measured(row: Record) -> bool:
     """Whether there are times; a row that was skipped, for want of a GPU say, takes the place of none that was not."""
-    return any("best" in found for found in row["seconds"].values())
+    return any("median" in found for found in row["seconds"].values())
 
 
 def page(folder: Path = RESULTS) -> str:
@@ -67,7 +68,7 @@ def page(folder: Path = RESULTS) -> str:
 
 
 def _suite(path: Path, record: Record, rows: dict[str, Record]) -> str:
-    suite = path.stem.removeprefix(record["date"] + "-")
+    suite = suite_of(path, record)
     command = record.get("command") or "./bench " + suite.replace("+", " ") + " --json"
     lines = [
         f"## {record.get('title') or suite.replace('+', ', ').capitalize()}\n",
@@ -91,10 +92,12 @@ def _machine(machine: Record) -> str:
 
 
 def _row(name: str, row: Record) -> str:
-    seconds = {contender: found["best"] for contender, found in row["seconds"].items() if "best" in found}
-    others = [f"{contender} {format_seconds(best)}" for contender, best in seconds.items() if contender != "livegrad"]
+    seconds = {contender: found["median"] for contender, found in row["seconds"].items() if "median" in found}
+    others = [
+        f"{contender} {format_seconds(median)}" for contender, median in seconds.items() if contender != "livegrad"
+    ]
     missing = [f"{contender}: {found['reason']}" for contender, found in row["seconds"].items() if "reason" in found]
-    peers = {n: best for n, best in seconds.items() if n not in OURS and not n.endswith(PRIMAL)}
+    peers = {n: median for n, median in seconds.items() if n not in OURS and not n.endswith(PRIMAL)}
     own = seconds.get("livegrad")
     ratio = f"{min(peers.values()) / own:.2f}" if peers and own else ""
     shown = format_seconds(own) if own else ""

@@ -1,4 +1,4 @@
-"""What was measured, kept as JSON: `results/<date>-<suite>.json`. The page is made from these files alone."""
+"""What was measured, kept as JSON: `results/<date>T<time>-<suite>.json`. The page is made from these files alone."""
 
 import datetime
 import json
@@ -11,10 +11,17 @@ RESULTS = Path(__file__).resolve().parent / "results"
 def write_record(
     suite: str, machine: dict[str, Any], rows: dict[str, Any], folder: Path = RESULTS, **more: Any
 ) -> Path:
-    """Writes one file, replacing what the same day gave before; `more` is what there is to keep beside rows."""
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    path = folder / f"{date}-{suite}.json"
-    path.parent.mkdir(exist_ok=True)
-    record = {"date": date, "machine": machine, "benchmarks": rows} | more
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Writes one file, which no other run replaces; `more` is what there is to keep beside rows."""
+    now = datetime.datetime.now(datetime.UTC)
+    record = {"date": now.date().isoformat(), "time": now.time().isoformat("seconds"), "suite": suite}
+    record |= {"machine": machine, "benchmarks": rows} | more
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{now:%Y-%m-%dT%H%M%S}-{suite}.json"
+    with open(path, "x", encoding="utf-8") as file:
+        file.write(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     return path
+
+
+def suite_of(path: Path, record: dict[str, Any]) -> str:
+    """The suite of a record; in older ones only the name of the file tells it."""
+    return record.get("suite") or path.stem.removeprefix(record["date"] + "-")

@@ -20,21 +20,22 @@ def format_seconds(seconds: float) -> str:
 
 
 def best_peer(outcome: Outcome) -> str | None:
-    peers = {name: best for name, best in outcome.best().items() if name not in OURS and not name.endswith(PRIMAL)}
+    medians = outcome.medians()
+    peers = {name: seconds for name, seconds in medians.items() if name not in OURS and not name.endswith(PRIMAL)}
     return min(peers, key=lambda name: peers[name]) if peers else None
 
 
 def contender_line(name: str, result: Result, benchmark: Benchmark, peer_seconds: float | None) -> str:
     if not result.samples:
         return f"  {name:<15} {result.reason}"
-    rate = f"{benchmark.work / result.best:.4g} {benchmark.unit}" if benchmark.unit else ""
-    ratio = f"{peer_seconds / result.best:.2f}" if peer_seconds else ""
+    rate = f"{benchmark.work / result.median:.4g} {benchmark.unit}" if benchmark.unit else ""
+    ratio = f"{peer_seconds / result.median:.2f}" if peer_seconds else ""
     times = f"{format_seconds(result.best):>10} {format_seconds(result.median):>10} {len(result.samples):>4}"
     return f"  {name:<15} {times}  {rate:>17} {ratio:>8}".rstrip()
 
 
 def requirement_line(requirement: Requirement, outcome: Outcome) -> str:
-    verdict = requirement.judge(outcome.best())
+    verdict = requirement.judge(outcome.medians())
     if verdict is None:
         return f"  required: {requirement}: not measured"
     found, met = verdict
@@ -44,14 +45,14 @@ def requirement_line(requirement: Requirement, outcome: Outcome) -> str:
 
 def ratio_lines(outcome: Outcome) -> list[str]:
     """How long each contender's derivative takes, in runs of its own function."""
-    best = outcome.best()
-    ratios = {name: best[name] / best[name + PRIMAL] for name in best if name + PRIMAL in best}
+    medians = outcome.medians()
+    ratios = {name: medians[name] / medians[name + PRIMAL] for name in medians if name + PRIMAL in medians}
     return [f"  derivative / function: {', '.join(f'{n} {r:.2f}' for n, r in ratios.items())}"] if ratios else []
 
 
 def table(outcome: Outcome) -> str:
     peer = best_peer(outcome)
-    peer_seconds = outcome.best()[peer] if peer else None
+    peer_seconds = outcome.medians()[peer] if peer else None
     heading = f"  {'':<15} {'best':>10} {'median':>10} {'runs':>4}  {'rate':>17} {f'× {peer}' if peer else '':>8}"
     lines = [f"{outcome.benchmark.name}: {outcome.benchmark.title}", heading.rstrip()]
     for name, result in outcome.results.items():
@@ -66,7 +67,7 @@ def missed(outcomes: Sequence[Outcome]) -> list[str]:
     found: list[str] = []
     for outcome in outcomes:
         for requirement in requirements_of(outcome.benchmark.name):
-            verdict = requirement.judge(outcome.best())
+            verdict = requirement.judge(outcome.medians())
             if outcome.benchmark.skip is None and (verdict is None or not verdict[1]):
                 found.append(f"{outcome.benchmark.name}: {requirement_line(requirement, outcome).strip()}")
     return found
@@ -96,6 +97,6 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
 
 
 def write_json(suite: str, outcomes: Sequence[Outcome], machine: dict[str, Any], **more: Any) -> Path:
-    """Writes `results/<date>-<suite>.json`, replacing what the same day gave before."""
+    """Writes `results/<date>T<time>-<suite>.json`."""
     rows = {outcome.benchmark.name: outcome_record(outcome) for outcome in outcomes}
     return write_record(suite, machine, rows, RESULTS, **more)

@@ -1,5 +1,7 @@
 """What livegrad must reach, in one place: ratios of speed against contenders of the same run, and latencies.
 
+Both are judged by medians of interleaved samples.
+
 `./bench --check` fails when one is missed."""
 
 from collections.abc import Mapping
@@ -21,17 +23,17 @@ class AtLeast:
         names = " or ".join((", ".join(self.against[:-1]), self.against[-1])) if self.against[1:] else self.against[0]
         return f"at least {self.ratio:g} × the speed of {names}"
 
-    def judge(self, best: Mapping[str, float]) -> tuple[float, bool] | None:
+    def judge(self, medians: Mapping[str, float]) -> tuple[float, bool] | None:
         """The ratio found and whether it is enough, or None when a contender is missing."""
-        if not {"livegrad", *self.against} <= best.keys():
+        if not {"livegrad", *self.against} <= medians.keys():
             return None
-        found = min(best[name] for name in self.against) / best["livegrad"]
+        found = min(medians[name] for name in self.against) / medians["livegrad"]
         return found, found >= self.ratio
 
 
 @dataclass(frozen=True)
 class AtMost:
-    """livegrad's best time, in seconds."""
+    """livegrad's median time, in seconds."""
 
     benchmark: str
     seconds: float
@@ -39,15 +41,15 @@ class AtMost:
     def __str__(self) -> str:
         return f"at most {self.seconds * 1e3:g} ms"
 
-    def judge(self, best: Mapping[str, float]) -> tuple[float, bool] | None:
-        if "livegrad" not in best:
+    def judge(self, medians: Mapping[str, float]) -> tuple[float, bool] | None:
+        if "livegrad" not in medians:
             return None
-        return best["livegrad"], best["livegrad"] <= self.seconds
+        return medians["livegrad"], medians["livegrad"] <= self.seconds
 
 
 @dataclass(frozen=True)
 class RatioAtMost:
-    """livegrad's best time, as a multiple of another of its own contenders in the same row."""
+    """livegrad's median time, as a multiple of another of its own contenders in the same row."""
 
     benchmark: str
     ratio: float
@@ -56,10 +58,10 @@ class RatioAtMost:
     def __str__(self) -> str:
         return f"at most {self.ratio:g} × the time of {self.of}"
 
-    def judge(self, best: Mapping[str, float]) -> tuple[float, bool] | None:
-        if not {"livegrad", self.of} <= best.keys():
+    def judge(self, medians: Mapping[str, float]) -> tuple[float, bool] | None:
+        if not {"livegrad", self.of} <= medians.keys():
             return None
-        found = best["livegrad"] / best[self.of]
+        found = medians["livegrad"] / medians[self.of]
         return found, found <= self.ratio
 
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.soak_record --backend cuda [--frames 100000] [--engines 8] [--seconds 240]
 
-The frames are shared out among engines with seeds of their own. Writes `results/<date>-soak-<backend>.json`, with the
-memory after every comparison; fails when an engine does.
+The frames are shared out among engines with seeds of their own. Writes
+`results/<date>T<time>-soak-<backend>.json`, with the memory after every comparison; fails when an engine does.
 """
 
 import argparse

@@ -38,4 +38,8 @@ print(hashlib.sha256("\0".join(parts).encode()).hexdigest())' "$@")
 
 ensure_development_environment() {
     ensure_environment .venv --editable '.[dev]'
+    if [[ ! .venv/.mended -nt .venv/.stamp ]]; then  # newly installed
+        .venv/bin/python scripts/mend_pocl.py
+        touch .venv/.mended
+    fi
 }

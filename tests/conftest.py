@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import own_process
+
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the directory
     os.environ["LIVEGRAD_CACHE_DIR"] = tempfile.mkdtemp(prefix="livegrad-tests-")
     os.environ["POCL_CACHE_DIR"] = tempfile.mkdtemp(prefix="pocl-tests-")
@@ -35,6 +37,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("livegrad")
     group.addoption("--update-ir", action="store_true", help="rewrite the golden files instead of comparing with them")
     group.addoption("--no-skips", action="store_true", help="fail when any test was skipped")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in own_process.MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    return own_process.run_apart(pyfuncitem) or None
 
 
 # What kernels run: good code where arithmetic is tested; code that is quickly made where little is computed; elsewhere

@@ -12,7 +12,7 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.backends.c_family import CUDA, OPENCL, function_source
 from livegrad.backends.cuda.compiler import compile_source, reason_for_no_compiler
-from livegrad.backends.opencl import compile_function, reason_for_no_opencl
+from livegrad.backends.opencl import compile_function
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import CompileError
 from livegrad.ir.op import Op
@@ -21,7 +21,6 @@ from tests.conformance.case import Case, scalar_name
 from tests.conformance.cases import CASES
 from tests.conformance.tolerance import differences
 
-needs_opencl = pytest.mark.skipif(reason_for_no_opencl() is not None, reason=str(reason_for_no_opencl()))
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
 SCALARS = ("bool", "i8", "u64", "f32", "f64")  # `test_opencl.py` has integers of all widths
 # Ops that are about what a loop remembers, or about tensors inside: plans run those.
@@ -194,7 +193,7 @@ def test_every_op_on_numbers_has_c() -> None:
     assert not [name for name, op in Op.table.items() if op.code is not None and name not in with_c]
 
 
-@needs_opencl
+@pytest.mark.opencl
 @pytest.mark.parametrize("scalar", SCALARS)
 def test_opencl_gives_what_the_reference_gives(scalar: str) -> None:
     made = together(examples(scalar))

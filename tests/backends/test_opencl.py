@@ -10,13 +10,12 @@ from livegrad import ops
 from livegrad.authoring.assembly import NODE_TYPES, Assembly, PortType, convert
 from livegrad.authoring.assembly.node_types import ARITHMETIC
 from livegrad.authoring.assembly.resources import BeamLattice, TriangleMesh
-from livegrad.backends.opencl import compile_function, kernel_source, opencl_source, reason_for_no_opencl
+from livegrad.backends.opencl import compile_function, kernel_source, opencl_source
 from livegrad.diagnostics import CompileError, KernelCheckError
 from livegrad.ir.types import Matrix, Scalar, Tensor, Vector, c64, f32, f64, i8, i32, i64, u16
 from tests.authoring.assembly.test_node_types import ELEMENTWISE, FIXED, SHAPES, single_node
 
 V = Vector(f32, 3)
-needs_opencl = pytest.mark.skipif(reason_for_no_opencl() is not None, reason=str(reason_for_no_opencl()))
 
 
 def test_every_function_is_written_once_and_before_its_users() -> None:
@@ -93,7 +92,7 @@ def all_nodes(kind: PortType | None) -> tuple[list[str], lg.Function, list[Any]]
     return names, lg.trace(lambda *given: tuple(every(*given)), *types, name="nodes"), arguments
 
 
-@needs_opencl
+@pytest.mark.opencl
 @pytest.mark.parametrize("kind", [*ARITHMETIC, None])
 def test_every_node_computes_the_same_on_opencl(kind: PortType | None) -> None:
     names, function, arguments = all_nodes(kind)
@@ -102,7 +101,7 @@ def test_every_node_computes_the_same_on_opencl(kind: PortType | None) -> None:
         np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
-@needs_opencl
+@pytest.mark.opencl
 def test_loops_branches_and_tables_run_on_opencl() -> None:
     made = Assembly().add_resource(TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=8)
     made = made.add_resource(BeamLattice([[0, 0, 0], [2, 0, 0]], [[0, 1]], [[0.5, 0.25]]), id=9)  # type: ignore[arg-type]
@@ -116,7 +115,7 @@ def test_loops_branches_and_tables_run_on_opencl() -> None:
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@needs_opencl
+@pytest.mark.opencl
 def test_gradients_run_on_opencl() -> None:
     inner = lg.trace(lambda p: ops.length(p) * ops.sin(ops.get(p, index=0)), V)
     function = lg.trace(lambda p: ops.bwd_diff(p, lg.constant(1.0, f32), function=inner), V)
@@ -125,7 +124,7 @@ def test_gradients_run_on_opencl() -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@needs_opencl
+@pytest.mark.opencl
 def test_integers_and_matrices_run_on_opencl() -> None:
     function = lg.trace(lambda n, m: ops.cast(n, type=f32) + ops.determinant(m), i32, Matrix(f32, 4, 4))
     numbers = np.arange(5, dtype=np.int32)
@@ -144,7 +143,7 @@ def integers(a: Any, b: Any) -> Any:
     return a + b, a * b, -a, ops.abs(a), *shifted, *divided, ops.bit_not(a), a < b
 
 
-@needs_opencl
+@pytest.mark.opencl
 @pytest.mark.parametrize("element", [i8, i32, u16, i64])
 def test_integers_wrap_and_divide_as_everywhere(element: Scalar) -> None:
     function = lg.trace(integers, element, element)
@@ -163,7 +162,7 @@ def branching(n: Any, x: Any) -> Any:
     return chosen, ops.set_at(ops.make_vector(x, x, x), n, picked), ops.is_nan(x)
 
 
-@needs_opencl
+@pytest.mark.opencl
 def test_branches_by_number_and_truth_values_run_on_opencl() -> None:
     function = lg.trace(branching, i32, f32)
     arguments = [np.array([0, 1, 2, 1], np.int32), np.array([0.5, -1.5, np.nan, 4], np.float32)]
@@ -175,7 +174,7 @@ def read(table: Any, index: Any) -> Any:
     return ops.lookup(table, index)
 
 
-@needs_opencl
+@pytest.mark.opencl
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
@@ -190,7 +189,7 @@ def test_a_check_that_fails_names_what_and_where(function: lg.Function, argument
         compile_function(function, (False, True))(*arguments)
 
 
-@needs_opencl
+@pytest.mark.opencl
 def test_a_loop_that_runs_past_its_limit_is_reported() -> None:
     loop = lambda x: ops.make_while_loop(lambda x: x > 0.0, lambda i, x: (x - 1.0,), x, limit=5)[0]  # noqa: E731
     run = compile_function(lg.trace(loop, f32))
@@ -199,7 +198,7 @@ def test_a_loop_that_runs_past_its_limit_is_reported() -> None:
         run(np.array([3.5, 9.5], np.float32))
 
 
-@needs_opencl
+@pytest.mark.opencl
 def test_what_is_written_compiles_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
     """Loops, branches, tables read at constant places, integers: nothing that a compiler has to wonder about."""
     table = Tensor(f32, (4, 3))

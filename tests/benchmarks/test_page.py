@@ -14,7 +14,7 @@ MACHINE = {
 
 def write(folder, date, suite, rows):
     benchmarks = {
-        name: {"title": name.upper(), "required": required, "seconds": {n: {"best": t} for n, t in seconds.items()}}
+        name: {"title": name.upper(), "required": required, "seconds": {n: {"median": t} for n, t in seconds.items()}}
         for name, (seconds, required) in rows.items()
     }
     text = json.dumps({"date": date, "machine": MACHINE, "benchmarks": benchmarks})

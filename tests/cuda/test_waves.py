@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from livegrad.backends.cuda.prelude import library
-from livegrad.backends.opencl import reason_for_no_opencl
 
 pyopencl: Any = pytest.importorskip("pyopencl")
-pytestmark = pytest.mark.skipif(reason_for_no_opencl() is not None, reason=str(reason_for_no_opencl()))
+pytestmark = pytest.mark.opencl
 
 _KERNEL = """
 __kernel void evaluate(__global const float* x, __global float* y)

@@ -17,7 +17,6 @@ from livegrad.authoring.assembly.rendering import render
 from livegrad.authoring.assembly.resources import LevelSet
 from livegrad.authoring.assembly.slicing import draw_plane, slice_part
 from livegrad.backends.opencl import compile_function as compile_opencl
-from livegrad.backends.opencl import reason_for_no_opencl
 from livegrad.backends.reference import evaluate
 from livegrad.formats.threemf import load_3mf, save_3mf
 from livegrad.formats.vm import load_vm
@@ -30,7 +29,6 @@ SIZES = {
     OWN: SIZE, "gyroid": (3, 31), "SphereInACage": (8, 62), "RadialRadiator": (22, 206), "3mf-implicit": (36, 506),
 }  # fmt: skip
 
-needs_opencl = pytest.mark.skipif(reason_for_no_opencl() is not None, reason=str(reason_for_no_opencl()))
 needs_samples = pytest.mark.skipif(not FOLDER.exists(), reason="the sample parts are not beside the repository")
 
 
@@ -150,7 +148,7 @@ def test_meshes_are_within_half_a_feature_of_the_surface(part: Any) -> None:
     assert near.all()
 
 
-@needs_opencl
+@pytest.mark.opencl
 def test_opencl_values_are_those_of_native_code(name: str, assembly: Any, part: Any) -> None:
     # Our own divides by differences of nearly equal numbers, which single precision is too coarse for.
     element, tolerance = (lg.f64, 1e-9) if name == OWN else (lg.f32, 1e-5)

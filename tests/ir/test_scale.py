@@ -153,6 +153,7 @@ def test_functions_inside_dropped_functions_are_dropped_too() -> None:
     assert settled_count() <= before + 1
 
 
+@pytest.mark.own_process
 def test_memory_stays_flat_when_graphs_are_built_and_dropped() -> None:
     leaf = input_node(Key("x"), f32)
 
@@ -168,11 +169,6 @@ def test_memory_stays_flat_when_graphs_are_built_and_dropped() -> None:
         gc.collect()  # empties the interpreter's own free lists
         return tracemalloc.get_traced_memory()[0]
 
-    # Earlier tests may have made the table large, and it never shrinks by itself.
-    entries = dict(node_module._table)
-    node_module._table.clear()
-    node_module._table.update(entries)
-    del entries
     tracemalloc.start()
     try:
         first, last = memory_after(1), memory_after(30)

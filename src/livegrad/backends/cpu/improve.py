@@ -67,8 +67,9 @@ class _Errand:
 class Improver:
     """Jobs that wait, and the thread that does them; it starts with the first job."""
 
-    def __init__(self, quiet_seconds: float = QUIET_SECONDS) -> None:
+    def __init__(self, quiet_seconds: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self.quiet_seconds = quiet_seconds
+        self._clock = clock
         self._waiting: deque[_Job] = deque()
         self._renew()
 
@@ -78,6 +79,7 @@ class Improver:
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._busy = False
+        self._waiters = 0  # threads inside `wait`: while there are any, jobs run at once
         self._last_came = self._waits_since = 0.0
 
     def improve(self, functions: Iterable[TieredFunction]) -> None:
@@ -91,7 +93,7 @@ class Improver:
     def _add(self, jobs: Iterable[_Job]) -> None:
         with self._changed:
             is_asleep = not self._waiting
-            self._last_came = time.monotonic()
+            self._last_came = self._clock()
             if is_asleep:
                 self._waits_since = self._last_came
             elif len(self._waiting) > _MANY:
@@ -104,12 +106,15 @@ class Improver:
                 self._changed.notify_all()
 
     def wait(self) -> None:
-        """Return when nothing waits any more; it need not be quiet."""
+        """Return when no job is left. Jobs run at once while somebody waits here, whatever the clock says."""
         with self._changed:
-            self._last_came = self._waits_since = 0.0
+            self._waiters += 1
             self._changed.notify_all()
-            while self._thread is not None and (self._waiting or self._busy):
-                self._changed.wait()
+            try:
+                while self._thread is not None and (self._waiting or self._busy):
+                    self._changed.wait()
+            finally:
+                self._waiters -= 1
 
     def stop(self) -> None:
         """End the thread, which must not be inside LLVM when the process ends, and leave what waits in order."""
@@ -133,12 +138,11 @@ class Improver:
         """The job whose turn it is, once it is quiet; None when the thread has to end."""
         with self._changed:
             while not self._stopping:
-                now = time.monotonic()
+                now = self._clock()
                 due = min(self._last_came + self.quiet_seconds, self._waits_since + _PATIENCE * self.quiet_seconds)
-                if self._waiting and due <= now:
+                if self._waiting and (self._waiters or due <= now):
                     self._busy = True
-                    if self._last_came:  # nobody waits for all of them
-                        self._waits_since = now
+                    self._waits_since = now
                     return self._waiting.popleft()
                 self._changed.wait(due - now if self._waiting else None)
         return None

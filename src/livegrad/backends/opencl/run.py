@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from functools import cache
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 
 from livegrad.backends.opencl.source import kernel_source
@@ -34,11 +37,24 @@ def reason_for_no_opencl() -> str | None:
     return None if found else "OpenCL finds no device"
 
 
+def _warn_of_known_crash(device: Any) -> None:
+    """PoCL with an old LLVM takes AMD's processors with AVX-512 for ones without, and aborts the whole process."""
+    takes_for = re.search(r"znver[123]\b", device.version)
+    if "PoCL" in device.platform.version and takes_for and llvm.get_host_cpu_features().get("avx512f"):
+        warnings.warn(
+            f"{device.platform.version.strip()} takes this processor for `{takes_for[0]}` and is known to abort on it; "
+            "install PoCL 5 or newer, built with LLVM 16 or newer",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
 @cache
 def _context() -> Any:
     if (reason := reason_for_no_opencl()) is not None or pyopencl is None:
         raise CompileError(f"no OpenCL here: {reason}", help="install livegrad[opencl] and a driver such as PoCL")
     device = next(device for platform in pyopencl.get_platforms() for device in platform.get_devices())
+    _warn_of_known_crash(device)
     context = pyopencl.Context([device])
     return context, pyopencl.CommandQueue(context)
 

@@ -1,0 +1,17 @@
+"""The short form of every fuzzer: its first seeds, in a process of its own, so that a crash names its seed."""
+
+import sys
+
+import pytest
+
+from tests.fuzz.fuzzers import Fuzzer, find_fuzzers
+from tests.fuzz.pool import Pool
+
+
+@pytest.mark.parametrize("fuzzer", find_fuzzers().values(), ids=lambda fuzzer: fuzzer.name)
+def test_random_cases_agree_with_the_oracle(fuzzer: Fuzzer) -> None:
+    if fuzzer.interpreter(sys.executable) is None:
+        pytest.skip(f"needs {', '.join(fuzzer.missing)}; ./bench --peers installs them")
+    outcome = Pool(fuzzer, {}, jobs=1, limit=120.0).run(range(fuzzer.short), 1e9, 1, lambda outcome: None)
+    assert not outcome.failures, "\n".join(f"seed {seed}: {text}" for seed, text in outcome.failures.items())
+    assert outcome.seeds == fuzzer.short
