@@ -1,5 +1,6 @@
 """Real parts: they load, evaluate, differentiate, draw, cut and mesh; a saved copy has the same values."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from livegrad.authoring.assembly.resources import LevelSet
 from livegrad.authoring.assembly.slicing import draw_plane, slice_part
 from livegrad.backends.opencl import compile_function as compile_opencl
 from livegrad.backends.reference import evaluate
+from livegrad.formats.png import read_png
 from livegrad.formats.threemf import load_3mf, save_3mf
 from livegrad.formats.vm import load_vm
 from livegrad.ir.walk import nodes_of
 from tests.formats.own_part import SIZE, own_part
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "samples"
+PLACES = [parent / "shared" / "samples" for parent in Path(__file__).resolve().parents]
+FOLDER = next((place for place in PLACES if place.is_dir()), PLACES[0])
 OWN = "a part of our own"
 SIZES = {
     OWN: SIZE, "gyroid": (3, 31), "SphereInACage": (8, 62), "RadialRadiator": (22, 206), "3mf-implicit": (36, 506),
@@ -174,3 +177,23 @@ def test_the_tape_draws_the_same_with_and_without_pruning(tmp_path: Path) -> Non
     pruned = draw_plane(tape, size=512)
     np.testing.assert_array_equal(pruned, draw_plane(tape, size=512, pruned=False))
     assert 0 < pruned.mean() < 1
+
+
+@needs_samples
+def test_a_twisted_part_turns_as_in_the_thumbnail_of_its_own_file() -> None:
+    """The grooves of the vase run downwards to the right in both pictures, not to the left."""
+    path = FOLDER / "heartvase_001.3mf"
+    with zipfile.ZipFile(path) as archive:
+        thumbnail, _ = read_png(archive.read("Metadata/thumbnail.png"))
+    (vase,) = parts(load_3mf(path))
+    picture = render(vase, size=(128, 128))
+    # The middle of the vase, without its outline.
+    leanings = [leaning(thumbnail[70:170, 95:160]), leaning(picture[38:92, 48:80])]
+    assert max(leanings) < -0.1
+
+
+def leaning(pixels: Any) -> float:
+    """How far brightness changes along one diagonal rather than the other, from -1 to 1."""
+    brightness = pixels[..., :3].astype(float).mean(-1)
+    down, right = np.gradient(brightness)
+    return float(2 * (down * right).sum() / (down**2 + right**2).sum())

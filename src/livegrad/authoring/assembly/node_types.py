@@ -84,10 +84,13 @@ def _round_half_away(x: Node) -> Node:
 
 
 def _matrix_vector(matrix: Node, vector: Node) -> tuple[Node, ...]:
-    """The affine map: the vector's fourth component is one."""
+    """(x, y, z, 1) · M: the specification says only "A x B"; Gladius, which writes such files, has rows of vectors.
+
+    Transforms of objects in 3MF files act on rows as well.
+    """
     element = members_of(vector)[0].type
     lifted = ops.make(*members_of(vector), filled(1.0, element), type=Vector(element, 4))  # type: ignore[arg-type]
-    return (ops.make_vector(*members_of(ops.matrix_vector(matrix, lifted))[:3]),)
+    return (ops.make_vector(*members_of(ops.matrix_vector(ops.matrix_transpose(matrix), lifted))[:3]),)
 
 
 def _compose_matrix(*members: Node) -> tuple[Node, ...]:
@@ -219,7 +222,15 @@ for _type in (
         ARITHMETIC,
         _single(lambda a, b, c, d: ops.select(a < b, c, d)),
     ),
-    NodeType("Clamp", "clamp", (("A", None), ("min", None), ("max", None)), _RESULT, ARITHMETIC, _single(ops.clamp)),
+    NodeType(
+        "Clamp",
+        "clamp",
+        (("A", None), ("min", None), ("max", None)),
+        _RESULT,
+        ARITHMETIC,
+        # The specification's formula: the lower bound wins where the bounds are the wrong way round.
+        _single(lambda a, low, high: ops.maximum(low, ops.minimum(a, high))),
+    ),
     NodeType("Dot", "dot", (("A", VECTOR), ("B", VECTOR)), (("result", SCALAR),), compute=_single(ops.dot)),
     NodeType("Cross", "cross", (("A", VECTOR), ("B", VECTOR)), (("result", VECTOR),), compute=_single(ops.cross)),
     NodeType("Length", "length", (("A", VECTOR),), (("result", SCALAR),), compute=_single(ops.length)),

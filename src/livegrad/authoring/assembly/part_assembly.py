@@ -5,7 +5,7 @@ from __future__ import annotations
 from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.builder import FunctionBuilder
 from livegrad.authoring.assembly.errors import AssemblyError
-from livegrad.authoring.assembly.from_ir import add_ir_function
+from livegrad.authoring.assembly.from_ir import add_ir_function, ports_for
 from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.ports import PortType, literal_for
 from livegrad.authoring.assembly.resources import LevelSet, TriangleMesh
@@ -31,9 +31,12 @@ def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> As
     assembly = add_ir_function(Assembly(), part.function, names, ["shape"], name=f"{part.name}_shape")
     build = FunctionBuilder(assembly, part.name)
     arguments = {"pos": build.input("pos", PortType.VECTOR)}
-    inputs = assembly.function(f"{part.name}_shape").inputs
-    for name, value in part.parameters.items():
-        arguments[name] = build.named_constant(name, literal_for(value, inputs[name]), inputs[name])
+    types = part.function.parameter_types[1:]
+    for (name, value), type in zip(part.parameters.items(), types, strict=False):
+        ports = ports_for(name, type)
+        values = [value] if name in ports else value
+        for (port, port_type), number in zip(ports.items(), values, strict=True):
+            arguments[port] = build.named_constant(port, literal_for(number, port_type), port_type)
     assembly = build.finish(shape=build.call(f"{part.name}_shape", arguments)["shape"])
     domain, body = assembly.free_id(), assembly.free_id() + 1
     assembly = assembly.add_resource(TriangleMesh.box(part.low, part.high), id=domain)
