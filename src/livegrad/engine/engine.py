@@ -18,9 +18,10 @@ from livegrad.engine.drawing import draw_blocks
 from livegrad.engine.executor import Executable, Executor, Reading
 from livegrad.engine.flatten import find_block
 from livegrad.engine.frame import EngineError, Frame, describe_frame
-from livegrad.engine.graph import AnyBlock, Block, Composite, Graph, Pin, State, only_output
+from livegrad.engine.graph import AnyBlock, Block, Composite, Graph, Pin, State, Watch, only_output
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.phases import describe_phases
+from livegrad.engine.problems import Problem
 from livegrad.engine.regions import Region
 from livegrad.engine.runtime import Runtime
 from livegrad.engine.sources import ExternalBuffer, Numbers, feature_value
@@ -61,7 +62,8 @@ class Engine:
         self.executor: Executor = backend
         self.graph = Graph()
         self.frame = Frame(0)
-        self.before_frame: list[Callable[[], None]] = []  # called first in each: watched files make their edits here
+        self.before_frame: list[Callable[[], None]] = []  # called first in each frame
+        self._watches: list[Watch] = []
         self._runtime = Runtime()
         self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
 
@@ -75,7 +77,10 @@ class Engine:
 
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block (also a `State`, a `Composite` or a region)."""
-        return self.graph.add(block)
+        self.graph.add(block)
+        if block.watch is not None:
+            self._watches.append(block.watch)
+        return block
 
     def remove(self, block: Block) -> None:
         """Removes a block and what was connected to it."""
@@ -130,8 +135,11 @@ class Engine:
         frame = self.frame = Frame(self.frame.number + 1)
         for prepare in self.before_frame:
             prepare()
+        if self._watches:
+            self._poll_watches()
         entries = self.graph.journal.take()
         if runtime.is_quiet and (not entries or (len(entries) == 1 and applier.turn_knob(entries[0], frame))):
+            self._report_watches(frame)
             return frame
         if applier.apply(entries, frame):
             runtime.mark_memory_from_outside()
@@ -139,7 +147,23 @@ class Engine:
         else:
             frame.failed = frozenset(runtime.failed)
         frame.problems = runtime.problems
+        self._report_watches(frame)
         return frame
+
+    def _poll_watches(self) -> None:
+        """Lets watched files make their edits, before a frame takes the journal."""
+        self._watches = [watch for watch in self._watches if watch.block.home is not None]
+        for watch in self._watches:
+            if watch.error in watch.block.debug.errors:
+                watch.block.debug.errors.remove(watch.error)
+            watch.poll()
+
+    def _report_watches(self, frame: Frame) -> None:
+        """What is wrong with watched files is a problem of the frame, though the last code runs on."""
+        for watch in self._watches:
+            if watch.error is not None:
+                frame.problems = (*frame.problems, Problem(self._place(watch.block)[1], watch.block, None, watch.error))
+                watch.block.debug.errors = [*watch.block.debug.errors, watch.error]
 
     @property
     def profiling(self) -> Literal["off", "block", "step"]:

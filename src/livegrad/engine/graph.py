@@ -108,6 +108,16 @@ class Debug:
         self.counted += tally.times
 
 
+class Watch(Protocol):
+    """Edits a block when something outside has changed. The engine polls it before each frame."""
+
+    @property
+    def block(self) -> Block: ...
+    @property
+    def error(self) -> LivegradError | None: ...  # a problem of every frame until it is mended; the last code runs on
+    def poll(self) -> None: ...
+
+
 class Block:
     """A live node: a body, and pins for its inputs and outputs. It describes work and never does any.
 
@@ -123,6 +133,7 @@ class Block:
     limits: Mapping[str, int] = MappingProxyType({})
     appends: bool = False
     home: Graph | None = None  # the graph that it is in
+    watch: Watch | None = None  # follows files, from when the block is added to an engine on
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
         self.name = name or body.name

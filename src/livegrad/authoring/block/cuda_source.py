@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from livegrad.authoring.block.watch import FileWatch
+from livegrad.authoring.block.watch import follow
 from livegrad.diagnostics import TextOrigin, UsageError, caller_origin
 from livegrad.engine.cuda_kernel import CudaKernel, KernelArgument, Language
 from livegrad.engine.engine import Engine
@@ -121,10 +121,10 @@ def watch_cuda(engine: Engine, path: str | Path, *, name: str | None = None) -> 
     <block twice(x) -> result>
     """
     file = Path(path)
-    made = engine.add(load_cuda_block(file, name=name))
-    watched = [file, file.with_suffix(".json")]
-    engine.before_frame.append(FileWatch(engine, made, watched, lambda: load_body(file, name)))
-    return made
+    made = load_cuda_block(file, name=name)
+    files = [file, file.with_suffix(".json")]
+    follow(engine, made, lambda: files, lambda: load_body(file, name))
+    return engine.add(made)
 
 
 @dataclass(frozen=True)
@@ -284,6 +284,8 @@ def load_body(path: Path, name: str | None) -> CudaBody:
     except OSError as error:
         missing = Path(str(error.filename)).name
         raise GraphError(f"cannot read `{missing}`: {error.strerror}", help="the last code runs on") from error
+    except UnicodeDecodeError as error:
+        raise GraphError(f"`{path.stem}` is no text in UTF-8: {error}", help="the last code runs on") from error
     try:
         data = json.loads(described)
         parameters = [_from_json(one) for one in data["parameters"]]
