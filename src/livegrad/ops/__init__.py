@@ -66,7 +66,7 @@ from livegrad.ops.elementwise import (
     sub,
     trunc,
 )
-from livegrad.ops.floating import integer_pow, logaddexp, nextafter, signbit
+from livegrad.ops.floating import gap, integer_pow, logaddexp, nextafter, signbit
 from livegrad.ops.fourier import fft, hfft, ihfft, irfft, irfftn, rfft, rfftn
 from livegrad.ops.host import HostFunction, host_call, make_host_call, make_print
 from livegrad.ops.indexing import lookup, scatter_add
@@ -210,6 +210,7 @@ __all__ = [
     "for_loop",
     "fract",
     "fwd_diff",
+    "gap",
     "get",
     "get_at",
     "get_field",

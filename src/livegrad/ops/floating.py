@@ -88,6 +88,28 @@ logaddexp = Op(
 )
 
 
+def _evaluate_gap(a: Any, b: Any) -> Any:
+    with np.errstate(invalid="ignore"):
+        return np.where(np.equal(a, b), np.zeros_like(a), np.subtract(a, b))
+
+
+def _gap_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
+    if da is None or db is None:
+        return da if db is None else -db
+    return da - db
+
+
+# a - b, and 0 where they are equal: infinities too, which have no difference. Its derivative is that of a - b.
+gap = Op(
+    "gap",
+    type_of=same(2, FLOATS),
+    evaluate=_evaluate_gap,
+    jvp=_gap_jvp,
+    expand=lambda y: select(equal(*y.operands), zero(y.type), y.operands[0] - y.operands[1]),
+    elementwise=True,
+)
+
+
 def _evaluate_integer_pow(base: Any, exponent: Any) -> Any:
     if np.any(np.asarray(exponent) < 0):
         raise OverflowError("an integer to a negative power")

@@ -16,11 +16,11 @@ from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Tensor, Tuple, Type, shape_of
 from livegrad.ops.aggregate import get, make_tuple
-from livegrad.ops.comparison import equal
+from livegrad.ops.comparison import equal, less
 from livegrad.ops.conversion import imag, make_complex, real
-from livegrad.ops.elementwise import mod, select
+from livegrad.ops.elementwise import detach, mod, select
 from livegrad.ops.linalg import broadcast_shapes, matmul, swap_last
-from livegrad.ops.matrices import adjoint, is_complex, require_matrices, triangle
+from livegrad.ops.matrices import adjoint, is_complex, real_part, require_matrices, triangle
 from livegrad.ops.movement import broadcast_to, concatenate, flip, index_along, reshape, slice_, sum_to
 from livegrad.ops.reduction import reduce, spread_back
 from livegrad.ops.rules import filled, zero
@@ -128,10 +128,22 @@ def _pinv_jvp(y: Node, da: Node | None, dtolerance: Node | None) -> Node | None:
         return None
     a, _ = y.operands
     turned = adjoint(da)
-    outside_columns = turned - matmul(matmul(turned, a), y)  # dAᴴ (1 - A A⁺)
-    outside_rows = turned - matmul(y, matmul(a, turned))  # (1 - A⁺ A) dAᴴ
+    outside_columns = _unless_all(a, y, turned - matmul(matmul(turned, a), y))  # dAᴴ (1 - A A⁺)
+    outside_rows = _unless_all(y, a, turned - matmul(y, matmul(a, turned)))  # (1 - A⁺ A) dAᴴ
     inside = -matmul(y, matmul(da, y))
     return inside + matmul(y, matmul(adjoint(y), outside_columns)) + matmul(outside_rows, matmul(adjoint(y), y))
+
+
+def _unless_all(a: Node, b: Node, outside: Node) -> Node:
+    """What lies outside of the space that A B projects to: exactly zero where that is all of it.
+
+    Each further derivative would multiply rounding errors by the condition number.
+    """
+    rank = len(shape_of(a.type))
+    on_diagonal = real_part(reduce(a * swap_last(b), kind="sum", axes=(rank - 1,)))
+    missing = reduce(1.0 - on_diagonal, kind="sum", axes=(rank - 2,))  # a projection's trace is its rank
+    is_all = spread_back(less(detach(missing), filled(0.5, missing.type)), shape_of(outside.type), (rank - 2, rank - 1))
+    return select(is_all, zero(outside.type), outside)
 
 
 # The Moore-Penrose inverse; singular values up to the tolerance times the largest count as 0.

@@ -30,9 +30,9 @@ from livegrad.diagnostics import caller_origin
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, f32, f64, i64
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ops.comparison import equal, is_finite
+from livegrad.ops.comparison import equal
 from livegrad.ops.elementwise import detach, maximum, select
-from livegrad.ops.floating import logaddexp
+from livegrad.ops.floating import gap, logaddexp
 from livegrad.ops.movement import broadcast, index_along, reshape
 from livegrad.ops.reduction import reduce, spread_back
 from livegrad.ops.rules import filled, zero
@@ -190,6 +190,8 @@ def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
 def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The logarithm of the sum of exponentials along axes, without overflow on the way; of nothing, minus infinity.
 
+    Elements that are all minus infinity share the derivative evenly, and so do those that are infinity.
+
     >>> import livegrad as lg
     >>> lg.logsumexp(lg.asarray([1000.0, 0.0]))
     Tensor(1000., dtype=float32)
@@ -202,9 +204,8 @@ def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor
         result = filled(-math.inf, TensorType(element_of(node), kept))
     else:
         largest = detach(reduce(node, kind="max", axes=axes))
-        # An infinite maximum would give infinity minus infinity.
-        safe = select(is_finite(largest), largest, zero(largest.type))
-        result = log(reduce(exp(node - spread_back(safe, shape, axes)), kind="sum", axes=axes)) + safe
+        below = gap(node, spread_back(largest, shape, axes))  # those that are infinite themselves are none below
+        result = log(reduce(exp(below), kind="sum", axes=axes)) + largest
     return wrap(as_type(with_kept_axes(result, shape, axes) if keepdims else result, own))
 
 

@@ -13,14 +13,14 @@ from livegrad.authoring.tensor.errors import ShapeError
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
 from livegrad.authoring.tensor.linear_algebra import shape_of_node
 from livegrad.authoring.tensor.operands import as_type, element_of, sorted_axes
+from livegrad.authoring.tensor.reductions import rooted
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ops.comparison import equal, not_equal
+from livegrad.ops.comparison import not_equal
 from livegrad.ops.conversion import cast, imag, real
 from livegrad.ops.decompositions import svdvals
 from livegrad.ops.elementwise import abs as absolute
-from livegrad.ops.elementwise import select
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.transcendental import pow as power
@@ -60,7 +60,7 @@ def _vector_norm(node: Node, axes: tuple[int, ...], order: float) -> Node:
     total = reduce(power(size, filled(order, size.type)), kind="sum", axes=axes)
     with np.errstate(over="ignore"):
         root = float(element_of(size).dtype.type(1.0 / order))  # infinite for the smallest orders
-    return _rooted(total, lambda safe: power(safe, filled(root, safe.type)))
+    return rooted(total, lambda safe: power(safe, filled(root, safe.type)))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
@@ -115,13 +115,7 @@ def _root_of_squares(node: Node, axes: tuple[int, ...]) -> Node:
         squares = re * re + im * im
     else:
         squares = node * node
-    return _rooted(reduce(squares, kind="sum", axes=axes), sqrt)
-
-
-def _rooted(total: Node, root: Any) -> Node:
-    """A root of a total. At zero its slope is infinite, and the norm's is taken as zero instead, as that of `abs`."""
-    nothing = equal(total, zero(total.type))
-    return select(nothing, root(zero(total.type)), root(select(nothing, filled(1.0, total.type), total)))
+    return rooted(reduce(squares, kind="sum", axes=axes), sqrt)
 
 
 def _largest(x: Node, axes: tuple[int, ...]) -> Node:

@@ -6,6 +6,7 @@ Part of the namespace of tensors. Each builds nodes of the value IR, so that a c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from livegrad.authoring.tensor.arguments import Axes, one_axis, with_kept_axes
@@ -19,7 +20,7 @@ from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Type, f32
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ops.comparison import not_equal
+from livegrad.ops.comparison import equal, not_equal
 from livegrad.ops.conversion import cast, imag, make_complex, real
 from livegrad.ops.elementwise import maximum, minimum, select
 from livegrad.ops.movement import broadcast, concatenate, pad, require_tensor, slice_
@@ -135,11 +136,19 @@ def var(x: Any, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool
 def std(x: Any, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The standard deviation along axes: the root of the variance.
 
+    Where all elements are equal, its derivative is zero.
+
     >>> import livegrad as lg
     >>> lg.std(lg.asarray([1.0, 3.0, 1.0, 3.0]))
     Tensor(1., dtype=float32)
     """
-    return wrap(sqrt(_variance(x, axis, correction, keepdims, "std")))
+    return wrap(rooted(_variance(x, axis, correction, keepdims, "std"), sqrt))
+
+
+def rooted(total: Node, root: Callable[[Node], Node]) -> Node:
+    """A root of a sum of squares. At zero its slope is infinite; it is taken as zero instead, as that of `abs`."""
+    nothing = equal(total, zero(total.type))
+    return select(nothing, root(zero(total.type)), root(select(nothing, filled(1.0, total.type), total)))
 
 
 def _variance(x: Any, axis: Axes, correction: float, keepdims: bool, user: str) -> Node:

@@ -8,6 +8,7 @@ from typing import Any
 
 from livegrad.authoring.tensor.creation import eye
 from livegrad.authoring.tensor.handle import ShapeError, Tensor, node_of, wrap
+from livegrad.authoring.tensor.holomorphic import checked_linear, is_complex, may_conjugate, require_complex
 from livegrad.authoring.tensor.manipulation import moveaxis, reshape
 from livegrad.authoring.tensor.tracing import name_of, require_callable, take_apart, trace_call
 from livegrad.authoring.tensor.transforms import Arguments, argument_places, grad, jvp, of_captured, vjp
@@ -19,6 +20,7 @@ from livegrad.ir.keeping import cached_derivation
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import shape_of
+from livegrad.ops.conversion import make_complex
 from livegrad.ops.rules import zero
 from livegrad.passes.batch import batch
 
@@ -133,6 +135,8 @@ def _without_axis(type: Any, place: int | None) -> Any:
 def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
     """The Jacobian, column by column in forward mode: results' shapes followed by the argument's.
 
+    By complex numbers it takes holomorphic functions.
+
     >>> import livegrad as lg
     >>> lg.jacfwd(lambda x: x * x)(lg.asarray([1.0, 2.0]))
     Tensor([[2., 0.],
@@ -154,9 +158,20 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
                 def moved(x: Tensor) -> Any:
                     return of_point(unflatten(structure, [*tensors[:position], x, *tensors[position + 1 :]]))
 
-                return jvp(moved, [own], [direction])[1]
+                tangent = jvp(moved, [own], [direction])[1]
+                if is_complex(own):
+                    leaves = flatten(tangent)[0]
+                    for leaf in leaves:
+                        require_complex(leaf, name_of(function))
+                    nonlocal conjugates
+                    conjugates = may_conjugate(direction, leaves)
+                return tangent
 
-            columns = vmap(along, out_axes=-1)(_basis(own))
+            conjugates, basis = False, _basis(own)
+            columns = vmap(along, out_axes=-1)(basis)
+            if conjugates:
+                turned = vmap(along, out_axes=-1)(basis * 1j)
+                columns = tree_map(lambda c, t: checked_linear(c, t * -1j, name_of(function)), columns, turned)
             return tree_map(lambda c: reshape(c, (*c.shape[:-1], *own.shape)), columns)
 
         return _transposed([of_leaf(position) for position in range(len(tensors))], structure)
@@ -166,6 +181,8 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
 
 def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..., Any]:
     """The Jacobian, row by row in reverse mode: results' shapes followed by the argument's.
+
+    Complex results by complex numbers need a holomorphic function.
 
     >>> import livegrad as lg
     >>> lg.jacrev(lambda x: lg.sum(x * x))(lg.asarray([1.0, 2.0]))
@@ -186,7 +203,16 @@ def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
             def pulled(direction: Tensor) -> Any:
                 return pullback(unflatten(structure, [*silent[:position], direction, *silent[position + 1 :]]))[0]
 
-            rows = vmap(pulled)(_basis(own))
+            def joined(row: Tensor, turned: Tensor) -> Tensor:
+                """Behind a real argument a cotangent is real: the imaginary part was pulled back by itself."""
+                if is_complex(row):
+                    return checked_linear(row, turned * 1j, name_of(function))
+                return wrap(make_complex(row.node, turned.node))
+
+            basis = _basis(own)
+            rows = vmap(pulled)(basis)
+            if is_complex(own):
+                rows = tree_map(joined, rows, vmap(pulled)(basis * -1j))
             return tree_map(lambda r: reshape(r, (*own.shape, *r.shape[1:])), rows)
 
         return unflatten(structure, [of_result(position) for position in range(len(leaves))])
