@@ -197,7 +197,7 @@ PAGES = (
                     f"{CONTEXT}.errors",
                     f"{ASSEMBLY}.errors",
                 ),
-                ("EngineError", "FormatError"),
+                ("EngineError", "FormatError", "FormatWarning"),
             ),
         ),
     ),

@@ -104,7 +104,8 @@ _PLACES = {
         fit_bounds FunctionBuilder ImageStack LevelSet lower_function_gradient mesh Part part_of_function parts PortType
         render shapes Slice slice=slice_part to_cuda to_function to_opencl TriangleMesh VolumeChannel VolumeData""",
     "livegrad.formats": """
-        FormatError load_3mf load_stl load_vm save_3mf save_animation save_mesh save_png save_stl save_svg""",
+        FormatError FormatWarning load_3mf load_stl load_vm save_3mf save_animation save_mesh save_png save_stl
+        save_svg""",
 }
 
 _NAMES: dict[str, tuple[str, str]] = {}  # public name → module, its name there

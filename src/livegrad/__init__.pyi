@@ -487,6 +487,7 @@ from livegrad.authoring.assembly import (
 )
 from livegrad.formats import (
     FormatError,
+    FormatWarning,
     load_3mf,
     load_stl,
     load_vm,
@@ -889,6 +890,7 @@ __all__ = [
     "VolumeChannel",
     "VolumeData",
     "FormatError",
+    "FormatWarning",
     "load_3mf",
     "load_stl",
     "load_vm",

@@ -39,5 +39,5 @@ def own_part() -> Assembly:
     channels = (VolumeChannel("color", 3, "color"), VolumeChannel("property", 5, "value", "density"))
     made = made.add_resource(VolumeData(channels), id=21).add_resource(TriangleMesh.box((-6, -6, -4), (6, 6, 4)), id=22)
     scaled = (0.5, 0, 0, 0, 0.5, 0, 0, 0, 0.5, 0, 0, 0)
-    made = made.add_resource(LevelSet(2, "shape", 22, transform=scaled, volume=21, name="sheet"), id=23)
+    made = made.add_resource(LevelSet(2, "shape", 22, transform=scaled, volume_data=21, name="sheet"), id=23)
     return made.build(23, transform=(0, 1, 0, -1, 0, 0, 0, 0, 1, 5, 0, 0))

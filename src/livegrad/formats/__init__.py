@@ -1,7 +1,7 @@
 """Files of parts and shapes, read and written: 3MF packages, `.vm` tapes, STL meshes, SVG contours, PNG images."""
 
 from livegrad.formats.animation import save_animation
-from livegrad.formats.errors import FormatError
+from livegrad.formats.errors import FormatError, FormatWarning
 from livegrad.formats.mesh_files import load_stl, save_mesh, save_stl, save_svg
 from livegrad.formats.package import Limits
 from livegrad.formats.png import read_png, save_png, write_png
@@ -10,6 +10,7 @@ from livegrad.formats.vm import load_vm, parse_vm
 
 __all__ = [
     "FormatError",
+    "FormatWarning",
     "Limits",
     "load_3mf",
     "load_stl",

@@ -13,3 +13,11 @@ class FormatError(LivegradError):
     """
 
     code = "format"
+
+
+class FormatWarning(UserWarning):
+    """A file that was read although it breaks a rule, or that was not read whole; the text says how.
+
+    >>> issubclass(FormatWarning, UserWarning)
+    True
+    """

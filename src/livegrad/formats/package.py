@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from livegrad.diagnostics import TextOrigin
 from livegrad.formats.atomic import write_atomically
 from livegrad.formats.errors import FormatError
 
@@ -37,6 +38,7 @@ class Package:
         self.name = Path(path).name
         self.limits = limits
         self.read_so_far = 0
+        self.warnings: list[str] = []
         try:
             self._archive = zipfile.ZipFile(path)
         except FileNotFoundError:
@@ -58,6 +60,10 @@ class Package:
     def __exit__(self, *exception: object) -> None:
         self._archive.close()
 
+    def warn(self, message: str, place: TextOrigin) -> None:
+        """Keeps a warning, for whoever opened the package to give."""
+        self.warnings.append(f"{message} ({place})")
+
     def has(self, name: str) -> bool:
         return name.lstrip("/").lower() in self._entries
 
@@ -71,7 +77,8 @@ class Package:
             with self._archive.open(entry) as part:
                 # Not by the size that the directory states: that is what the file says of itself.
                 data = part.read(limit + 1)
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+            # A ValueError is a name that is no text; a RuntimeError one that is encrypted or packed in an unknown way.
             raise FormatError(f"part `{name}` of `{self.name}` is damaged: {error}") from None
         if len(data) > limit:
             raise FormatError(f"part `{name}` of `{self.name}` is too large", expected=f"at most {limit} bytes")

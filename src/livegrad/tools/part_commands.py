@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from livegrad.authoring.assembly.checks import problems_in_the_way
 from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction
 from livegrad.authoring.assembly.level_sets import parts
 from livegrad.authoring.assembly.meshing import mesh
@@ -56,7 +57,7 @@ def show_info(arguments: argparse.Namespace) -> Report:
         return Report({"file": path.name, "kind": "vm", "nodes": count}, [f"{path.name}: a tape of {count} nodes"])
     assembly = open_assembly(path)
     problems = [str(problem) for problem in assembly.problems()]
-    found = [] if problems else parts(assembly)
+    found = [] if problems_in_the_way(assembly) else parts(assembly)
     facts = {
         "file": path.name,
         "kind": "3mf",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.checks import problems_in_the_way
 from livegrad.authoring.assembly.graph import GraphFunction
 from livegrad.authoring.assembly.level_sets import parts
 from livegrad.authoring.assembly.part import Part, part_of_function
@@ -83,7 +84,9 @@ def _require_file(path: Path) -> None:
 
 
 def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
-    if problems := assembly.problems():
+    chosen = choice.function
+    roots = None if chosen is None else [assembly.function(function_name(assembly, chosen)).id]
+    if problems := problems_in_the_way(assembly, roots):
         raise UsageError(
             f"`{name}` has functions that cannot run: {problems[0]}",
             help="`livegrad info` lists all problems",

@@ -47,7 +47,7 @@ def painted(pixels: Any = PIXELS) -> lg.Assembly:
     made = made.link("density", "twice.result", "outputs.value")
     channels = (VolumeChannel("color", 11, "color"), VolumeChannel("property", 12, "value", "density"))
     made = made.add_resource(VolumeData(channels), id=13).add_resource(TriangleMesh.box((0, 0, 0), (1, 1, 1)), id=14)
-    made = made.add_resource(LevelSet(1, "shape", 14, box_only=True, volume=13, name="ball"), id=15)
+    made = made.add_resource(LevelSet(1, "shape", 14, box_only=True, volume_data=13, name="ball"), id=15)
     return made.build(15, transform=(1, 0, 0, 0, 1, 0, 0, 0, 1, 2, 0, 0))
 
 

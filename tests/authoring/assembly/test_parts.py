@@ -1,5 +1,6 @@
 """Parts: evaluated, differentiated, cut, drawn and meshed, with work that grows with the surface alone."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -177,7 +178,7 @@ def level_set(**settings: Any) -> Assembly:
     made = add_expression(made, "paint", "vector(pos.x, 2, 0.5)", {"pos": "vector"}, output="color", id=2)
     made = made.add_resource(TriangleMesh.box((-1, -1, 0), (3, 3, 3)), id=3)
     made = made.add_resource(VolumeData((VolumeChannel("color", 2, "color"),)), id=4)
-    made = made.add_resource(LevelSet(1, "shape", 3, volume=4, **settings), id=5)
+    made = made.add_resource(LevelSet(1, "shape", 3, volume_data=4, **settings), id=5)
     return made.build(5)
 
 
@@ -189,7 +190,7 @@ def test_a_level_set_ends_where_its_domain_does(box_only: bool) -> None:
     assert part([0, 0, 0.1]) == pytest.approx(-0.1, abs=1e-6)
     found = mesh(part, feature_size=0.1)
     assert found.is_closed()
-    assert volume(found) == pytest.approx(2 / 3 * np.pi, rel=1e-2)
+    assert found.volume() == pytest.approx(2 / 3 * np.pi, rel=1e-2)
 
 
 def test_transforms_place_a_level_set() -> None:
@@ -201,6 +202,28 @@ def test_transforms_place_a_level_set() -> None:
     assert part([10, 20, 30.5]) == pytest.approx(-0.5)
     assert part([10.25, 20, 30.5]) == pytest.approx(-0.5)
     assert part([10.25, 20, 30.75]) == pytest.approx(np.hypot(0.5, 0.5) - 1, abs=1e-6)
+
+
+def test_linear_colours_are_encoded_in_pictures() -> None:
+    """A part of a linear grey looks as one that is painted in the grey that stands for it in a picture."""
+    made = add_expression(
+        level_set(), "paint", "vector(0.01 + 0 * pos.x, 0.5, 1)", {"pos": "vector"}, output="color", id=9
+    )
+    made = replace(made, resources={**made.resources, 4: VolumeData((VolumeChannel("color", 9, "color"),))})
+    (coloured,) = parts(made)
+    (plain,) = parts(replace(made, resources={**made.resources, 5: LevelSet(1, "shape", 3)}))
+    expected = render(plain, size=(32, 32), color=(0.0998528, 0.7353569, 1.0))
+    np.testing.assert_allclose(render(coloured, size=(32, 32)), expected, atol=1e-6)
+
+
+def test_volumes_of_parts_and_meshes_are_those_of_their_bodies() -> None:
+    part = shape(BALL)
+    found = mesh(part, feature_size=0.05)
+    assert part.volume() == pytest.approx(4 / 3 * np.pi, rel=1e-3)
+    assert found.volume() == pytest.approx(volume(found), rel=1e-12)
+    inside_out = TriangleMesh(found.vertices + 1e6, found.triangles[:, ::-1])
+    assert inside_out.volume() == pytest.approx(-found.volume(), rel=1e-6)
+    assert shape(BALL + " + 5").volume() == 0.0
 
 
 def test_colours_are_clamped() -> None:
@@ -259,7 +282,7 @@ def test_a_field_that_goes_on_is_cut_off_at_the_bounds() -> None:
     wall = shape("abs(pos.x) - 1")
     found = mesh(wall, feature_size=0.3)
     assert found.is_closed()
-    assert volume(found) == pytest.approx(2 * 4 * 4, rel=1e-5)
+    assert found.volume() == pytest.approx(2 * 4 * 4, rel=1e-5)
     assert lg.slice(wall, 0.5).area() == pytest.approx(2 * 4, rel=1e-4)
     assert lg.slice(wall, 2.5).contours == ()
     waves = mesh(shape("sin(pos.x * 3) * sin(pos.y * 3) + sin(pos.z * 3)"), feature_size=0.3)
@@ -273,7 +296,7 @@ def test_where_a_field_has_no_value_there_is_no_body() -> None:
     slab = shape("sqrt(pos.x) - 0.5")
     found = mesh(slab, feature_size=0.2)
     assert found.is_closed()
-    assert volume(found) == pytest.approx(0.25 * 16, rel=0.02)
+    assert found.volume() == pytest.approx(0.25 * 16, rel=0.02)
     assert lg.slice(slab, 0.1).area() == pytest.approx(0.25 * 4, rel=0.02)
     assert np.isfinite(lg.render(slab, size=(20, 20))).all()
 

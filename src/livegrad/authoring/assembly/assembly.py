@@ -334,13 +334,13 @@ class Assembly(SignatureEdits):
 def _uses(resource: Resource) -> set[int]:
     """The resources that a resource refers to."""
     match resource:
-        case LevelSet(mesh=mesh, volume=volume):
+        case LevelSet(mesh=mesh, volume_data=volume):
             return {mesh} if volume is None else {mesh, volume}
         case Components(members=members):
             return {number for number, _ in members}
         case VolumeData(material_group=group):
             return set() if group is None else {group}
-    volume = getattr(resource, "volume", None)
+    volume = getattr(resource, "volume_data", None)
     return set() if volume is None else {volume}
 
 

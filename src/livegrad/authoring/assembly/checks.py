@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from livegrad.authoring.assembly.errors import Problem
 from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode
 from livegrad.authoring.assembly.node_types import CALLING_TYPES, GRADIENT_TYPES, MESH_TYPES
 from livegrad.authoring.assembly.ports import INPUTS, PortType, Reference, Source, type_of_literal
-from livegrad.authoring.assembly.resources import BeamLattice, TriangleMesh
+from livegrad.authoring.assembly.resources import BeamLattice, Components, LevelSet, TriangleMesh, VolumeData
 
 if TYPE_CHECKING:
     from livegrad.authoring.assembly.contents import AssemblyContents
@@ -170,23 +170,64 @@ def call_order(assembly: AssemblyContents, roots: list[int]) -> list[int] | None
     return order
 
 
+def problems_in_the_way(assembly: AssemblyContents, roots: Iterable[int] | None = None) -> tuple[Problem, ...]:
+    """What keeps functions (those of built objects) from running: contradictions anywhere, and what they leave open.
+
+    A function that nothing uses may be unfinished: someone is still writing it.
+    """
+    used = used_functions(assembly) if roots is None else set(call_order(assembly, list(roots)) or roots)
+    others = {number: function for number, function in assembly.functions.items() if number not in used}
+    ours = {number: assembly.functions[number] for number in used}
+    elsewhere = [problem for problem in _own_problems(assembly, others) if not problem.unfinished]
+    return (*_own_problems(assembly, ours), *elsewhere, *_call_cycles(assembly))
+
+
+def used_functions(assembly: AssemblyContents) -> set[int]:
+    """The functions that the objects to build need, with all that those call."""
+    pending = [item.object for item in assembly.items]
+    seen: set[int] = set()
+    while pending:
+        number = pending.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        match assembly.resources.get(number):
+            case Components(members=members):
+                pending.extend(member for member, _ in members)
+            case LevelSet(function=function, volume_data=volume):
+                pending.extend([function] if volume is None else [function, volume])
+            case TriangleMesh(volume_data=int() as volume):
+                pending.append(volume)
+            case VolumeData(channels=channels):
+                pending.extend(channel.function for channel in channels)
+            case None if number in assembly.functions:
+                pending.extend(callees(assembly, assembly.functions[number]))
+    return seen & assembly.functions.keys()
+
+
 def problems(assembly: AssemblyContents) -> tuple[Problem, ...]:
     """Everything that keeps an assembly from running."""
-    graphs = [function for function in assembly.functions.values() if isinstance(function, GraphFunction)]
-    found = [problem for function in graphs for problem in function_problems(assembly, function)]
+    return (*_own_problems(assembly, assembly.functions), *_call_cycles(assembly))
+
+
+def _own_problems(assembly: AssemblyContents, functions: Mapping[int, AnyFunction]) -> Iterator[Problem]:
+    for function in functions.values():
+        if isinstance(function, GraphFunction):
+            yield from function_problems(assembly, function)
+
+
+def _call_cycles(assembly: AssemblyContents) -> Iterator[Problem]:
     if call_order(assembly, list(assembly.functions)) is None:
-        for function in graphs:
+        for function in assembly.functions.values():
             for number in dict.fromkeys(callees(assembly, function)):
                 if calls(assembly, number, function.id):
-                    found.append(Problem(function.name, None, f"it calls itself through function {number}"))
-    return tuple(found)
+                    yield Problem(function.name, None, f"it calls itself through function {number}")
 
 
 def function_problems(assembly: AssemblyContents, function: GraphFunction) -> Iterator[Problem]:
     """Everything that is wrong in one function by itself."""
     for node in function.nodes.values():
-        for message in node_problems(assembly, function, node):
-            yield Problem(function.name, node.identifier, message)
+        yield from node_problems(assembly, function, node)
     yield from _result_problems(assembly, function)
     if node_order(function) is None:
         yield Problem(function.name, None, "its links go round in a circle")
@@ -196,35 +237,46 @@ def _result_problems(assembly: AssemblyContents, function: GraphFunction) -> Ite
     for name, type in function.outputs.items():
         source = function.results.get(name)
         if source is None:
-            yield Problem(function.name, None, f"output `{name}` is not connected")
+            yield Problem(function.name, None, f"output `{name}` is not connected", unfinished=True)
         elif message := link_problem(assembly, function, source, type):
             yield Problem(function.name, None, f"output `{name}`: {message}")
 
 
-def node_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[str]:
+def node_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[Problem]:
     """Everything that is wrong with one node."""
+
+    def problem(message: str, *, unfinished: bool = False) -> Problem:
+        return Problem(function.name, node.identifier, message, unfinished)
+
     types = input_types(assembly, function, node)
     calling = node.type.name in CALLING_TYPES
     if calling and "functionID" in node.inputs and called_function(assembly, function, node) is None:
-        yield _missing_function(function, node)
+        number = resource_id(function, node.inputs.get("functionID"))
+        yield problem(_missing_function(number), unfinished=number is None)
         return  # without the function its ports are not known
     for name, type in types.items():
         source = node.inputs.get(name)
         if source is None:
-            yield f"input `{name}` is not connected"
+            if not has_default(node, name):
+                yield problem(f"input `{name}` is not connected", unfinished=True)
         elif message := link_problem(assembly, function, source, type):
-            yield f"input `{name}`: {message}"
+            yield problem(f"input `{name}`: {message}")
     for name in node.inputs:
         if name not in types:
-            yield f"it has no input `{name}`"
+            yield problem(f"it has no input `{name}`")
     if node.type.name in GRADIENT_TYPES:
-        yield from gradient_problems(assembly, function, node)
+        unfinished = node.scalar_output is None or node.vector_input is None
+        yield from (problem(message, unfinished=unfinished) for message in gradient_problems(assembly, function, node))
     if node.type.name in MESH_TYPES:
-        yield from _mesh_problems(assembly, function, node)
+        yield from map(problem, _mesh_problems(assembly, function, node))
 
 
-def _missing_function(function: GraphFunction, node: GraphNode) -> str:
-    number = resource_id(function, node.inputs.get("functionID"))
+def has_default(node: GraphNode, port: str) -> bool:
+    """Whether an input may be left open: the step of a gradient, which is then `DEFAULT_STEP`."""
+    return port == "step" and node.type.name in GRADIENT_TYPES
+
+
+def _missing_function(number: int | None) -> str:
     if number is None:
         return "no function is chosen: `functionID` must be a number or come from a ResourceId node"
     return f"function {number} is not there"

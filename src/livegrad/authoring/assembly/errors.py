@@ -32,6 +32,7 @@ class Problem:
     function: str
     node: str | None
     message: str
+    unfinished: bool = False  # something is left open, but nothing contradicts: in the way only where it is used
 
     def __str__(self) -> str:
         place = f"function `{self.function}`" + ("" if self.node is None else f", node `{self.node}`")

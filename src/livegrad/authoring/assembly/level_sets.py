@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.checks import used_functions
 from livegrad.authoring.assembly.distance_call import distance_call
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.mesh_distance import MeshTables, signed_distance
-from livegrad.authoring.assembly.part import Part, VolumeField, _ready
+from livegrad.authoring.assembly.part import Part, VolumeField, ready_to_convert
 from livegrad.authoring.assembly.resources import (
     IDENTITY,
     BuildItem,
@@ -55,7 +56,7 @@ def parts(
     >>> parts(lg.assembly_of_part(ball))
     [<part ball in (-2, -2, -2) to (2, 2, 2)>]
     """
-    ready = _ready(assembly, exact)
+    ready = ready_to_convert(assembly, used_functions(assembly), exact)
     return [
         _part(ready, number, placed, dict(parameters or {}), exact, element)
         for item in assembly.items
@@ -163,7 +164,7 @@ class _FieldBuilder:
 
     def volume(self, assembly: Assembly, settings: dict[str, Any]) -> tuple[VolumeField, ...]:
         """What the level set's volume data say, each as a function of build coordinates with tables of its own."""
-        volume = assembly.resources.get(self.level_set.volume) if self.level_set.volume is not None else None
+        volume = assembly.resources.get(self.level_set.volume_data) if self.level_set.volume_data is not None else None
         if not isinstance(volume, VolumeData):
             return ()
         return tuple(self._volume_field(assembly, channel, settings) for channel in volume.channels)

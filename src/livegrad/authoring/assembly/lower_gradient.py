@@ -29,13 +29,12 @@ from livegrad.authoring.assembly.gradient_function import (
     zero_function,
 )
 from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode
-from livegrad.authoring.assembly.node_types import GRADIENT_TYPES, node_type
+from livegrad.authoring.assembly.node_types import DEFAULT_STEP, GRADIENT_TYPES, node_type
 from livegrad.authoring.assembly.ports import PortType, Reference, Source
 from livegrad.diagnostics import caller_origin
 
 # What a gradient node calls its outputs, and what the synthesised function calls them.
 _OUTPUTS = {"normalizedgradient": "vector", "gradient": "gradient", "magnitude": "magnitude"}
-_DEFAULT_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -114,10 +113,8 @@ class _Lowering:
             return f"function `{called.name}` calls `{parent.name}` again"
         for message in gradient_problems(self.assembly, parent, node):
             return message
-        # A step that is left out has a default, all other inputs must be connected.
-        given = node if "step" in node.inputs else node.with_input("step", _DEFAULT_STEP)
-        for message in node_problems(self.assembly, parent, given):
-            return message
+        for problem in node_problems(self.assembly, parent, node):
+            return problem.message
         if called is not None and called.inputs.get(STEP_SIZE, PortType.SCALAR) is not PortType.SCALAR:
             return f"input `{STEP_SIZE}` of function `{called.name}` is no scalar"
         return None
@@ -140,7 +137,7 @@ class _Lowering:
             self.assembly, self.synthesised[key] = place_function(self.assembly, key, make(self.assembly, called, key))
         arguments = {name: node.inputs[name] for name in called.inputs}
         if STEP_SIZE not in called.inputs:
-            arguments[STEP_SIZE] = node.inputs.get("step", _DEFAULT_STEP)
+            arguments[STEP_SIZE] = node.inputs.get("step", DEFAULT_STEP)
         elif "step" in node.inputs and node.inputs["step"] != node.inputs[STEP_SIZE]:
             message = f"its step is that of `{called.name}`, which has an input `{STEP_SIZE}` of its own"
             self.diagnostics.append(Problem(parent.name, node.identifier, message))

@@ -266,4 +266,5 @@ for _type in (
 VALUE_TYPES = {"Constant": SCALAR, "ConstVec": VECTOR, "ConstMat": MATRIX, "ResourceId": RESOURCE}
 CALLING_TYPES = frozenset({"FunctionCall", "FunctionGradient", "NormalizeDistance"})
 GRADIENT_TYPES = frozenset({"FunctionGradient", "NormalizeDistance"})
+DEFAULT_STEP = 1e-3  # of a gradient node whose step is left open
 MESH_TYPES = {"Mesh": "mesh", "UnsignedMesh": "mesh", "BeamLattice": "beamlattice"}  # and the port of the resource

@@ -6,7 +6,7 @@ points it gives values; meshing, slicing and rendering take one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from livegrad import ops
 from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.batches import in_batches
+from livegrad.authoring.assembly.checks import call_order
 from livegrad.authoring.assembly.contents import FunctionName
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.exact_gradient import exact_gradient
@@ -36,6 +37,7 @@ from livegrad.ir.types import Scalar, Vector, f32, scalar_of
 from livegrad.ops.aggregate import make_vector
 from livegrad.ops.control import map_over
 
+_PLASTIC = 1.2207440846057596  # the root of x**4 = x + 1
 Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -57,7 +59,7 @@ class Part:
     """A body: where `function(position, *arguments)` is negative, within the corners `low` and `high`.
 
     `arguments` are what the function takes after the position: values of the named parameters first, then tables, named
-    by `table_names`. `volume` says what is known inside: a colour, properties and materials.
+    by `table_names`. `volume_data` says what is known inside: a colour, properties and materials.
 
     >>> from livegrad.authoring.assembly.expression import add_expression
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
@@ -72,7 +74,7 @@ class Part:
     high: NDArray[np.float64]
     name: str = "part"
     parameter_names: tuple[str, ...] = ()
-    volume: tuple[VolumeField, ...] = ()
+    volume_data: tuple[VolumeField, ...] = ()
     min_feature_size: float = 0.0
     table_names: tuple[str, ...] = ()
     ends_itself: bool = False  # the function is positive outside the bounds
@@ -100,6 +102,22 @@ class Part:
     def bounds(self) -> Bounds:
         """The corners of the box that holds the part."""
         return self.low.copy(), self.high.copy()
+
+    def volume(self, samples: int = 1 << 20) -> float:
+        """About how much space the part fills, by points spread evenly over its bounds.
+
+        A mesh has `TriangleMesh.volume`: far less of it than of the part means that the mesh lost thin walls.
+
+        >>> from livegrad.authoring.assembly import shapes
+        >>> round(shapes.sphere(1.0).part(((-1, -1, -1), (1, 1, 1))).volume(), 2)
+        4.19
+        """
+        # A Kronecker sequence: its error falls with the number of points, that of random points with its root.
+        index = np.arange(samples, dtype=np.float64)
+        shares = [np.modf(0.5 + index * _PLASTIC**-power)[0] for power in (1, 2, 3)]
+        ends = zip(shares, self.low, self.high, strict=True)
+        places = [(low + share * (high - low)).astype(self.element.dtype) for share, low, high in ends]
+        return float((self.evaluate(*places) < 0).mean() * np.prod(self.high - self.low))
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -179,18 +197,21 @@ class Part:
     @property
     def color(self) -> VolumeField | None:
         """The part's colour, or None for a part without."""
-        return next((field for field in self.volume if field.kind == "color"), None)
+        return next((field for field in self.volume_data if field.kind == "color"), None)
 
     def colors(self, points: Any) -> NDArray[Any] | None:
-        """Red, green and blue from 0 to 1 at points of shape (..., 3), or None for a part without colour."""
+        """Red, green and blue from 0 to 1 at points of shape (..., 3), or None for a part without colour.
+
+        They are linear, as 3MF files have them; `lg.render` encodes them as sRGB, which pictures hold.
+        """
         return None if self.color is None else self._volume(self.color, points)
 
     def property_values(self, name: str, points: Any) -> NDArray[Any]:
         """A named property or material of the part at points of shape (..., 3)."""
-        for field in self.volume:
+        for field in self.volume_data:
             if field.name == name and field.kind != "color":
                 return self._volume(field, points)
-        known = [field.name for field in self.volume if field.kind != "color"]
+        known = [field.name for field in self.volume_data if field.kind != "color"]
         raise AssemblyError(
             f"part `{self.name}` has no property `{name}`",
             where=caller_origin(),
@@ -267,8 +288,8 @@ def part_of_function(
     >>> ball.with_parameters(r=1.5)
     <part ball in (-2, -2, -2) to (2, 2, 2), r=1.5>
     """
-    lowered = _ready(assembly, exact)
-    function = lowered.function(name)
+    lowered = ready_to_convert(assembly, [assembly.function(name).id], exact)
+    function = lowered.function(assembly.function(name).id)
     output = channel or next((port for port, type in function.outputs.items() if type is PortType.SCALAR), None)
     vectors = [port for port, type in function.inputs.items() if type is PortType.VECTOR]
     position = "pos" if "pos" in vectors else (vectors[0] if len(vectors) == 1 else None)
@@ -310,8 +331,11 @@ def _shape(type: Any) -> tuple[int, ...]:
     return (type.size,) if isinstance(type, Vector) else ((4, 4) if not isinstance(type, Scalar) else ())
 
 
-def _ready(assembly: Assembly, exact: bool) -> Assembly:
-    """The assembly without gradient nodes, unless those are to be exact."""
+def ready_to_convert(assembly: Assembly, roots: Iterable[int], exact: bool) -> Assembly:
+    """The assembly with the functions that these need, without gradient nodes unless those are to be exact."""
+    needed = call_order(assembly, list(roots))
+    if needed is not None:  # what calls itself is refused by name later
+        assembly = replace(assembly, functions={number: assembly.functions[number] for number in needed})
     if exact or next(gradient_nodes(assembly), None) is None:
         return assembly
     return lower_function_gradient(assembly, on_problem="raise").assembly

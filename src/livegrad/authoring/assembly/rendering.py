@@ -185,9 +185,18 @@ def _shaded(
         points = places @ frame + (part.low + part.high) / 2
         normals = part.normal(points).astype(np.float64)
         painted = part.colors(points)
-        paint = color if painted is None else painted.astype(np.float64)
+        paint = color if painted is None else srgb_encoded(painted.astype(np.float64))
         picture[column, row] = _lit(paint, normals, frame)
     return picture.transpose(1, 0, 2)[::-1]
+
+
+def srgb_encoded(linear: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Linear colours, as parts have them, as pictures hold them.
+
+    >>> srgb_encoded(np.array([0.0, 0.5, 1.0])).round(3)
+    array([0.   , 0.735, 1.   ])
+    """
+    return np.where(linear <= 0.0031308, linear * 12.92, 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055)
 
 
 def _lit(paint: NDArray[np.float64], normals: NDArray[np.float64], frame: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -51,7 +51,7 @@ class TriangleMesh:
     vertices: NDArray[np.float64]
     triangles: NDArray[np.int64]
     name: str = ""
-    volume: int | None = None  # the volume data that say what is inside
+    volume_data: int | None = None  # the resource that says what is inside
 
     def __repr__(self) -> str:
         named = f" {self.name}" if self.name else ""
@@ -76,7 +76,7 @@ class TriangleMesh:
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, TriangleMesh)
-            and (self.name, self.volume) == (other.name, other.volume)
+            and (self.name, self.volume_data) == (other.name, other.volume_data)
             and np.array_equal(self.vertices, other.vertices)
             and np.array_equal(self.triangles, other.triangles)
         )
@@ -86,6 +86,18 @@ class TriangleMesh:
         if not len(self.vertices):
             raise AssemblyError("an empty mesh has no bounds", where=caller_origin())
         return self.vertices.min(0), self.vertices.max(0)
+
+    def volume(self) -> float:
+        """The volume inside a closed mesh: negative where its triangles look inwards.
+
+        >>> TriangleMesh.box((0, 0, 0), (1, 2, 3)).volume()
+        6.0
+        """
+        if not len(self.triangles):
+            return 0.0
+        # About a vertex of its own: far from the origin the sum would lose digits.
+        a, b, c = (self.vertices[self.triangles] - self.vertices[self.triangles[0, 0]]).transpose(1, 0, 2)
+        return float(np.einsum("ij,ij->", a, np.cross(b, c)) / 6)
 
     def is_closed(self) -> bool:
         """Whether every edge joins exactly two triangles, in opposite directions."""
@@ -104,12 +116,10 @@ class TriangleMesh:
         if not 12 <= len(self.triangles) <= 64 or not self.is_closed():
             return False
         low, high = self.bounds()
-        a, b, c = self.vertices[self.triangles].transpose(1, 0, 2)
-        corners = np.concatenate([a, b, c])
+        corners = self.vertices[self.triangles].reshape(-1, 3)
         if not ((corners == low) | (corners == high)).all():
             return False
-        enclosed = np.einsum("ij,ij->", a - low, np.cross(b - low, c - low)) / 6
-        return bool(np.isclose(enclosed, np.prod(high - low), rtol=1e-9))
+        return bool(np.isclose(self.volume(), np.prod(high - low), rtol=1e-9))
 
     @staticmethod
     def box(low: Any, high: Any, name: str = "") -> TriangleMesh:
@@ -208,7 +218,7 @@ class LevelSet:
     transform: tuple[float, ...] = IDENTITY
     min_feature_size: float = 0.0
     fallback: float = 0.0
-    volume: int | None = None
+    volume_data: int | None = None
     name: str = ""
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 
 from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.checks import problems_in_the_way
 from livegrad.authoring.assembly.graph import AnyFunction
 from livegrad.authoring.assembly.resources import (
     BeamLattice,
@@ -18,7 +20,7 @@ from livegrad.authoring.assembly.resources import (
     TriangleMesh,
     VolumeData,
 )
-from livegrad.formats.errors import FormatError
+from livegrad.formats.errors import FormatError, FormatWarning
 from livegrad.formats.package import Limits, Package
 from livegrad.formats.threemf.names import MODEL_PART, MODEL_RELATIONSHIP, UNITS, family
 from livegrad.formats.threemf.positions import POSITIONS, with_positions
@@ -52,7 +54,9 @@ def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits
         if root.name != "model" or family(root.namespace) not in ("core", "other"):
             raise root.error("not a 3MF model")
         assembly = _Reader(package).read(root)
-    problems = assembly.problems() if check else ()
+    for warning in package.warnings:
+        warnings.warn(warning, FormatWarning, stacklevel=2)
+    problems = problems_in_the_way(assembly) if check else ()
     if problems:
         listed = "; ".join(map(str, problems[:3])) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
         raise FormatError(f"`{package.name}` has graphs that cannot run: {listed}", help="load it with check=False")
@@ -172,14 +176,14 @@ def _references(resource: Resource) -> list[tuple[str, int, tuple[type, ...] | N
         case LevelSet():
             found: list[tuple[str, int, tuple[type, ...] | None]] = [("function", resource.function, None)]
             found.append(("mesh", resource.mesh, (TriangleMesh,)))
-            if resource.volume is not None:
-                found.append(("volume data", resource.volume, (VolumeData,)))
+            if resource.volume_data is not None:
+                found.append(("volume data", resource.volume_data, (VolumeData,)))
             return found
         case VolumeData():
             return [("function", channel.function, None) for channel in resource.channels]
         case Components():
             return [("object", n, (TriangleMesh, BeamLattice, LevelSet, Components)) for n, _ in resource.members]
-        case TriangleMesh(volume=int() as volume):
+        case TriangleMesh(volume_data=int() as volume):
             return [("volume data", volume, (VolumeData,))]
         case ImageStack() | TriangleMesh() | BeamLattice():
             return []

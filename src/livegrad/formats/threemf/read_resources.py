@@ -167,7 +167,10 @@ def _volume_channel(element: Element, kind: str) -> VolumeChannel:
 
 
 def read_image_stack(element: Element, package: Package) -> ImageStack:
-    """The sheets of an image as one array; all have one size and one layout."""
+    """The sheets of an image as one array. The pictures themselves say how large and how deep they are.
+
+    Files in use state other sizes than their pictures have, or mix depths: such a file is read with a warning.
+    """
     stack = element.child("imagestack")
     if stack is None:
         raise element.error("an image without an image stack")
@@ -177,23 +180,41 @@ def read_image_stack(element: Element, package: Package) -> ImageStack:
         raise stack.error("an image stack of an impossible size", found=" × ".join(map(str, sizes)))
     if len(sheets) != sizes[0]:
         raise stack.error("sheets are missing", expected=str(sizes[0]), found=str(len(sheets)))
-    samples = np.empty((*sizes, 4), np.float32)
-    layout: tuple[int, int] | None = None
+    pictures = _pictures(sheets, package)
+    if any(pixels.shape[:2] != pictures[0][0].shape[:2] for pixels, _ in pictures):
+        found = sorted({pixels.shape[:2] for pixels, _ in pictures})
+        raise stack.error("sheets of different sizes", found=", ".join(f"{c} × {r}" for r, c in found[:4]))
+    rows, columns = pictures[0][0].shape[:2]
+    if len(sheets) * rows * columns * 4 > package.limits.samples:
+        raise stack.error("an image stack of an impossible size", found=f"{len(sheets)} × {rows} × {columns}")
+    if [rows, columns] != sizes[1:]:
+        package.warn(
+            f"image {element.attributes.get('id')} is said to be {sizes[2]} × {sizes[1]} pixels large, "
+            f"its sheets are {columns} × {rows}",
+            stack.place,
+        )
+    layouts = {(pixels.shape[2], depth) for pixels, depth in pictures}
+    if len(layouts) > 1:
+        package.warn(f"image {element.attributes.get('id')} has sheets of different depths or channels", stack.place)
+    samples = np.stack([_as_rgba(pixels, depth) for pixels, depth in pictures])
+    channels, depth = (max(numbers) for numbers in zip(*layouts, strict=True))
+    return ImageStack(samples, depth, channels, element.attributes.get("name", ""))
+
+
+def _pictures(sheets: Sequence[Element], package: Package) -> list[tuple[NDArray[np.uint16], int]]:
+    """The pictures of the sheets with their bits; one that is there several times is decoded once."""
     decoded: dict[str, tuple[NDArray[np.uint16], int]] = {}
-    for index, sheet in enumerate(sheets):
+    room = package.limits.samples
+    for sheet in sheets:
         path = sheet.require("path")
+        if path in decoded:
+            continue
         try:
-            if path not in decoded:
-                decoded = {path: read_png(package.read(path), most_samples=package.limits.samples)}
+            decoded[path] = read_png(package.read(path), most_samples=room)
         except FormatError as error:
             raise sheet.error(str(error)) from None
-        pixels, depth = decoded[path]
-        if pixels.shape[:2] != tuple(sizes[1:]) or layout not in (None, (pixels.shape[2], depth)):
-            raise sheet.error("a sheet of another size or layout", found=f"{pixels.shape}, {depth} bits")
-        layout = (pixels.shape[2], depth)
-        samples[index] = _as_rgba(pixels, depth)
-    assert layout is not None
-    return ImageStack(samples, layout[1], layout[0], element.attributes.get("name", ""))
+        room -= decoded[path][0].size
+    return [decoded[sheet.require("path")] for sheet in sheets]
 
 
 def _as_rgba(pixels: NDArray[np.uint16], depth: int) -> NDArray[np.float32]:

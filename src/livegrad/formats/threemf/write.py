@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 
 from livegrad.authoring.assembly.assembly import Assembly
-from livegrad.authoring.assembly.checks import call_order, input_types, node_order, output_types
+from livegrad.authoring.assembly.checks import call_order, has_default, input_types, node_order, output_types
 from livegrad.authoring.assembly.constants import literals_to_constants
 from livegrad.authoring.assembly.graph import GraphFunction, GraphNode, ImageFunction
 from livegrad.authoring.assembly.node_types import GRADIENT_TYPES
@@ -153,13 +153,13 @@ def _model(assembly: Assembly, order: list[int], sheets: Mapping[int, list[str]]
     # What is referred to comes before what refers to it.
     ranks = (ImageStack, TriangleMesh, BeamLattice)
     for number, resource in assembly.resources.items():
-        if isinstance(resource, ranks) and getattr(resource, "volume", None) is None:
+        if isinstance(resource, ranks) and getattr(resource, "volume_data", None) is None:
             lines += _resource(number, resource, sheets)
     for number in order:
         lines += _function(assembly, number)
     for types in (VolumeData, TriangleMesh, LevelSet, Components):
         for number, resource in assembly.resources.items():
-            first = isinstance(resource, ranks) and getattr(resource, "volume", None) is None
+            first = isinstance(resource, ranks) and getattr(resource, "volume_data", None) is None
             if isinstance(resource, types) and not first:
                 lines += _resource(number, resource, sheets)
     lines += ["</resources>", "<build>", *map(_item, assembly.items), "</build>", "</model>", ""]
@@ -226,7 +226,11 @@ def _node(assembly: Assembly, function: GraphFunction, node: GraphNode) -> list[
     lines = [f"<i:{node.type.tag}{described}>"]
     types = input_types(assembly, function, node)
     if types:
-        ports = [_linked(name, type, node.inputs.get(name)) for name, type in types.items()]
+        ports = [
+            _linked(name, type, node.inputs.get(name))
+            for name, type in types.items()
+            if name in node.inputs or not has_default(node, name)
+        ]
         lines += ["<i:in>", *ports, "</i:in>"]
     ports = [_declared(name, type) for name, type in output_types(assembly, function, node).items()]
     return [*lines, "<i:out>", *ports, "</i:out>", f"</i:{node.type.tag}>"]
@@ -242,7 +246,7 @@ def _resource(number: int, resource: Resource, sheets: Mapping[int, list[str]]) 
         case VolumeData():
             return _volume(number, resource)
         case TriangleMesh():
-            mesh = _attributes(volumeid=resource.volume)
+            mesh = _attributes(volumeid=resource.volume_data)
             return _object(number, resource.name, [f"<mesh{mesh}>", *_geometry(resource), "</mesh>"])
         case BeamLattice():
             return _object(number, resource.name, ["<mesh>", *_lattice(resource), "</mesh>"])
@@ -287,7 +291,7 @@ def _level_set(level_set: LevelSet) -> str:
         transform=_transform(level_set.transform),
         minfeaturesize=level_set.min_feature_size,
         fallbackvalue=level_set.fallback,
-        volumeid=level_set.volume,
+        volumeid=level_set.volume_data,
     )
     return f"<v:levelset{described}/>"
 
