@@ -1,0 +1,157 @@
+"""A random editor of the live engine: sessions of random edits and frames, compared with a plain NumPy model.
+
+`run_one(seed)` is one session. After every frame all that can be read, `frame.ok`, the problems and the states are
+compared with the model, which computes everything anew and shares no code with the engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+import livegrad as lg
+from tests.fuzz.engine_check import ANY, Findings
+from tests.fuzz.engine_edits import Edits
+from tests.fuzz.engine_faults import Fault, call_with_fault
+from tests.fuzz.engine_frames import Moment, next_moments, running_value
+from tests.fuzz.engine_model import Given, Group, Net, Node, Output
+
+SHORT = 0
+EDITS = 40
+
+
+def run_one(seed: int, *, backend: str = "cpu", reuse_memory: bool = False, edits: int = EDITS) -> Mapping[str, int]:
+    """One session; raises AssertionError where the engine differs from the model."""
+    with _engine(backend, reuse_memory, seed) as engine:
+        session = Session(engine, random.Random(seed))
+        try:
+            for _ in range(edits):
+                session.edit()
+                if session.chance.random() < 0.6:
+                    session.frame()
+            session.frame()
+        except Exception as error:
+            lines = "\n  ".join(session.log[-60:])
+            text = f"seed {seed} ({backend}, reuse_memory={reuse_memory}): {error}\n  {lines}"
+            raise AssertionError(text) from error
+        return {**session.counts, "edits": edits, "frames": session.frames}
+
+
+@contextlib.contextmanager
+def _engine(backend: str, reuse_memory: bool, seed: int) -> Iterator[lg.Engine]:
+    with contextlib.ExitStack() as stack:
+        if backend == "simulated":
+            from tests.cuda.simulate import simulated
+
+            stack.enter_context(simulated(seed=seed))
+            backend = "cuda"
+        engine = lg.Engine(backend, reuse_memory=reuse_memory)
+        stack.callback(engine.close)
+        yield engine
+
+
+class Session(Edits):
+    """Edits with frames between them."""
+
+    def __init__(self, engine: lg.Engine, chance: random.Random) -> None:
+        super().__init__(engine, chance)
+        self.moments = [Moment()]  # what the engine may be in: after an exception, the frame was or was not
+        self.frames = 0
+
+    def frame(self) -> None:
+        """One frame, now and then with an exception in it, and the comparison."""
+        if self._often(0.1):
+            self._interrupted_frame()
+        self.frames += 1
+        self.log.append(f"step {self.frames}")
+        after = [after for one in self.moments for after in next_moments(one, self.net, self.time, self.resets)]
+        self.resets.clear()
+        frame = self.engine.step()
+        findings = after[0].findings
+        _compare_problems(frame, findings, self.real)
+        self.broken = sorted({node for _, node, _ in findings.required}, key=lambda node: node.name)
+        differences = [self._difference(one) for one in after]
+        fitting = [one for one, difference in zip(after, differences, strict=True) if difference is None]
+        if not fitting:
+            raise AssertionError("; or ".join(dict.fromkeys(map(str, differences))))
+        self.moments = fitting[:4]
+
+    def _in_place(self, net: Net, node: Node, pin: str, before: Any, value: Any) -> Any:
+        """While the graph is wrong: the value that runs, in the place of something else."""
+        known = running_value(self.moments[0], (net, node, pin)) if self.broken else None
+        if known is None or (isinstance(before, Given) and before.line == known.line):
+            return value
+        return known.value if Given(value).kind == known.kind else value
+
+    def _interrupted_frame(self) -> None:
+        error = self.chance.choice((KeyboardInterrupt, Fault))
+        at = int(2 ** self.chance.uniform(0, 11))
+        self.log.append(f"step with {error.__name__} at call {at}")
+        happened = [after for one in self.moments for after in next_moments(one, self.net, self.time, self.resets)]
+        _, raised = call_with_fault(self.engine.step, at, error)
+        self.moments = [*self.moments, *happened] if raised else happened
+        if not raised:
+            self.resets.clear()
+        self.counts[f"interrupt|{error.__name__}|{raised}"] += 1
+
+    def _difference(self, moment: Moment) -> str | None:
+        """The first thing that is not as in the model; None: nothing."""
+        if moment.running is None:
+            return None
+        for name, node, pin, output in self._readable(moment):
+            ok = moment.findings.ok
+            failed = output.instance in moment.failed
+            try:
+                got = self.engine.read(self.real[node][pin], running=not ok)
+            except lg.LivegradError as error:
+                if failed:
+                    continue
+                return f"{name}.{pin}: cannot be read: {error}"
+            if failed:
+                return f"{name}.{pin}: {got!r} was read, and it failed"
+            want = moment.values[output].array
+            if got.dtype != want.dtype or got.shape != want.shape or not np.array_equal(got, want):
+                return f"{name}.{pin}: read {got!r}, right {want!r}"
+        return None
+
+    def _readable(self, moment: Moment) -> Iterator[tuple[str, Node, str, Output]]:
+        """Every output outside of regions, of the description that runs and of the one there is."""
+        assert moment.running is not None
+        yield from _outputs(moment.running.scope, self.net)
+
+
+def _outputs(scope: Any, net: Net) -> Iterator[tuple[str, Node, str, Output]]:
+    for node, made in scope.made.items():
+        if net.nodes.get(node.name) is not node:
+            continue
+        if isinstance(node, Group):
+            yield from _outputs(made, node.net)
+        for pin in node.outputs:
+            found = scope.output(node, pin)
+            if isinstance(found, Output) and found.pin in found.instance.node.outputs:
+                yield scope.path + node.name, node, pin, found
+
+
+def _compare_problems(frame: lg.Frame, findings: Findings, real: Mapping[Node, object]) -> None:
+    reported = {(id(one.block), one.pin): str(one) for one in frame.problems}
+    if frame.ok != findings.ok:
+        raise AssertionError(f"problems {list(reported.values())}, right {_shown(findings)}")
+    blocks = {block for block, _ in reported}
+    for path, node, pin in findings.required:
+        own = id(real[node])
+        if not ((own, pin) in reported or (pin == ANY and own in blocks)):
+            raise AssertionError(f"no problem at {path}.{pin}: {list(reported.values())}, right {_shown(findings)}")
+    if findings.dangling:
+        return
+    allowed = {id(real[node]) for _, node, _ in findings.required} | {id(real[node]) for _, node in findings.allowed}
+    for (block, _), text in reported.items():
+        if block not in allowed:
+            raise AssertionError(f"reported {text}, right {_shown(findings)}")
+
+
+def _shown(findings: Findings) -> list[str]:
+    return sorted(f"{path}.{pin}" for path, _, pin in findings.required) + ["dangling"] * findings.dangling

@@ -1,0 +1,402 @@
+"""The kinds of random edits: each method makes one, or says that there was nothing to make it of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+import livegrad as lg
+from tests.fuzz.engine_bodies import BODIES, COUNTDOWNS, FEATURE, MISTAKEN, Body
+from tests.fuzz.engine_builder import Builder
+from tests.fuzz.engine_editor import PALETTES
+from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node
+
+Spot = tuple[Net, Node, str]
+
+
+class Edits(Builder):
+    """Makes random edits."""
+
+    def edit(self) -> None:
+        """One edit; a graph that does not run is repaired more often than not."""
+        if self.broken and self._often(0.65):
+            self._repair()
+            return
+        while not self.chance.choice(EDITS)(self):
+            pass
+
+    def alive(self) -> list[Net]:
+        """Every graph in use."""
+        found = [self.net]
+        for net in found:
+            for node in net.nodes.values():
+                inner = [node] if isinstance(node, Group) else node.bodies.values() if isinstance(node, Choice) else []
+                found += [group.net for group in inner if group.net not in found]
+        return found
+
+    def _some_net(self) -> Net:
+        """A graph in use; places of each kind are as likely."""
+        nets = self.alive()
+        place = self.chance.choice(sorted({self.where[net] for net in nets}))
+        return self.chance.choice([net for net in nets if self.where[net] == place])
+
+    def _some_leaf(self) -> tuple[Net, Leaf] | None:
+        net = self._some_net()
+        leaves = [node for node in net.nodes.values() if isinstance(node, Leaf) and not _is_countdown(node)]
+        return (net, self.chance.choice(leaves)) if leaves else None
+
+    def _some_pin(self, wanted: Callable[[Spot], bool] = lambda spot: True) -> Spot | None:
+        net = self._some_net()
+        spots = [(net, node, pin) for node in net.nodes.values() if not _is_countdown(node) for pin in node.inputs]
+        spots = [spot for spot in spots if wanted(spot)]
+        return self.chance.choice(spots) if spots else None
+
+    # --- structure ---
+
+    def add_something(self) -> bool:
+        net = self._some_net()
+        if len(net.nodes) > (12 if net is self.net else 4):
+            return False
+        makers = [self.add_leaf, self.add_leaf, self.add_leaf]
+        if "/" not in self.where[net] and self.where[net] != "shared":
+            makers += [self.add_group, self.add_region, self.add_region]
+        if self.where[net] in ("top", "composite") or self._often(0.05):
+            makers.append(self.add_state)
+        node = self.chance.choice(makers)(net)
+        if node is not None:
+            self.feed_all(net, node)
+        return True
+
+    def remove(self) -> bool:
+        net = self._some_net()
+        nodes = [node for node in net.nodes.values() if net is self.net or self._often(0.3)]
+        if not nodes:
+            return False
+        node = self.chance.choice(nodes)
+        self._remove(net, node)
+        return True
+
+    def _remove(self, net: Net, node: Node) -> None:
+        self.graphs[net].remove(self.real[node])
+        net.remove(node)
+        self._note("remove", net, self._kind_of(node), f"remove {node.name}")
+
+    def add_again(self) -> bool:
+        """Removes a block and adds the same one: what fed it is gone."""
+        spot = self._some_leaf()
+        if spot is None:
+            return False
+        net, node = spot
+        self._remove(net, node)
+        self.graphs[net].add(self.real[node])
+        net.nodes[node.name] = node
+        self._note("add again", net, node.body.family, f"add {node.name} again")
+        for pin in node.inputs:
+            if node.default(pin) is None:
+                self.feed(net, node, pin)
+        return True
+
+    def replace_state(self) -> bool:
+        """Another State of the same name."""
+        net = self._some_net()
+        states = [node for node in net.nodes.values() if isinstance(node, Memory)]
+        if not states:
+            return False
+        old = self.chance.choice(states)
+        readers = [place for place, source in net.sources.items() if getattr(source, "node", None) is old]
+        following = net.sources.get((old, "next"))
+        self._remove(net, old)
+        node = self.add_state(net, old.name, "replace state")
+        if node is None:
+            return True
+        if isinstance(following, Edge) and following.node is not old:
+            self.graphs[net].connect(self.real[following.node][following.pin], self.real[node]["next"])
+            net.sources[node, "next"] = following
+        for reader, pin in readers:
+            if reader is not old and (reader, pin) not in net.sources:
+                self.graphs[net].connect(self.real[node], self.real[reader][pin])
+                net.sources[reader, pin] = Edge(node, "value")
+        return True
+
+    def connect_some(self) -> bool:
+        spot = self._some_pin(_is_data)
+        return spot is not None and self.connect(*spot)
+
+    def disconnect(self) -> bool:
+        """Mostly where a default is left."""
+        has_default = self._often(0.8)
+        spot = self._some_pin(lambda s: s[1:] in s[0].sources and (not has_default or s[1].default(s[2]) is not None))
+        if spot is None:
+            return False
+        net, node, pin = spot
+        kind = type(net.sources.pop((node, pin))).__name__.lower()
+        self.graphs[net].disconnect(self.real[node][pin])
+        self._note("disconnect", net, kind, f"disconnect {node.name}.{pin}")
+        return True
+
+    def expose_some(self) -> bool:
+        """One more pin of a composite."""
+        groups = [node for net in self.alive() for node in net.nodes.values() if isinstance(node, Group)]
+        groups = [group for group in groups if self.where[group.net].endswith("composite")]
+        if not groups:
+            return False
+        group = self.chance.choice(groups)
+        exposed = {place for places in group.inner_inputs.values() for place in places}
+        spots = [(node, pin) for node in group.net.nodes.values() for pin in node.inputs if (node, pin) not in exposed]
+        spots = [spot for spot in spots if spot not in group.net.sources and not isinstance(spot[0], Memory)]
+        if not spots:
+            return False
+        node, pin = self.chance.choice(spots)
+        self._number += 1
+        self.expose(group, node, pin, f"{pin}{self._number}")
+        self._note("expose", group.net, self._kind_of(node), "")
+        return True
+
+    # --- values ---
+
+    def set_some(self) -> bool:
+        """Any value for any pin: kinds change between number, array and memory of ours."""
+        spot = self._some_pin()
+        if spot is None:
+            return False
+        net, node, pin = spot
+        if not _is_data(spot):
+            if not isinstance(node, Memory) or self._often(0.1):
+                self.feed(net, node, pin)
+        else:
+            self.set(net, node, pin, self.kind(), "set carried" if _is_carried(node, pin) else "set")
+        return True
+
+    def turn_knob(self) -> bool:
+        """Another value of the same kind."""
+        spot = self._some_pin(lambda spot: isinstance(spot[0].sources.get(spot[1:]), Given))
+        if spot is None:
+            return False
+        net, node, pin = spot
+        if not _is_data(spot):
+            self.feed(net, node, pin)
+            return True
+        given = net.sources[node, pin]
+        assert isinstance(given, Given)
+        before = given.value
+        kind = {float: "float", int: "int", bool: "bool"}.get(type(before))
+        if kind is None:
+            name = {"float32": "f32", "float64": "f64", "int64": "i64", "bool": "bool"}[before.dtype.name]
+            kind = f"array {name}" if isinstance(before, np.ndarray) else name
+            if kind == "bool":
+                return False
+        self.set(net, node, pin, kind, "set again")
+        return True
+
+    def give_pin_without_source(self) -> bool:
+        """A number for a pin that has a default."""
+        spot = self._some_pin(lambda s: s[1:] not in s[0].sources and s[1].default(s[2]) is not None)
+        if spot is None:
+            return False
+        kind = type(spot[1].default(spot[2])).__name__
+        self.set(*spot, kind if self._often(0.7) else self.kind(), "set default")
+        return True
+
+    def bind_some(self) -> bool:
+        spot = self._some_pin(_is_data)
+        if spot is None:
+            return False
+        self.bind(*spot, self.kind() if self._often(0.5) else self._array_kind())
+        return True
+
+    def touch(self) -> bool:
+        """Writes memory of ours, and says so."""
+        sources = [(net, source) for net in self.alive() for source in net.sources.values()]
+        bound = [(net, source.external) for net, source in sources if isinstance(source, Bound)]
+        if not bound:
+            return False
+        net, external = self.chance.choice(bound)
+        self.write(external)
+        self._note("touch" if external.version is not None else "write", net, external.array.dtype.name, "touch")
+        return True
+
+    def write(self, external: lg.ExternalBuffer) -> None:
+        """New contents for memory of ours."""
+        numbers = [self.chance.randint(-3, 9) for _ in range(external.array.size)]
+        external.array[...] = np.array(numbers).reshape(external.array.shape)
+        if external.version is not None:
+            external.touch()
+
+    def resize(self) -> bool:
+        """An array of another size."""
+        spot = self._some_pin(lambda s: isinstance(s[0].sources.get(s[1:]), Given | Bound) and _is_data(s))
+        if spot is None:
+            return False
+        net, node, pin = spot
+        kind = self.chance.choice([kind for kind in PALETTES[self.main] if kind.startswith("array")])
+        self.set(net, node, pin, kind, "resize")
+        return True
+
+    def set_time(self) -> bool:
+        time = float(self.chance.randint(0, 9))
+        self.engine.set_feature(FEATURE, time)
+        self.time = time
+        self._note("feature", self.net, "float", f"time {time}")
+        return True
+
+    def reset(self) -> bool:
+        net = self._some_net()
+        states = [node for node in net.nodes.values() if isinstance(node, Memory)]
+        if not states:
+            return False
+        state = self.chance.choice(states)
+        self.engine.reset(self.real[state])
+        self.resets.add(state)
+        self._note("reset", net, state.initial.dtype.name, f"reset {state.name}")
+        return True
+
+    def keep(self) -> bool:
+        net = self.chance.choice([net for net in self.alive() if self.where[net] in ("top", "composite")])
+        nodes = [node for node in net.nodes.values() if isinstance(node, Leaf)]
+        if not nodes:
+            return False
+        node = self.chance.choice(nodes)
+        self.engine.keep(self.real[node][self.chance.choice(node.outputs)])
+        self._note("keep", net, node.body.family, f"keep {node.name}")
+        return True
+
+    # --- code ---
+
+    def edit_body(self) -> bool:
+        """The same pins."""
+        net = self._some_net()
+        leaves = [node for node in net.nodes.values() if isinstance(node, Leaf)]
+        if not leaves:
+            return False
+        node = self.chance.choice(leaves)
+        library = COUNTDOWNS if _is_countdown(node) else BODIES
+        same = [b for b in library.values() if _pins(b) == _pins(node.body) and b is not node.body]
+        same += [MISTAKEN] if _pins(MISTAKEN) == _pins(node.body) and self._often(0.1) else []
+        if not same:
+            return False
+        self._edit(net, node, self.chance.choice(same), "edit")
+        return True
+
+    def edit_to_other_pins(self) -> bool:
+        spot = self._some_leaf()
+        if spot is None:
+            return False
+        net, node = spot
+        others = [b for b in BODIES.values() if _pins(b) != _pins(node.body) and b.outputs == node.body.outputs]
+        others = [b for b in others if not b.reads_time]
+        if not others:
+            return False
+        self._edit(net, node, self.chance.choice(others), "edit pins")
+        for pin in node.inputs:
+            if node.default(pin) is None and (node, pin) not in net.sources and not self._is_exposed(net, node, pin):
+                self.feed(net, node, pin)
+        return True
+
+    def _is_exposed(self, net: Net, node: Node, pin: str) -> bool:
+        groups = [one for one in self.real if isinstance(one, Group) and one.net is net]
+        return any((node, pin) in places for group in groups for places in group.inner_inputs.values())
+
+    def _edit(self, net: Net, node: Leaf, body: Body, name: str) -> None:
+        lg.edit(self.engine, self.real[node], body.wrapped)
+        node.body = body
+        net.forget_lost_pins(node)
+        self._note(name, net, body.family, f"{name} {node.name} to {body.name}")
+
+    # --- what must be refused ---
+
+    def refuse_something(self) -> bool:
+        """An edit that is a mistake: it is refused, and changes nothing."""
+        spot = self._some_pin()
+        if spot is None:
+            return False
+        net, node, pin = spot
+        graph, real = self.graphs[net], self.real[node]
+        own = real[pin]
+        tries: list[tuple[str, Callable[[], object]]] = [
+            ("text", lambda: graph.set(own, "text")),
+            ("ragged", lambda: graph.set(own, [[1.0], [1.0, 2.0]])),
+            ("not dense", lambda: graph.bind(own, np.zeros((3, 3), np.float32)[:, 1])),
+            ("no pin", lambda: real["no such pin"]),
+            ("foreign", lambda: graph.remove(lg.block(lambda x=1.0: x, name="foreign"))),
+            ("twice", lambda: graph.add(lg.block(lambda x=1.0: x, name=node.name))),
+            ("a block", lambda: graph.set(real, 1.0)),
+            ("an input", lambda: graph.connect(own, own)),
+            ("state", lambda: self.engine.reset(lg.State("foreign", 0.0))),
+        ]
+        if (node, pin) not in net.sources:
+            tries.append(("unfed", lambda: graph.disconnect(own)))
+        name, call = self.chance.choice(tries)
+        self._refused(call, f"{name} at {node.name}.{pin}")
+        self._note(f"refused {name}", net, self._kind_of(node), "")
+        return True
+
+    # --- repair ---
+
+    def _repair(self) -> None:
+        """Feeds or removes a block that has a problem."""
+        node = self.chance.choice(self.broken)
+        net = next((net for net in self.alive() if net.nodes.get(node.name) is node), None)
+        if net is None:
+            self.set_time()
+            return
+        unfed = [p for p in node.inputs if (node, p) not in net.sources and node.default(p) is None]
+        unfed = [pin for pin in unfed if not _is_countdown(node)]
+        if unfed and self._often(0.8):
+            self.feed(net, node, self.chance.choice(unfed))
+        elif node.inputs and not isinstance(node, Memory) and not _is_countdown(node) and self._often(0.5):
+            pin = self.chance.choice(node.inputs)
+            if _is_data((net, node, pin)):
+                self.set(net, node, pin, self._array_kind(), "repair")
+            else:
+                self.feed(net, node, pin)
+        else:
+            top = self._around(node)
+            self._remove(self.net, top) if top is not None else self._remove(net, node)
+
+    def _around(self, node: Node) -> Node | None:
+        """The block of the outermost graph that a node is in."""
+        for top in self.net.nodes.values():
+            inner = [top] if isinstance(top, Group) else top.bodies.values() if isinstance(top, Choice) else []
+            if top is node or any(node in net.nodes.values() for group in inner for net in _nets(group)):
+                return top
+        return None
+
+
+def _nets(group: Group) -> list[Net]:
+    found = [group.net]
+    for net in found:
+        for node in net.nodes.values():
+            inner = [node] if isinstance(node, Group) else node.bodies.values() if isinstance(node, Choice) else []
+            found += [one.net for one in inner]
+    return found
+
+
+def _is_countdown(node: Node) -> bool:
+    return isinstance(node, Leaf) and node.body.name in COUNTDOWNS
+
+
+def _is_carried(node: Node, pin: str) -> bool:
+    return isinstance(node, Choice) and pin in node.carried
+
+
+def _is_data(spot: Spot) -> bool:
+    """Whether any value may be tried there: a loop must end, and a state is computed."""
+    _, node, pin = spot
+    if isinstance(node, Memory):
+        return False
+    if isinstance(node, Choice) and pin == node.control:
+        return False
+    return not pin.startswith(("n", "count", "index", "condition"))
+
+
+def _pins(body: Body) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(body.inputs), body.outputs
+
+
+EDITS: list[Callable[[Edits], bool]] = [
+    Edits.add_something, Edits.add_something, Edits.remove, Edits.add_again, Edits.replace_state, Edits.connect_some,
+    Edits.disconnect, Edits.expose_some, Edits.set_some, Edits.set_some, Edits.turn_knob, Edits.turn_knob,
+    Edits.give_pin_without_source, Edits.bind_some, Edits.touch, Edits.resize, Edits.set_time, Edits.reset, Edits.keep,
+    Edits.edit_body, Edits.edit_to_other_pins, Edits.refuse_something,
+]  # fmt: skip

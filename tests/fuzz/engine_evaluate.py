@@ -1,0 +1,97 @@
+"""The values of a description in one frame, all of them computed anew with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.engine_model import Bound, Branch, Carry, Choice, Given, Instance, Memory, Output, Root, order_of
+from tests.fuzz.engine_values import Failure, Val, of_python
+
+
+class Values:
+    """The values of a description in one frame."""
+
+    def __init__(
+        self,
+        instances: list[Instance],
+        types: Mapping[Any, Val],
+        memory: Mapping[Memory, np.ndarray],
+        time: float | None,
+        numbers: Mapping[Root, Given],
+    ) -> None:
+        self._types, self._time, self._numbers = types, time, numbers
+        self.values: dict[Any, Val] = {}  # by Output; what failed is missing
+        for one in instances:
+            if isinstance(one.node, Memory):
+                self.values[Output(one, "value")] = Val(memory.get(one.node, one.node.initial))
+        self.failed: set[Instance] = set()
+        for one in order_of(instances)[0]:
+            if isinstance(one.node, Memory):
+                continue
+            inner = set(one.all_instances())
+            sources = {ref.instance for ref in one.refs() if isinstance(ref, Output)} - inner
+            try:
+                if not sources.isdisjoint(self.failed):
+                    raise Failure("waits for one that failed")
+                self.values |= self._evaluate(one, self.values)
+            except Failure:
+                self.failed.add(one)
+
+    def _evaluate(self, one: Instance, known: Mapping[Any, Val]) -> dict[Any, Val]:
+        if isinstance(one.node, Choice):
+            return self._evaluate_region(one, one.node, known)
+        assert one.body is not None
+        with np.errstate(all="ignore"):
+            made = one.body.apply({pin: self._look(ref, known) for pin, ref in one.feeds.items()}, self._time)
+        return {Output(one, pin): value for pin, value in made.items()}
+
+    def _look(self, ref: Any, known: Mapping[Any, Val]) -> Val:
+        if not isinstance(ref, Root):
+            return known[ref]
+        source = self._numbers.get(ref, ref.source)
+        return of_python(source.array.copy() if isinstance(source, Bound) else source.value)
+
+    def _run_body(self, body: Branch, known: Mapping[Any, Val]) -> dict[str, Val]:
+        inner = dict(known)
+        for one in order_of(body.instances)[0]:
+            inner |= self._evaluate(one, inner)
+        return {name: inner[ref] for name, ref in body.outputs.items()}
+
+    def _evaluate_region(self, one: Instance, region: Choice, known: Mapping[Any, Val]) -> dict[Any, Val]:
+        control = self._look(one.feeds[region.control], known).array
+        names = list(one.bodies[0].outputs)
+        found = {name: Val(np.zeros_like(self._types[Output(one, name)].array)) for name in names}
+        if region.kind in ("if", "if_else", "switch"):
+            which = _which_body(region.kind, control, len(one.bodies))
+            if which is not None:
+                found = self._run_body(one.bodies[which], known)
+        else:
+            found = self._loop(one, region, control, found, known)
+        return {Output(one, name): value for name, value in found.items()}
+
+    def _loop(
+        self, one: Instance, region: Choice, control: Any, found: dict[str, Val], known: Mapping[Any, Val]
+    ) -> dict[str, Val]:
+        carried = {name: self._look(one.feeds[name], known).strong() for name in region.carried}
+        for entering, leaving in region.carried.items():
+            found[leaving] = carried[entering]
+        turn, going = 0, bool(control) if region.kind == "while" else int(control) > 0
+        while going:
+            inner = {**known, **{Carry(id(one), name): value for name, value in carried.items()}}
+            inner[Carry(id(one), "index")] = Val(np.int64(turn))
+            found = self._run_body(one.bodies[0], inner)
+            carried = {entering: found[leaving] for entering, leaving in region.carried.items()}
+            turn += 1
+            going = bool(found["condition"].array) if region.kind == "while" else turn < int(control)
+        return found
+
+
+def _which_body(kind: str, control: Any, count: int) -> int | None:
+    if kind == "switch":
+        return int(control) if 0 <= int(control) < count else None
+    if control:
+        return 0
+    return 1 if kind == "if_else" else None

@@ -1,0 +1,108 @@
+"""Frames of the model: the description that runs, the values of states, and what a frame makes of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.engine_check import Checker, Findings
+from tests.fuzz.engine_evaluate import Values
+from tests.fuzz.engine_model import Given, Instance, Memory, Net, Output, Root, instances_of
+
+
+@dataclass
+class Running:
+    """A description as it was when it last was right."""
+
+    instances: list[Instance]
+    scope: Any
+    types: dict[Any, Any]
+    numbers: dict[Root, Given] = field(default_factory=dict)  # that changed since
+
+
+@dataclass
+class Moment:
+    """All that lasts from frame to frame."""
+
+    running: Running | None = None
+    memory: dict[Memory, np.ndarray] = field(default_factory=dict)
+    time: float | None = None
+    findings: Findings = field(default_factory=Findings)
+    values: dict[Any, Any] = field(default_factory=dict)  # by Output
+    failed: set[Instance] = field(default_factory=set)
+
+
+def next_moments(before: Moment, net: Net, time: float | None, resets: set[Memory]) -> list[Moment]:
+    """What one frame may lead to; a description that is right leads to one moment only."""
+    after = _next_moment(before, net, time, resets, False)
+    if after.findings.ok or after.running is None:
+        return [after]
+    return [after, _next_moment(before, net, time, resets, True)]
+
+
+def _next_moment(before: Moment, net: Net, time: float | None, resets: set[Memory], all_alike: bool) -> Moment:
+    """One frame: all of it is computed anew."""
+    instances, scope = instances_of(net)
+    checked = Checker(instances)
+    after = replace(before, memory=dict(before.memory), time=time, findings=checked.findings)
+    if checked.findings.ok:
+        after.running = Running(instances, scope, checked.types)
+        own = {one.node for one in instances if isinstance(one.node, Memory)}
+        after.memory = {node: value for node, value in after.memory.items() if node in own}
+    elif after.running is None:
+        after.values = {}
+        return after
+    else:
+        after.running = replace(after.running, numbers=_numbers_taken(after.running, all_alike))
+    running = after.running
+    for one in running.instances:
+        if isinstance(one.node, Memory):
+            after.memory.setdefault(one.node, one.node.initial)
+            if one.node in resets:
+                after.memory[one.node] = one.node.initial
+    made = Values(running.instances, running.types, after.memory, time, running.numbers)
+    after.values, after.failed = made.values, made.failed
+    if not made.failed:
+        _advance(after, running)
+    return after
+
+
+def _advance(after: Moment, running: Running) -> None:
+    states = [one for one in running.instances if isinstance(one.node, Memory)]
+    following = {one.node: after.values[one.feeds["next"]].array for one in states}
+    after.memory.update(following)  # type: ignore[arg-type]
+    after.values = dict(after.values)
+    for one in states:
+        after.values[Output(one, "value")] = type(after.values[Output(one, "value")])(following[one.node])
+
+
+def _numbers_taken(running: Running, all_alike: bool) -> dict[Root, Given]:
+    """A description that is wrong does not run, but numbers that changed reach the one that runs on.
+
+    A number that took the place of something else is no change of a number; `all_alike`: it may be taken for one.
+    """
+    taken = {}
+    for top in running.instances:
+        for one in top.all_instances():
+            for ref in one.feeds.values():
+                if isinstance(ref, Root) and isinstance(ref.source, Given):
+                    net, node, name = ref.place
+                    now = net.sources.get((node, name)) if node in net.nodes.values() else None
+                    known = running.numbers.get(ref, ref.source)
+                    fits = isinstance(now, Given) and now.kind == ref.source.kind
+                    taken[ref] = now if fits and (all_alike or now.line == known.line) else known  # type: ignore[union-attr]
+    return taken
+
+
+def running_value(moment: Moment, place: tuple[Net, Any, str]) -> Given | None:
+    """What was given to a pin in the description that runs."""
+    if moment.running is None:
+        return None
+    for top in moment.running.instances:
+        for one in top.all_instances():
+            for ref in one.feeds.values():
+                if isinstance(ref, Root) and ref.place == place and isinstance(ref.source, Given):
+                    return moment.running.numbers.get(ref, ref.source)
+    return None
