@@ -210,6 +210,16 @@ def f(x: float):
         "f(1.0)",
     ),
     (
+        "LG109",
+        "a function on tensors",
+        """
+@lg.function
+def f(x: list[float]):
+    return lg.zeros(len(x))[0] + x[0]
+""",
+        "f([1.0])",
+    ),
+    (
         "LG201",
         "operands that cannot be added",
         """

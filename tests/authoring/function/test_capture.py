@@ -275,3 +275,37 @@ def test_constants_in_dictionaries_classes_and_structs_are_read_again_when_they_
     compiled = f.compile_count
     f(2.0)
     assert f.compile_count == compiled
+
+
+def test_a_lambda_inside_a_lambda_of_one_line_is_told_from_the_outer_one():
+    # fmt: off
+    made = lambda k: lg.function(lambda x: x * 3.0 + k)  # noqa: E731
+    assert (made(1.0)(2.0), made(2.0)(2.0)) == (7.0, 8.0)
+    assert (lambda x: lg.function(lambda y: y * 10.0)(x))(2.0) == 20.0
+    assert [f(2.0) for f in (lg.function(lambda x: x + 1.0), lg.function(lambda x: x + 2.0))] == [3.0, 4.0]
+    assert lg.function(lambda x: (lambda y: y * 2.0)(x) + 1.0)(2.0) == 5.0
+    nested = lambda: lambda: lg.function(lambda x: (lambda y: x + y)(x) if x > 1.0 else x)  # noqa: E731
+    assert (nested()()(3.0), nested()()(0.5)) == (6.0, 0.5)
+    # fmt: on
+
+
+def test_lambdas_of_one_line_are_told_apart_without_columns_too(tmp_path):
+    file = tmp_path / "lambdas.py"
+    file.write_text(
+        "import livegrad as lg\n"
+        "made = lambda k: lg.function(lambda x: x * 3.0 + k)\n"
+        "print(made(1.0)(2.0), (lambda x: lg.function(lambda y: y * 10.0)(x))(2.0))\n"
+    )
+    found = subprocess.run([sys.executable, "-X", "no_debug_ranges", str(file)], capture_output=True, text=True)
+    assert found.stdout.split() == ["7.0", "20.0"], found.stderr
+
+
+def test_types_with_parameters_are_called_in_functions():
+    @lg.differentiable
+    def length(x: float) -> float:
+        v = lg.vec[lg.f64, 3](x, 2.0, 4.0)
+        m = lg.mat[lg.f64, 2, 2](x, 0.0, 0.0, 2.0)
+        return lg.dot(v, v) + m[0, 0] * m[1, 1]
+
+    assert length(3.0) == 35.0
+    assert lg.bwd_diff(length)(3.0, 1.0) == (8.0,)

@@ -240,3 +240,35 @@ def test_members_of_a_batch_differentiate_loops_in_branches_of_their_own() -> No
         found = lg.vmap(derivative)(batch).numpy()
         np.testing.assert_allclose(found, np.stack([derivative(x).numpy() for x in batch]), atol=1e-12)
     lg.check_gradients(loss, batch[0])
+
+
+def test_numbers_that_a_loop_begins_with_may_be_added_to() -> None:
+    wide = lg.asarray(1.5, dtype=lg.float64)
+
+    def added(i: lg.Tensor, total: lg.Tensor) -> lg.Tensor:
+        total += wide
+        return total
+
+    def computed(i: lg.Tensor, state: tuple[lg.Tensor, lg.Tensor]) -> tuple[lg.Tensor, lg.Tensor]:
+        before, total = state
+        total = total * 2.0
+        before = total
+        total += wide
+        return before, total
+
+    found = lg.fori_loop(0, 3, added, 0.0)
+    assert (float(found), found.dtype) == (4.5, lg.float64)
+    before, total = lg.fori_loop(0, 3, computed, (0.0, 0.0))
+    # A number cannot be changed: `before` keeps what it was.
+    assert (float(before), float(total)) == (9.0, 10.5)
+    assert float(lg.while_loop(lambda t: t < 4.0, lambda t: added(t, t), 0.0)) == 4.5
+    assert float(lg.scan(lambda t, x: (added(x, t), x), 0.0, data(3))[0]) == 4.5
+
+
+def test_a_tensor_that_a_loop_begins_with_keeps_its_type() -> None:
+    def added(i: lg.Tensor, total: lg.Tensor) -> lg.Tensor:
+        total += lg.asarray(1.5, dtype=lg.float64)
+        return total
+
+    with pytest.raises(lg.TypeRuleError, match="keeps shape and type"):
+        lg.fori_loop(0, 3, added, lg.asarray(0.0))

@@ -106,6 +106,13 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
         return construct(context, record, positional, keywords, at)
     if isinstance(callee, RecordType):
         return construct(context, callee, positional, keywords, at)
+    if isinstance(callee, FunctionType) and _is_own(callee):
+        raise context.error(
+            "LG109",
+            f"livegrad's `{callee.__name__}` cannot be called in a compiled function",
+            at,
+            help="call it outside and hand over the result; a list of n zeros is [0.0] * n",
+        )
     if isinstance(callee, FunctionType):
         positional, keywords = _handed_on(context, positional, keywords, at)
         return call_captured(context, captured_plain(callee), positional, keywords, at)
@@ -147,6 +154,11 @@ def _intrinsic(
     if not positional:
         raise context.error("LG108", f"`{name}` needs an argument", at)
     return handler(context, positional, at)
+
+
+def _is_own(callee: FunctionType) -> bool:
+    """Whether a plain function is one of livegrad's own: compiling it would blame a file that the user never wrote."""
+    return (callee.__module__ or "").partition(".")[0] == __name__.partition(".")[0]
 
 
 def _folded(callee: Any, numbers: list[Any]) -> Any:

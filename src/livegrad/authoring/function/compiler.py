@@ -16,7 +16,7 @@ from livegrad.authoring.function.context import Context, Dependencies
 from livegrad.authoring.function.effects import tied
 from livegrad.authoring.function.expressions import evaluate
 from livegrad.authoring.function.places import detached
-from livegrad.authoring.function.regions import FLAGS, flag, set_flag
+from livegrad.authoring.function.regions import FLAGS, flag, refuse_leaks, set_flag
 from livegrad.authoring.function.statements import checked_result, execute
 from livegrad.authoring.function.types import NONE, FrontType, differential_type, ir_of
 from livegrad.authoring.function.values import Value, from_python, node_of, runtime, static, zero_value
@@ -83,7 +83,7 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     result_type = value.type
     assert result_type is not None
     made = make_function(source.name, inputs, [node])
-    assert not any(n.op is input_op for n in toposort(made.results)), "a region has leaked a value"
+    refuse_leaks(source.name, (n for n in toposort(made.results) if n.op is input_op))
     return Specialization(function, slots, made, result_type, context.result_no_diff, context.dependencies, context)
 
 

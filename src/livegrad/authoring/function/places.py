@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from typing import Any
 
 from livegrad.authoring.function.assignment import root_name
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.operators import expect_int
 from livegrad.authoring.function.sequences import sequence
-from livegrad.authoring.function.types import ArrayType, RecordType, TensorType, describe, is_mutable
+from livegrad.authoring.function.types import MISSING, ArrayType, RecordType, TensorType, describe, is_mutable
 from livegrad.authoring.function.values import (
     Value,
     array_value,
@@ -85,8 +86,10 @@ def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
                 "LG208", "a tuple's index must be known now", index, help="use a list, or unroll the loop"
             )
         return value.items[_static_index(context, place.static, len(value.items), index)]
-    if value.is_static and not value.is_number and place.is_static:
-        return _static_item(context, value, place, at)
+    if value.is_static and not value.is_number:
+        key = _static_key(place)
+        if key is not MISSING:
+            return _static_item(context, value, key, at)
     if not isinstance(value.type, ArrayType | ir.Vector):
         raise context.error("LG208", f"{name_of(value)} has no elements", at)
     node = node_of(value, context.span(at))
@@ -97,9 +100,17 @@ def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
     return context.result(value.type.element, get_at(node, chosen), [value], at, value.weak)
 
 
-def _static_item(context: Context, value: Value, key: Value, at: ast.AST) -> Value:
+def _static_key(place: Value) -> Any:
+    """An index that is known now, such as the `f64, 3` of `vec[f64, 3]`; `MISSING` if it is not."""
+    if place.items is None:
+        return place.static
+    parts = tuple(_static_key(item) for item in place.items)
+    return MISSING if any(part is MISSING for part in parts) else parts
+
+
+def _static_item(context: Context, value: Value, key: Any, at: ast.AST) -> Value:
     try:
-        return static(value.static[key.static])
+        return static(value.static[key])
     except Exception as error:
         raise context.error("LG208", f"{name_of(value)} has no such element: {error!r}", at) from None
 

@@ -24,6 +24,7 @@ from livegrad.authoring.function.values import (
     tuple_value,
     zero_value,
 )
+from livegrad.diagnostics import VerifyError
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op, is_constant
 from livegrad.ir.node import Function, Key, Node
@@ -67,11 +68,26 @@ def pending_jump(context: Context, names: Iterable[str] = FLAGS) -> Node | bool:
     return result
 
 
+def refuse_leaks(name: str, unknown: Iterable[Node]) -> None:
+    """An error if a function or region uses values of another, which would be unknown, or silently zero, in it."""
+    node = next(iter(unknown), None)
+    if node is not None:
+        raise VerifyError(
+            f"a branch or loop of `{name}` has leaked the value `{node.attribute('key').name}`",
+            where=node.origin,
+            help="this is a defect of livegrad: please report it with the function",
+        )
+
+
 def close_regions(
     name: str, own: Sequence[Sequence[Node]], inputs: dict[Node, Node], results: Sequence[Sequence[Node]]
 ) -> tuple[list[Function], list[Node]]:
     """Functions of their own parameters and then of the outer nodes that any of them uses."""
-    used = {node for node in toposort([n for group in results for n in group]) if node.op is input_op}
+    used: set[Node] = set()
+    for parameters, group in zip(own, results, strict=True):
+        found = {node for node in toposort(group) if node.op is input_op}
+        refuse_leaks(name, found.difference(parameters, inputs.values()))
+        used |= found
     captured = [outer for outer, inner in inputs.items() if inner in used]
     inner = [inputs[outer] for outer in captured]
     functions = [
@@ -155,7 +171,7 @@ class _Merger:
                 return lambda nodes: tuple_value([part(nodes) for part in parts])
             return self._slot(first, second)
         if _same_static(first, second):
-            return lambda nodes: first
+            return lambda nodes: first  # not for a value of the running function: it belongs to its own way
         if first.items is not None and second.items is not None and len(first.items) == len(second.items):
             parts = [self.plan(a, b) for a, b in zip(first.items, second.items, strict=True)]
             return lambda nodes: tuple_value([part(nodes) for part in parts])
@@ -189,14 +205,14 @@ class _Merger:
 
 
 def _same_static(first: Value, second: Value) -> bool:
-    if first is second:
-        return True
     if not first.is_static or not second.is_static:
         return False
     a, b = first.static, second.static
+    if a is b:
+        return True
     if isinstance(a, float) and isinstance(b, float):
         return a.hex() == b.hex()
-    return type(a) is type(b) and (a is b or (first.is_number and a == b))
+    return type(a) is type(b) and first.is_number and a == b
 
 
 def _cond_results(context: Context, merger: _Merger, inputs: dict[Node, Node], predicate: Node) -> list[Node]:

@@ -9,6 +9,7 @@ import __future__
 import ast
 import builtins
 import copy
+import dis
 import inspect
 import itertools
 import linecache
@@ -144,8 +145,45 @@ def _find(lines: tuple[str, ...], code: CodeType) -> Definition | None:
         node for node in _definitions(lines) if _first_line(node) == code.co_firstlineno and _name(node) == code.co_name
     ]
     if len(candidates) > 1:
-        candidates = [node for node in candidates if _same_code(node, code)]
+        candidates = _around(candidates, code) or [node for node in candidates if _same_code(node, code)]
     return candidates[0] if len(candidates) >= 1 else None
+
+
+def _around(candidates: list[Definition], code: CodeType) -> list[Definition]:
+    """The definitions whose bodies all instructions of the code come from, the innermost first.
+
+    The code of an outer function makes the inner one: it has an instruction outside the inner body. Without columns
+    (`-X no_debug_ranges`) there is none to tell.
+    """
+    places = [
+        (place.lineno, place.col_offset, place.end_lineno, place.end_col_offset)
+        for instruction in dis.get_instructions(code)
+        if (place := instruction.positions) is not None and instruction.opname not in _WITHOUT_PLACE
+    ]
+    if not places or any(None in place for place in places):
+        return []
+    first = min((line, column) for line, column, _, _ in places)
+    last = max((line, column) for _, _, line, column in places)
+    found = [node for node in candidates if _start(node) <= first and last <= _end(node)]
+    return sorted(found, key=lambda node: (_start(node), _end(node)), reverse=True)
+
+
+# Instructions at a function's start, which stand for its first line as a whole.
+_WITHOUT_PLACE = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR"}
+
+
+def _body(node: Definition) -> list[Any]:
+    return [node.body] if isinstance(node, ast.Lambda) else node.body
+
+
+def _start(node: Definition) -> tuple[int, int]:
+    first = _body(node)[0]
+    return first.lineno, first.col_offset
+
+
+def _end(node: Definition) -> tuple[int, int]:
+    last = _body(node)[-1]
+    return last.end_lineno or last.lineno, last.end_col_offset or last.col_offset
 
 
 @lru_cache(maxsize=64)
@@ -168,18 +206,18 @@ def _name(node: Definition) -> str:
 
 
 def _same_code(node: Definition, code: CodeType) -> bool:
-    """Whether compiling the definition by itself gives this code: tells lambdas of one line apart."""
+    """Whether compiling the definition by itself gives this code, as far as names and constants tell."""
     statement = ast.Expression(node) if isinstance(node, ast.Lambda) else ast.Module([node], [])
     mode = "eval" if isinstance(node, ast.Lambda) else "exec"
     compiled = compile(statement, "<candidate>", mode, dont_inherit=True)
-    return any(
-        inner.co_name == code.co_name
-        and inner.co_names == code.co_names
-        and inner.co_varnames == code.co_varnames
-        and [c for c in inner.co_consts if not isinstance(c, CodeType)]
-        == [c for c in code.co_consts if not isinstance(c, CodeType)]
-        for inner in _codes(compiled)
-    )
+    # Not those inside it: an outer lambda is not the inner one.
+    return any(_outline(own) == _outline(code) for own in compiled.co_consts if isinstance(own, CodeType))
+
+
+def _outline(code: CodeType) -> tuple[object, ...]:
+    """What two codes of one definition have in common; by itself it finds the names around it as globals."""
+    used = sorted({*code.co_names, *code.co_freevars})
+    return code.co_name, used, code.co_varnames, [c for c in code.co_consts if not isinstance(c, CodeType)]
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -7,6 +7,7 @@ through all of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from livegrad.authoring.tensor.handle import ShapeError, are_numbers, node_of, wrap
@@ -21,6 +22,7 @@ from livegrad.authoring.tensor.tracing import (
     typed_nodes,
 )
 from livegrad.authoring.tensor.trees import Structure, flatten, unflatten
+from livegrad.authoring.tensor.weakness import note_loop_numbers
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
@@ -74,14 +76,14 @@ def while_loop(
     require_callable(condition, "while_loop")
     require_callable(body, "while_loop")
 
-    def loop(given: list[Node], structure: Structure) -> Any:
+    def loop(given: list[Node], state: _State) -> Any:
         def test(*nodes: Node) -> Node:
-            return _scalar(condition(unflatten(structure, map(wrap, nodes))), bool_, "while_loop")
+            return _scalar(condition(state.inside(nodes)), bool_, "while_loop")
 
         def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
-            return _carried(body(unflatten(structure, map(wrap, nodes))), structure, given, name_of(body))
+            return _carried(body(state.inside(nodes)), state.structure, given, name_of(body))
 
-        return unflatten(structure, map(wrap, make_while_loop(test, step, *given, limit=max_iters)))
+        return unflatten(state.structure, map(wrap, make_while_loop(test, step, *given, limit=max_iters)))
 
     return _looped(state, (), "while_loop", loop)
 
@@ -96,12 +98,12 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     require_callable(body, "fori_loop")
     start, end = _scalar(lower, i64, "fori_loop"), _scalar(upper, i64, "fori_loop")
 
-    def loop(given: list[Node], structure: Structure) -> Any:
+    def loop(given: list[Node], state: _State) -> Any:
         def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
-            value = body(wrap(index + start), unflatten(structure, map(wrap, nodes)))
-            return _carried(value, structure, given, name_of(body))
+            value = body(wrap(index + start), state.inside(nodes))
+            return _carried(value, state.structure, given, name_of(body))
 
-        return unflatten(structure, map(wrap, make_for_loop(end - start, step, *given)))
+        return unflatten(state.structure, map(wrap, make_for_loop(end - start, step, *given)))
 
     return _looped(state, (), "fori_loop", loop)
 
@@ -124,8 +126,8 @@ def scan(
     rows, row_structure = _flat_nodes(inputs, "scan")
     size = _scan_length(rows, length)
 
-    def loop(given: list[Node], structure: Structure) -> tuple[Any, Any]:
-        return _scan(body, given, structure, rows, row_structure, size, reverse)
+    def loop(given: list[Node], state: _State) -> tuple[Any, Any]:
+        return _scan(body, given, state, rows, row_structure, size, reverse)
 
     return _looped(state, inputs, "scan", loop)
 
@@ -133,7 +135,7 @@ def scan(
 def _scan(
     body: Callable[[Any, Any], tuple[Any, Any]],
     given: Sequence[Node],
-    structure: Structure,
+    state: _State,
     rows: Sequence[Node],
     row_structure: Structure,
     size: Any,
@@ -143,10 +145,10 @@ def _scan(
     # Rows lie in a trace, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
     row_traces = [trace_unstack(row) for row in rows]
     own = placeholders([*[node.type for node in given], *[trace.type.element for trace in row_traces]])  # type: ignore[attr-defined]
-    after, output = _step_once(body, own[: len(given)], structure, own[len(given) :], row_structure)
+    after, output = _step_once(body, state.inside(own[: len(given)]), own[len(given) :], row_structure)
     output_leaves, output_structure = flatten(output)
     outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]
-    results = (*_carried(after, structure, given, name_of(body)), *outputs)
+    results = (*_carried(after, state.structure, given, name_of(body)), *outputs)
     traces = [trace_new(type=Trace(node.type)) for node in outputs]
 
     def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
@@ -157,7 +159,7 @@ def _scan(
         return (*made[: len(given)], *[trace_set(trace, index, value) for trace, value in fresh])
 
     found = make_for_loop(constant(size, i64), step, *given, *traces, reverse=reverse)
-    last = unflatten(structure, map(wrap, found[: len(given)]))
+    last = unflatten(state.structure, map(wrap, found[: len(given)]))
     stacked = [wrap(trace_stack(trace, size=size)) for trace in found[len(given) :]]
     return last, unflatten(output_structure, stacked)
 
@@ -272,27 +274,38 @@ class _ChangedType(UsageError):
         super().__init__(what, **said)
 
 
-def _looped(state: Any, beside: Any, user: str, loop: Callable[[list[Node], Structure], Any]) -> Any:
+@dataclass(frozen=True)
+class _State:
+    """How a loop's state nests, and which of its leaves began as Python numbers."""
+
+    structure: Structure
+    numbers: Sequence[bool]
+
+    def inside(self, nodes: Sequence[Node]) -> Any:
+        """The state as the body gets it."""
+        note_loop_numbers(node for node, is_number in zip(nodes, self.numbers, strict=True) if is_number)
+        return unflatten(self.structure, map(wrap, nodes))
+
+
+def _looped(state: Any, beside: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
     """A loop over a state: `loop` gets its nodes. Python numbers in it take the types that the body gives them."""
     leaves, structure = flatten(state)
     nodes = typed_nodes(leaves, user, beside)
-    try:
-        return loop(nodes, structure)
-    except _ChangedType as changed:
-        retyped = [node_like(leaf, type, user) for leaf, type in zip(leaves, changed.types, strict=True)]
-        if all(new is old for new, old in zip(retyped, nodes, strict=True)):
-            raise
-        return loop(retyped, structure)
+    kind = _State(structure, [are_numbers(leaf) for leaf in leaves])
+    tries = 1 + 2 * len(leaves)  # one number's new type may give others theirs; some bodies never settle
+    while True:
+        try:
+            return loop(nodes, kind)
+        except _ChangedType as changed:
+            retyped = [node_like(leaf, type, user) for leaf, type in zip(leaves, changed.types, strict=True)]
+            tries -= 1
+            if not tries or all(new is old for new, old in zip(retyped, nodes, strict=True)):
+                raise
+            nodes = retyped
 
 
-def _step_once(
-    body: Callable[..., Any],
-    state: Sequence[Node],
-    structure: Structure,
-    rows: Sequence[Node],
-    row_structure: Structure,
-) -> tuple[Any, Any]:
-    returned = body(unflatten(structure, map(wrap, state)), unflatten(row_structure, map(wrap, rows)))
+def _step_once(body: Callable[..., Any], state: Any, rows: Sequence[Node], row_structure: Structure) -> tuple[Any, Any]:
+    returned = body(state, unflatten(row_structure, map(wrap, rows)))
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise UsageError(f"`{name_of(body)}` must return (state, output)", where=caller_origin())
     return returned

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from livegrad.authoring.tensor.weakness import is_python_number
 from livegrad.diagnostics import TypeRuleError, caller_origin
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ def _in_place(method: _Method) -> _Method:
     def apply(self: Any, other: Any) -> Tensor:
         """`self` then stands for the result; its shape and type stay."""
         result = method(self, other)
-        if result is NotImplemented:
-            return result
+        if result is NotImplemented or is_python_number(self._node):
+            return result  # a Python number cannot be changed: its name goes over to the result
         if result.type is not self.type:
             raise TypeRuleError(
                 "an update in place keeps shape and type",

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from weakref import WeakSet
 
 from livegrad.authoring.tensor.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT
@@ -32,6 +33,8 @@ _NOTHING: dict[str, int | float | complex] = {"signed": 0, "float": -0.0, "compl
 
 # The numbers that functions being traced were called with, and what was computed from them and from constants alone.
 _weak: WeakSet[Node] = WeakSet()
+# Python numbers that a loop began with, inside its body: they have a type, and like all numbers cannot be changed.
+_in_loops: WeakSet[Node] = WeakSet()
 # Such numbers in a type that the program asked for.
 _typed: WeakSet[Node] = WeakSet()
 _lock = threading.Lock()
@@ -57,6 +60,19 @@ def weak_numbers(nodes: Iterable[Node]) -> Iterator[None]:
 def is_weak(node: Node | None) -> bool:
     """Whether a node is a number without a type of its own."""
     return traces > 0 and node in _weak
+
+
+def note_loop_numbers(nodes: Iterable[Node]) -> None:
+    """These nodes stand for Python numbers inside a loop's body."""
+    for node in nodes:
+        _in_loops.add(node)
+
+
+def is_python_number(node: Node | None) -> bool:
+    """Whether a node stands for a Python number: `+=` then gives its name to the result, and changes nothing."""
+    if is_weak(node):
+        return True
+    return bool(_in_loops) and node is not None and shape_of(node.type) == () and _is_from_numbers(node, _in_loops)
 
 
 def settled(node: Node) -> Node:
@@ -94,19 +110,24 @@ def typed(node: Node) -> Node:
 
 def note_result(node: Node) -> None:
     """A node computed as Python computes, from weak numbers and constants alone, is weak as well."""
+    if _is_from_numbers(node, _weak, _SETTLED):
+        _weak.add(node)
+
+
+def _is_from_numbers(node: Node, numbers: WeakSet[Node], types: Container[Any] | None = None) -> bool:
+    """Whether a node is one of the numbers or computed from them and constants alone, in these types if given."""
     pending, seen, found = [node], set(), False
     while pending:
         below = pending.pop()
         if below in _typed:
-            return
-        if below in _weak:
+            return False
+        if below in numbers:
             found = True
         elif below in seen or below.op is constant_op:
             continue  # numbers that the program wrote; tensors that it made of them are `typed`, or have a shape
-        elif not below.operands or scalar_of(below.type) not in _SETTLED or shape_of(below.type):
-            return
+        elif not below.operands or (types is not None and scalar_of(below.type) not in types) or shape_of(below.type):
+            return False
         else:
             seen.add(below)
             pending += below.operands
-    if found:  # constants alone have the type that they were written in
-        _weak.add(node)
+    return found  # constants alone have the type that they were written in
