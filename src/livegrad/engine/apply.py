@@ -15,8 +15,8 @@ from livegrad.engine.executor import Executable, Executor, StepError
 from livegrad.engine.flatten import find_block
 from livegrad.engine.frame import EngineError, Frame
 from livegrad.engine.graph import Block, Graph, Pin, State
-from livegrad.engine.journal import Entry, words_of
-from livegrad.engine.knobs import Knobs
+from livegrad.engine.journal import Detail, Entry, words_of
+from livegrad.engine.knobs import Knob, Knobs
 from livegrad.engine.live_plan import BlockStep, LivePlan
 from livegrad.engine.problems import Problem
 from livegrad.engine.propagate import require_number
@@ -42,22 +42,15 @@ class Applier:
         self._number_problems: dict[str, Problem] = {}  # and numbers that do not fit, by pin
         self._refused: list[Entry] = []  # edits that the compiler could not apply; they wait in the journal
         self._knobs = Knobs()
+        self.find_knob = self._knobs.turned  # asked while all is quiet: whether a frame needs nothing but that
 
-    def turn_knob(self, entry: Entry, frame: Frame) -> bool:
-        """Runs a whole frame in which a number that was changed before is all that changes; says whether it did.
-
-        Only while the runtime is quiet.
-        """
-        turned = self._knobs.turned(entry)
-        if turned is None:
-            return False
-        knob, value = turned
+    def turn_knob(self, knob: Knob, value: float, detail: Detail, frame: Frame) -> None:
+        """Runs a whole frame in which a number that was changed before is all that changes."""
         knob.parameters[knob.key] = value
         knob.put(value)
         frame.level = Level.HOT
-        frame.turned = knob.key, knob.readers, entry.detail
+        frame.turned = knob.key, knob.readers, detail
         self._runtime.run_knob(frame, knob)
-        return True
 
     def apply(self, entries: list[Entry], frame: Frame) -> bool:
         """Brings the running plan up to date, or leaves it as it is; says whether there is one to run."""

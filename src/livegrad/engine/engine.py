@@ -7,11 +7,15 @@ running plan up to the wanted one at the cheapest level that is correct, and run
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import import_module
+from threading import RLock
 from typing import Any, Literal
 
+from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.apply import Applier
+from livegrad.engine.asked import AskedReading
 from livegrad.engine.compile import compile_graph
 from livegrad.engine.cpu_executor import CpuExecutor
 from livegrad.engine.drawing import draw_blocks
@@ -19,6 +23,7 @@ from livegrad.engine.executor import Executable, Executor, Reading
 from livegrad.engine.flatten import find_block
 from livegrad.engine.frame import EngineError, Frame, describe_frame
 from livegrad.engine.graph import AnyBlock, Block, Composite, Graph, Pin, State, Watch, only_output
+from livegrad.engine.journal import Journal
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.phases import describe_phases
 from livegrad.engine.problems import Problem
@@ -60,27 +65,43 @@ class Engine:
                 )
             backend = maker()
         self.executor: Executor = backend
-        self.graph = Graph()
+        self._journal = Journal()
+        self.graph = Graph(self._journal)
         self.frame = Frame(0)
         self.before_frame: list[Callable[[], None]] = []  # called first in each frame
         self._watches: list[Watch] = []
         self._runtime = Runtime()
         self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
+        renew_lock_after_fork(self._runtime, "lock", RLock)
+        renew_lock_after_fork(self._journal, "lock", RLock)
 
     def __repr__(self) -> str:
         return f"<engine on {self.executor.name}: {len(self.graph.blocks)} blocks, {self.frame.number} frames>"
 
     def _repr_svg_(self) -> str:
-        return draw_blocks(self.graph)
+        with self.graph.editing():
+            return draw_blocks(self.graph)
 
     # --- describing ---
 
+    def edits(self) -> AbstractContextManager[None]:
+        """Makes edits of one thread one edit for all others: no frame sees some of them without the rest.
+
+        >>> from livegrad.authoring.block import block
+        >>> engine = Engine()
+        >>> with engine.edits():
+        ...     double = engine.add(block(lambda x: x * 2.0, name="double"))
+        ...     engine.set(double["x"], 4.0)     # a frame in between would find that nothing feeds it
+        """
+        return self.graph.editing()
+
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block (also a `State`, a `Composite` or a region)."""
-        self.graph.add(block)
-        if block.watch is not None:
-            self._watches.append(block.watch)
-        return block
+        with self.edits():
+            self.graph.add(block)
+            if block.watch is not None:
+                self._watches.append(block.watch)
+            return block
 
     def remove(self, block: Block) -> None:
         """Removes a block and what was connected to it."""
@@ -105,65 +126,96 @@ class Engine:
     def set_feature(self, feature: str, value: Any) -> None:
         """Gives a feature of the context a value: exactly the steps that read it become stale."""
         level = parse_feature(feature)
-        declared, plan = feature_named(level.feature).type, self.plan
-        types = [] if declared is None else [declared]
-        if plan is not None and level in plan.readers:
-            types += plan.types_of_number(level)
-        own = feature_value(value, types, f"feature `{feature}`")
-        self._applier.wanted_features[level] = own
-        self.graph.journal.write("feature", level, repr(own))
+        with self.graph.editing():  # no other plan takes the place of this one meanwhile
+            declared, plan = feature_named(level.feature).type, self.plan
+            types = [] if declared is None else [declared]
+            if plan is not None and level in plan.readers:
+                types += plan.types_of_number(level)
+            own = feature_value(value, types, f"feature `{feature}`")
+            self._applier.wanted_features[level] = own
+            self._journal.write("feature", level, repr(own))
 
     def keep(self, pin: Pin | Block) -> None:
         """Says that an output will be read: its memory is shared with nothing."""
-        self._applier.kept.add(self._buffer_key(only_output(pin)))
-        self.graph.journal.write("structure", only_output(pin).block.name, "kept")
+        with self.graph.editing():
+            self._applier.kept.add(self._buffer_key(only_output(pin)))
+            self._journal.write("structure", only_output(pin).block.name, "kept")
 
     def reset(self, state: State) -> None:
         """Gives a state its initial value again, from the next frame on."""
         if not isinstance(state, State):
             raise UsageError("`reset` takes a state", where=caller_origin(), found=type(state).__name__)
-        self._place(state)
-        self.graph.journal.write("reset", state, "reset")
+        with self.graph.editing():
+            self._place(state)
+            self._journal.write("reset", state, "reset")
 
     # --- running ---
 
     def step(self) -> Frame:
-        """One frame: applies all changes, runs what is stale, lets states advance. Errors are in the frame."""
-        runtime, applier = self._runtime, self._applier
-        if runtime.unsettled is not None or runtime.readings:
-            runtime.settle()
-        frame = self.frame = Frame(self.frame.number + 1)
-        for prepare in self.before_frame:
-            prepare()
-        if self._watches:
-            self._poll_watches()
-        entries = self.graph.journal.take()
-        if runtime.is_quiet and (not entries or (len(entries) == 1 and applier.turn_knob(entries[0], frame))):
-            self._report_watches(frame)
-            return frame
-        if applier.apply(entries, frame):
+        """One frame: applies all changes, runs what is stale, lets states advance. Errors are in the frame.
+
+        Threads take turns. What they edit while a frame is under way is for the next one.
+        """
+        runtime, journal = self._runtime, self._journal
+        with runtime.lock:
+            try:
+                if runtime.asked:
+                    runtime.fill_asked()
+                if runtime.unsettled is not None or runtime.readings:
+                    runtime.settle()
+                for prepare in self.before_frame:
+                    prepare()
+                if self._watches:
+                    self._poll_watches()
+                frame = Frame(self.frame.number + 1)
+                if journal.entries or journal.mailbox or not runtime.is_quiet:
+                    self._run_frame(frame)
+                if self._watches:
+                    self._report_watches(frame)
+                self.frame = frame  # last: nobody looks at a frame that is not whole
+            finally:
+                if runtime.asked:
+                    runtime.fill_asked()
+        return frame
+
+    def _run_frame(self, frame: Frame) -> None:
+        runtime, applier, journal = self._runtime, self._applier, self._journal
+        quiet = runtime.is_quiet
+        with journal.lock:
+            entries, journal.entries = journal.deliver(), []
+            if quiet and not entries:
+                return
+            turned = applier.find_knob(entries[0]) if quiet and len(entries) == 1 else None
+            runs = turned is not None or applier.apply(entries, frame)
+        # What runs was compiled: from here on, edits need not wait.
+        if turned is not None:
+            applier.turn_knob(*turned, entries[0].detail, frame)
+            return
+        if runs:
             runtime.mark_memory_from_outside()
             runtime.run(frame)
         else:
             frame.failed = frozenset(runtime.failed)
         frame.problems = runtime.problems
-        self._report_watches(frame)
-        return frame
 
     def _poll_watches(self) -> None:
         """Lets watched files make their edits, before a frame takes the journal."""
-        self._watches = [watch for watch in self._watches if watch.block.home is not None]
-        for watch in self._watches:
+        with self._journal.lock:
+            self._watches = [watch for watch in self._watches if watch.block.home is not None]
+            watches = tuple(self._watches)
+        for watch in watches:
             if watch.error in watch.block.debug.errors:
                 watch.block.debug.errors.remove(watch.error)
             watch.poll()
 
     def _report_watches(self, frame: Frame) -> None:
         """What is wrong with watched files is a problem of the frame, though the last code runs on."""
-        for watch in self._watches:
-            if watch.error is not None:
-                frame.problems = (*frame.problems, Problem(self._place(watch.block)[1], watch.block, None, watch.error))
-                watch.block.debug.errors = [*watch.block.debug.errors, watch.error]
+        with self._journal.lock:
+            for watch in self._watches:
+                place = find_block(self.graph, watch.block)
+                if place is not None and watch.error is not None:
+                    frame.problems = (*frame.problems, Problem(place[1], watch.block, None, watch.error))
+                    watch.block.debug.errors = [*watch.block.debug.errors, watch.error]
 
     @property
     def profiling(self) -> Literal["off", "block", "step"]:
@@ -175,8 +227,9 @@ class Engine:
         if level not in ("off", "block", "step"):
             expected = "off, block or step"
             raise UsageError("no such profiling", where=caller_origin(), expected=expected, found=repr(level))
-        self._runtime.profiling = level
-        self._runtime.is_quiet = False
+        with self._runtime.lock:
+            self._runtime.profiling = level
+            self._runtime.is_quiet = False
 
     @property
     def _running(self) -> Executable | None:
@@ -185,10 +238,14 @@ class Engine:
     # --- reading ---
 
     def read(self, pin: Pin | Block, *, running: bool = False) -> Numbers:
-        """The value of an output after the last frame, as a copy.
+        """The value of an output after the last frame, as a copy. Waits for a frame that runs in another thread.
 
         Raises if the graph does not run as it is described; `running=True` gives what the graph that runs on has.
         """
+        done = self._runtime.attempt(lambda: self._read(pin, running))
+        return self._ask(pin, running).result() if done is None else done[0]
+
+    def _read(self, pin: Pin | Block, running: bool) -> Numbers:
         self._runtime.settle()
         executable, key = self._readable(pin, running)
         return executable.read(key)
@@ -204,9 +261,20 @@ class Engine:
         >>> float(reading.result()), reading.ready()
         (8.0, True)
         """
+        done = self._runtime.attempt(lambda: self._read_later(pin, running))
+        return self._ask(pin, running) if done is None else done[0]
+
+    def _read_later(self, pin: Pin | Block, running: bool) -> Reading:
         self._runtime.settle()
         executable, key = self._readable(pin, running)
         return executable.read_later(key)
+
+    def _ask(self, pin: Pin | Block, running: bool) -> AskedReading:
+        """A reading for when no other thread has the lock of frames."""
+        own = only_output(pin)
+        asked = AskedReading(self._runtime.lock, lambda: self._read_later(own, running))
+        self._runtime.asked.append(asked)
+        return asked
 
     def _readable(self, pin: Pin | Block, running: bool) -> tuple[Executable, str]:
         """The buffer behind an output, with its value in it."""
@@ -227,7 +295,8 @@ class Engine:
 
     def explain(self) -> str:
         """What happened to every step in the last frame, at which level, and why."""
-        return describe_frame(self.frame, self.plan)
+        with self._runtime.lock:
+            return describe_frame(self.frame, self.plan)
 
     def phases(self) -> str:
         """What each phase of the compiler makes of the graph as it is described now, for reading.
@@ -254,7 +323,8 @@ class Engine:
           1 calls of functions
           1 functions to compile
         """
-        return describe_phases(compile_graph(self.graph, self._applier.reuse_memory, frozenset(self._applier.kept)))
+        with self.graph.editing():
+            return describe_phases(compile_graph(self.graph, self._applier.reuse_memory, frozenset(self._applier.kept)))
 
     @property
     def plan(self) -> LivePlan | None:
@@ -264,20 +334,23 @@ class Engine:
     def close(self) -> None:
         """Gives back all memory."""
         runtime = self._runtime
-        runtime.is_quiet = False
-        try:
-            runtime.settle()
-            runtime.take_readings(wait=True)
-        finally:
-            if runtime.executable is not None:
-                runtime.executable.close()
-                runtime.executable = None
+        with runtime.lock:
+            runtime.is_quiet = False
+            try:
+                runtime.fill_asked()
+                runtime.settle()
+                runtime.take_readings(wait=True)
+            finally:
+                if runtime.executable is not None:
+                    runtime.executable.close()
+                    runtime.executable = None
 
     # --- blocks and their keys ---
 
     def edit(self, block: Block, body: Any) -> None:
         """Gives a block another body: a change of code when its pins stay the same."""
-        self.graph_of(block).edit(block, body)
+        with self.graph.editing():
+            self.graph_of(block).edit(block, body)
 
     def graph_of(self, block: Block) -> Graph:
         """The graph that a block is in: the engine's own, or one inside of a composite."""
@@ -291,6 +364,7 @@ class Engine:
 
     def _buffer_key(self, pin: Pin) -> str:
         """The buffer behind an output; a composite's is that of the block inside."""
-        while isinstance(pin.block, Composite) and not isinstance(pin.block, Region):
-            pin = pin.block.inner_outputs[pin.name]
-        return f"{self._place(pin.block)[1]}.{pin.name}"
+        with self._journal.lock:
+            while isinstance(pin.block, Composite) and not isinstance(pin.block, Region):
+                pin = pin.block.inner_outputs[pin.name]
+            return f"{self._place(pin.block)[1]}.{pin.name}"

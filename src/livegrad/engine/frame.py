@@ -98,9 +98,10 @@ def _outcome(name: str, empty: Callable[[], Any]) -> Callable[[Frame], Any]:
     """What became of a run, from its report or from whoever fills it in later: whoever looks waits."""
 
     def make(frame: Frame) -> Any:
-        while frame.later is not None:
-            settle, frame.later = frame.later, None
-            settle()
+        while (later := frame.later) is not None:
+            later()  # of two threads one waits for the other here, and finds that there is nothing left to do
+            if frame.later is later:
+                frame.later = None
         return frame.__dict__[name] if name in frame.__dict__ else getattr(frame.report, name, empty())
 
     return make

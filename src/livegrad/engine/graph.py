@@ -6,15 +6,17 @@ Every change is written to the graph's journal, from which a frame learns what i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.captured import CapturedCall
 from livegrad.engine.cuda_kernel import CudaKernel
-from livegrad.engine.journal import Entry, Journal
+from livegrad.engine.journal import Journal, Postbox
 from livegrad.engine.sources import (
     Binding,
     ExternalBuffer,
@@ -220,7 +222,10 @@ class Composite(Block):
         """Makes an inner pin one of this block; several inner inputs may share a name, and are then fed alike."""
         if not isinstance(pin, Pin):
             raise UsageError("not a pin", where=caller_origin(), found=type(pin).__name__, help='block["name"] is one')
-        own = name or pin.name
+        with self.graph.editing():
+            return self._expose(pin, name or pin.name)
+
+    def _expose(self, pin: Pin, own: str) -> Pin:
         if pin.direction == "input":
             self.inner_inputs.setdefault(own, []).append(pin)
         elif own in self.inner_outputs:
@@ -249,16 +254,32 @@ class Edge:
 
 
 Source = Edge | Setting | Binding
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _edit(
+    method: Callable[Concatenate[Graph, Arguments], Result],
+) -> Callable[Concatenate[Graph, Arguments], Result]:
+    """An edit of a graph: one at a time, and none while a frame reads the description."""
+
+    @wraps(method)
+    def edit(graph: Graph, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        with graph.editing():
+            return method(graph, *arguments, **named)
+
+    return edit
 
 
 class Graph:
-    """Blocks by name, and what feeds their inputs."""
+    """Blocks by name, and what feeds their inputs. Threads may edit it side by side."""
 
     def __init__(self, journal: Journal | None = None) -> None:
         self.blocks: dict[str, Block] = {}
         self.sources: dict[Pin, Source] = {}
         self.around: tuple[Block, str] | None = None  # the block that this graph is inside of, and as which body
         self._journal = journal or Journal()
+        self._postbox = Postbox(self.sources, self._give_posted)
 
     @property
     def journal(self) -> Journal:
@@ -266,11 +287,26 @@ class Graph:
 
     @journal.setter
     def journal(self, journal: Journal) -> None:
-        self._journal = journal
-        for block in self.blocks.values():
-            for _, inner in block.inner_graphs():
-                inner.journal = journal
+        with self.editing():  # who edits this graph now has ended; who waits to will see that it has another journal
+            self._journal = journal
+            for block in self.blocks.values():
+                for _, inner in block.inner_graphs():
+                    inner.journal = journal
 
+    @contextmanager
+    def editing(self) -> Iterator[None]:
+        """Keeps other threads from editing this graph, those around and inside it, and frames from reading them."""
+        while True:
+            journal = self._journal
+            with journal.lock:
+                if journal is not self._journal:  # it was put into another graph meanwhile
+                    continue
+                if journal.mailbox:
+                    journal.deliver()
+                yield
+                return
+
+    @_edit
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block; names are unique in a graph."""
         if not isinstance(block, Block):
@@ -294,6 +330,7 @@ class Graph:
         self.journal.write("structure", block.name, "added")
         return block
 
+    @_edit
     def remove(self, block: Block) -> None:
         """Removes a block and its connections."""
         self._require(block)
@@ -309,6 +346,7 @@ class Graph:
             del self.sources[pin]
         self.journal.write("structure", block.name, "removed")
 
+    @_edit
     def connect(self, source: Pin | Block, target: Pin) -> None:
         """Feeds an input with an output; a block stands for its only output."""
         output = only_output(source)
@@ -319,6 +357,7 @@ class Graph:
         self.sources[target] = Edge(output)
         self.journal.write("structure", target.block.name, f"`{target.name}` connected to `{output}`")
 
+    @_edit
     def disconnect(self, target: Pin) -> None:
         """Takes away what feeds an input."""
         self._require_input(target)
@@ -327,16 +366,28 @@ class Graph:
         self.journal.write("structure", target.block.name, f"`{target.name}` disconnected")
 
     def set(self, target: Pin, value: Any) -> None:
-        """Gives an input a value: a number is a live parameter, an array is copied."""
+        """Gives an input a value: a number is a live parameter, an array is copied.
+
+        A float in the place of a float is posted: whatever feeds the pin has been looked at before, and nobody waits.
+        """
         before = self.sources.get(target)
         if value.__class__ is float and before.__class__ is Setting and before.value.__class__ is float:  # type: ignore[union-attr]
-            assert isinstance(before, Setting)
-            known = before.value
-            # A knob: whatever feeds a pin here has been looked at before. Zeros and NaN are looked at twice.
-            if (value != known and value == value) or not same_value(known, value):
-                self.sources[target] = Setting(value, before.given)
-                self._journal.entries.append(Entry("value", target, (known, value)))
+            journal = self._journal
+            journal.mailbox.append((self._postbox, target, value))
+            if journal is not self._journal:  # the graph was put into another one, which may have asked for mail before
+                self._journal.mailbox.append((self._postbox, target, value))
             return
+        self._give(target, value)
+
+    def _give_posted(self, target: Pin, value: float) -> None:
+        """A number for a pin that something else feeds since: the edits came one after the other."""
+        block = target.block
+        if self.blocks.get(block.name) is block and block.inputs.get(target.name) is target:
+            self._give(target, value)  # else the pin went while the number was on its way
+
+    @_edit
+    def _give(self, target: Pin, value: Any) -> None:
+        before = self.sources.get(target)
         self._require_input(target)
         old = like = before if isinstance(before, Setting) else None
         if old is None:
@@ -356,6 +407,7 @@ class Graph:
             self.sources[target] = fresh
             self.journal.write("value", target, f"{describe_setting(old)} → {describe_setting(fresh)}")
 
+    @_edit
     def bind(self, target: Pin, external: Any) -> ExternalBuffer:
         """Lets an input read memory that belongs to someone else."""
         self._require_input(target)
@@ -366,6 +418,7 @@ class Graph:
         self.journal.write(kind, target, f"bound to {own.array.dtype} {own.array.shape}")
         return own
 
+    @_edit
     def edit(self, block: Block, body: Body) -> None:
         """Gives a block another body. With the same pins this is a change of code, else of structure."""
         self._require(block)

@@ -1,9 +1,17 @@
-"""The journal of edits: what users changed since the last frame. The engine reads it, and looks at nothing else."""
+"""The journal of edits: what users changed since the last frame. The engine reads it, and looks at nothing else.
+
+It also keeps threads apart. Whoever changes a description, or compiles it, holds the journal's lock; a number that
+takes the place of another is posted to the mailbox without it, so that a slider never waits for a compiler.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any, Literal, NamedTuple
+
+from livegrad.engine.sources import Setting, same_value
 
 EntryKind = Literal["value", "feature", "rebind", "code", "structure", "reset"]
 
@@ -28,9 +36,17 @@ class Entry(NamedTuple):
     detail: Detail
 
 
-@dataclass
+@dataclass(frozen=True, eq=False, slots=True)
+class Postbox:
+    """Of one graph: what feeds its pins, and what to do with a number for a pin that no float feeds any more."""
+
+    sources: dict[Any, Any]
+    give: Callable[[Any, float], None]
+
+
+@dataclass(eq=False)
 class Journal:
-    """Edits in the order in which they were made.
+    """Edits in the order in which they were made, the lock of what they change, and numbers that were posted.
 
     >>> journal = Journal()
     >>> journal.write("code", "shade", "new body")
@@ -39,6 +55,25 @@ class Journal:
     """
 
     entries: list[Entry] = field(default_factory=list)
+    mailbox: list[tuple[Postbox, Any, float]] = field(default_factory=list, repr=False)  # with pins and their numbers
+    lock: Any = field(default_factory=RLock, repr=False)
+
+    def deliver(self) -> list[Entry]:
+        """Makes edits of what was posted, and gives all edits so far. Whoever holds the lock calls it first of all."""
+        posted = self.mailbox.copy()  # others go on posting
+        for box, pin, value in posted:
+            before: Any = box.sources.get(pin)
+            if before.__class__ is not Setting or before.value.__class__ is not float:
+                box.give(pin, value)
+                continue
+            known = before.value
+            # Zeros and NaN are looked at twice.
+            if (value != known and value == value) or not same_value(known, value):
+                box.sources[pin] = Setting(value, before.given)
+                self.entries.append(Entry("value", pin, (known, value)))
+        # Last: an interrupt before this delivers all of them again, which comes to the same.
+        del self.mailbox[: len(posted)]
+        return self.entries
 
     def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
         """Adds an edit."""
@@ -46,7 +81,7 @@ class Journal:
 
     def take(self) -> list[Entry]:
         """The edits so far, which are then the reader's."""
-        taken, self.entries = self.entries, []
+        taken, self.entries = self.deliver(), []
         return taken
 
     def put_back(self, entries: list[Entry]) -> None:

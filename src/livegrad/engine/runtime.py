@@ -7,9 +7,11 @@ what follows from a run is then drawn when it is known, at the latest before the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from threading import RLock
 from typing import Literal
 
 from livegrad.diagnostics import LivegradError
+from livegrad.engine.asked import AskedReading, Attempts
 from livegrad.engine.compile import Compilation
 from livegrad.engine.executor import Executable, Reading, RunReport
 from livegrad.engine.flatten import limits_of
@@ -24,10 +26,16 @@ from livegrad.engine.stale_sets import StaleSet, StaleSets
 from livegrad.engine.tidings import Readings, Times, tell_limits, tell_times
 
 
-class Runtime:
-    """The executable that runs, and everything that is known of its values."""
+class Runtime(Attempts):
+    """The executable that runs, and everything that is known of its values.
+
+    Frames and readings hold `lock`, so that a reading is of a whole frame. Who holds it may take the journal's lock,
+    never the other way round.
+    """
 
     def __init__(self) -> None:
+        super().__init__(RLock())
+        self.asked: list[AskedReading] = []  # for by other threads, while this one has the lock
         self.profiling: Literal["off", "block", "step"] = "off"
         self.executable: Executable | None = None
         self.compilation: Compilation | None = None
@@ -42,13 +50,21 @@ class Runtime:
         self.readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # what blocks will be told of
         self.is_quiet = False  # nothing is stale by itself, wrong or measured: a knob's turn is all of a frame
 
+    def fill_asked(self) -> None:
+        """Gives other threads the values that they asked for while a frame ran, before another one changes them."""
+        count = len(self.asked)
+        for reading in self.asked[:count]:
+            reading.fill()
+        del self.asked[:count]
+
     def settle(self) -> None:
         """Waits for a frame whose steps may still fail, and draws the consequences."""
-        if self.unsettled is not None:
-            settle, self.unsettled = self.unsettled, None
-            settle()
-        if self.readings:
-            self.take_readings(wait=False)
+        with self.lock:  # also called by whoever looks at a frame
+            if self.unsettled is not None:
+                settle, self.unsettled = self.unsettled, None
+                settle()
+            if self.readings:
+                self.take_readings(wait=False)
 
     def mark_memory_from_outside(self) -> None:
         """External memory without a version may have changed; with one, it has when the version has."""
@@ -72,8 +88,8 @@ class Runtime:
         self.stale |= dict.fromkeys(plan.steps, "the graph was built anew")
         self._overwritten.clear()
 
-    def run(self, frame: Frame) -> None:
-        """Runs what is stale."""
+    def run(self, frame: Frame) -> StaleSet:
+        """Runs what is stale, and says what that was."""
         running = self.executable
         assert running is not None
         stale = self._sets.get(running.plan, self.stale, self._overwritten, self.block_of)
@@ -81,10 +97,11 @@ class Runtime:
         report = running.run(stale.steps, self.profiling != "off" and self.profiling)
         if report.later is None:
             self._conclude(frame, report, stale)
-            return
+            return stale
         later = report.later
         self.unsettled = lambda: self._conclude(frame, later(), stale)
         postpone(frame, self.settle)
+        return stale
 
     def run_knob(self, frame: Frame, knob: Knob) -> None:
         """Runs what is stale because of one knob, in a plan that is quiet otherwise."""
@@ -101,8 +118,7 @@ class Runtime:
                 return
         assert self.executable is not None
         self.stale = dict(knob.seeds)
-        self.run(frame)
-        knob.stale = self._sets.get(self.executable.plan, knob.seeds, self._overwritten, self.block_of)
+        knob.stale = self.run(frame)
         knob.start = None if knob.stale.limited else self.executable.starter(knob.stale.steps)
 
     def block_of(self, key: str) -> Block:
@@ -218,9 +234,10 @@ class Runtime:
 
     def take_readings(self, wait: bool) -> None:
         """Tells blocks what has arrived since."""
-        waiting, self.readings = self.readings, []
-        for reading, tell in waiting:
-            if wait or reading.ready():
-                tell(reading.result())
-            else:
-                self.readings.append((reading, tell))
+        with self.lock:
+            waiting, self.readings = self.readings, []
+            for reading, tell in waiting:
+                if wait or reading.ready():
+                    tell(reading.result())
+                else:
+                    self.readings.append((reading, tell))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import copysign
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of_dt
 Numbers = np.ndarray[Any, Any]
 _NUMBER_KINDS = "?biufc"  # NumPy's
 _SHOWN = 60  # characters
+_touching = Lock()
 _NUMBER_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
 
 
@@ -79,7 +81,8 @@ class ExternalBuffer:
 
     def touch(self) -> None:
         """Says that the contents have changed."""
-        self.version = 0 if self.version is None else self.version + 1
+        with _touching:  # two threads that touch it at once make two versions
+            self.version = 0 if self.version is None else self.version + 1
 
 
 @dataclass(eq=False, slots=True)

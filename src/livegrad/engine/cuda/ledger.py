@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ class Snapshot:
     def __init__(self, address: int, status_words: int, counting_words: int) -> None:
         self._status_words, self._count = status_words, status_words + counting_words
         self._words: np.ndarray[Any, Any] | None = None
+        self._taking = Lock()  # frames are looked at by several threads
         self._pinned = PinnedMemory(8 * self._count)
         self._event = checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
         stream = device().stream
@@ -68,15 +70,19 @@ class Snapshot:
 
     def ready(self) -> bool:
         """Whether the words are here."""
-        return self._words is not None or int(driver.cuEventQuery(self._event)[0]) == 0
+        with self._taking:
+            device()
+            return self._words is not None or int(driver.cuEventQuery(self._event)[0]) == 0
 
     def take(self) -> np.ndarray[Any, Any]:
         """The words, once they are here."""
-        if self._words is None:
-            checked(driver.cuEventSynchronize(self._event))
-            self._words = self._pinned.array(np.uint64, (self._count,)).copy()
-            self._cleaning()
-        return self._words
+        with self._taking:
+            if self._words is None:
+                device()
+                checked(driver.cuEventSynchronize(self._event))
+                self._words = self._pinned.array(np.uint64, (self._count,)).copy()
+                self._cleaning()
+            return self._words
 
     @property
     def status(self) -> np.ndarray[Any, Any]:

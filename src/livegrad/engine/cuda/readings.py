@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ class DeviceReading:
     def __init__(self, address: int, spec: BufferSpec) -> None:
         self._spec = spec
         self._value: Numbers | None = None
+        self._taking = Lock()
         self._pinned = PinnedMemory(spec.bytes)
         self._event = checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
         stream = device().stream
@@ -30,15 +32,19 @@ class DeviceReading:
 
     def ready(self) -> bool:
         """Whether `result` would return at once."""
-        return self._value is not None or int(driver.cuEventQuery(self._event)[0]) == 0
+        with self._taking:
+            device()  # in this thread too
+            return self._value is not None or int(driver.cuEventQuery(self._event)[0]) == 0
 
     def result(self) -> Numbers:
         """The value, once it is here."""
-        if self._value is None:
-            checked(driver.cuEventSynchronize(self._event))
-            self._value = np.array(self._pinned.array(self._spec.element.dtype, self._spec.shape))
-            self._cleaning()
-        return self._value
+        with self._taking:
+            if self._value is None:
+                device()
+                checked(driver.cuEventSynchronize(self._event))
+                self._value = np.array(self._pinned.array(self._spec.element.dtype, self._spec.shape))
+                self._cleaning()
+            return self._value
 
 
 def _release(event: Any, pinned: PinnedMemory) -> None:

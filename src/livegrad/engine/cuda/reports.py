@@ -30,8 +30,10 @@ class Awaited(Mapping[str, Any]):
         self.ready = is_ready
 
     def _get(self) -> Mapping[str, Any]:
-        if self._make is not None:
-            self._made, self._make = self._make(), None
+        make = self._make
+        if make is not None:  # two threads that look at once make the same
+            self._made = make()
+            self._make = None
         return self._made
 
     def __getitem__(self, key: str) -> Any:
