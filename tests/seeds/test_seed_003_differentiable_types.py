@@ -8,7 +8,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.authoring.differentiable.pair import pair_type
-from livegrad.authoring.function.types import RecordType
+from livegrad.authoring.function.types import RecordType, plain_type
 from livegrad.ir.node import Module
 from livegrad.ir.text import print_function
 from livegrad.ir.types import Struct
@@ -101,6 +101,58 @@ def test_derivative_member_associations():
         MyDiffType(10.0),
     ) == (60.0,)
     assert lg.bwd_diff(read)(MyType(2.0, 5.0), 1.0) == (MyDiffType(2.0),)
+
+
+def test_derivative_member_associations_as_the_seed_writes_them():
+    """Derivative member associations: `a` has no member and no derivative; the Differential is defined later."""
+
+    @lg.differentiable
+    class MyType:
+        Differential = "MyDiffType"
+        a: float
+        b: Annotated[float, lg.derivative_member("MyDiffType.db")]
+
+    @lg.differentiable
+    class MyDiffType:
+        db: float
+
+    @lg.differentiable
+    def make(x: float) -> MyType:
+        return MyType(2.0, x * x)
+
+    @lg.differentiable
+    def read(m: MyType) -> float:
+        return m.a * m.b
+
+    @lg.differentiable
+    def lost(x: float) -> MyType:
+        return MyType(x, x * x)
+
+    assert MyType.Differential is plain_type(MyDiffType)
+    assert lg.fwd_diff(make)(lg.pair(3.0, 1.0)).differential == MyDiffType(6.0)
+    assert lg.bwd_diff(make)(3.0, MyDiffType(10.0)) == (60.0,)
+    assert lg.bwd_diff(read)(MyType(2.0, 5.0), 1.0) == (MyDiffType(2.0),)
+    with pytest.raises(lg.FunctionError, match="LG302: the derivative is lost in the field `a`"):
+        lg.bwd_diff(lost)(3.0, MyDiffType(1.0))
+
+
+def test_derivative_member_associations_name_the_field_through_its_type():
+    """Derivative member associations: `[DerivativeMember(MyDiffType.db)]`."""
+
+    @lg.differentiable
+    class MyDiffType:
+        db: float
+
+    @lg.differentiable
+    class MyType:
+        Differential = MyDiffType
+        b: Annotated[float, lg.derivative_member(MyDiffType.db)]
+
+    @lg.differentiable
+    def read(m: MyType) -> float:
+        return m.b * m.b
+
+    assert lg.bwd_diff(read)(MyType(5.0), 1.0) == (MyDiffType(10.0),)
 
 
 def test_automatic_synthesis_is_fully_inductive_for_dadd_and_dzero():

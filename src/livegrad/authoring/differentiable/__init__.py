@@ -10,11 +10,12 @@ from livegrad.authoring.differentiable.function import (
     remember_at_most,
 )
 from livegrad.authoring.differentiable.interface import NullDifferential
+from livegrad.authoring.differentiable.members import derivative_member
 from livegrad.authoring.differentiable.no_diff import no_diff
 from livegrad.authoring.differentiable.operators import Derivative, bwd_diff, fwd_diff
+from livegrad.authoring.differentiable.optional import OptionalType
 from livegrad.authoring.differentiable.pair import Pair, pair
 from livegrad.authoring.differentiable.protocol import OPERATIONS, Differentiable
-from livegrad.authoring.differentiable.struct import derivative_member
 from livegrad.authoring.differentiable.transforms import transform
 
 dzero, dadd, dmul = OPERATIONS["dzero"], OPERATIONS["dadd"], OPERATIONS["dmul"]
@@ -25,6 +26,7 @@ __all__ = [
     "Differentiable",
     "DifferentiableFunction",
     "NullDifferential",
+    "OptionalType",
     "Pair",
     "bwd_diff",
     "dadd",

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from livegrad.authoring.differentiable.operators import TARGETS, Derivative, Given, resolve
+from livegrad.authoring.differentiable.operators import TARGETS, Derivative
+from livegrad.authoring.differentiable.resolution import Given, resolve
 from livegrad.authoring.differentiable.resolved import Resolved
 from livegrad.authoring.function.calls import BoundMethod
 from livegrad.authoring.function.captured import BoundFunction, CapturedFunction

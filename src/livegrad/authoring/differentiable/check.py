@@ -2,7 +2,8 @@
 
 Each value of a differentiable function may produce a derivative (it comes from a parameter) and may be expected to (it
 reaches the result, or a parameter of a differentiable function). A call or field that is expected to pass on a
-derivative that it gets, and does not, is an error.
+derivative that it gets, and does not, is an error. So is a `no_diff` field that is read where a derivative is expected,
+if what was stored there had one.
 """
 
 from __future__ import annotations
@@ -39,11 +40,26 @@ def expecting(graph: FlowGraph) -> set[Flow]:
     pending = list(found)
     while pending:
         flow = pending.pop()
-        if flow.kind in _PASSING:
-            fresh = [given for given in flow.inputs if given not in found]
-            found.update(fresh)
-            pending += fresh
+        before = flow.inputs if flow.kind in _PASSING else []
+        if flow.kind == "read_field":
+            stored = _stored_in_field(flow)
+            before = [*stored, *(given for field in stored for given in field.inputs)]
+        fresh = [given for given in before if given not in found]
+        found.update(fresh)
+        pending += fresh
     return found
+
+
+def _stored_in_field(read: Flow) -> list[Flow]:
+    """What may have been stored in the `no_diff` field that is read."""
+    seen: set[Flow] = set()
+    pending = list(read.inputs)
+    while pending:
+        flow = pending.pop()
+        if flow not in seen:
+            seen.add(flow)
+            pending += flow.inputs if flow.kind in _PASSING else []
+    return [flow for flow in seen if flow.kind == "field" and flow.label == read.label]
 
 
 def check_derivative_flow(context: Context) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from livegrad.authoring.differentiable.differentials import lower_differential, raise_differential
 from livegrad.authoring.differentiable.own_sums import with_own_sums
 from livegrad.authoring.differentiable.pair import PairType, pair_type
-from livegrad.authoring.differentiable.protocol import lower_differential, raise_differential
 from livegrad.authoring.function.captured import CapturedFunction, Specialization
 from livegrad.authoring.function.overloads import choose
 from livegrad.authoring.function.problems import FunctionError, Span
@@ -168,11 +168,11 @@ def _backward(owner: CapturedFunction, rule: CapturedFunction, made: Specializat
     primals = [input_node(Key("primal"), ir_of(t)) for t in types]
     cotangent = input_node(Key("cotangent"), ir.differential_of(ir_of(made.result_type)))
     value = call(*primals, function=made.function)
-    seed = raise_differential(made.result_type, cotangent, value)
+    seed = raise_differential(made.result_type, cotangent, value, cotangent=True)
     returned = call(*primals, seed, function=specialized.function)
     parts = _returned_parts(owner, rule, specialized, expected, returned)
     results = [
-        lower_differential(type, part, primal) if flag else zero(ir.differential_of(ir_of(type)))
+        lower_differential(type, part, primal, cotangent=True) if flag else zero(ir.differential_of(ir_of(type)))
         for type, part, primal, flag in zip(types, parts, primals, active, strict=True)
         if ir.is_differentiable(ir_of(type))
     ]

@@ -21,7 +21,7 @@ from livegrad.authoring.function.intrinsics import intrinsic, require_count
 from livegrad.authoring.function.narrowing import CLASS_NARROWINGS
 from livegrad.authoring.function.overloads import BOUNDS
 from livegrad.authoring.function.problems import FunctionError, Span
-from livegrad.authoring.function.signature import read_annotation
+from livegrad.authoring.function.signature import SELF, read_annotation
 from livegrad.authoring.function.types import FrontType, RecordType, describe, differential_type
 from livegrad.authoring.function.values import (
     CONVERSIONS,
@@ -74,7 +74,8 @@ def _dispatch(
     at: ast.AST,
 ) -> Value:
     span = context.span(at)
-    declared = interface.methods[name].signature.result.type
+    result = interface.methods[name].signature.result
+    declared = interface if result.variable is SELF else result.type
     values = [target, *positional, *keywords.values()]
     outer = [node_of(value, span) for value in values]
     inputs = [input_node(Key(name), node.type) for node in outer]

@@ -9,13 +9,12 @@ from typing import Any
 
 from livegrad.authoring.differentiable.check import check_derivative_flow
 from livegrad.authoring.differentiable.custom import each_kept, with_rules
-from livegrad.authoring.differentiable.generics import check_generic
+from livegrad.authoring.differentiable.generics import check_generic, types_of_generic
 from livegrad.authoring.differentiable.struct import make_struct
 from livegrad.authoring.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.running import call_span
-from livegrad.authoring.function.types import FrontType
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
 from livegrad.passes.differentiate.report import StorageReport, storage_report
@@ -53,15 +52,18 @@ class DifferentiableFunction(CapturedFunction):
     def called(self, result: Node) -> Node:
         return each_kept(result) if self.checkpoint else result
 
-    def differentiable_types(self, *types: Any) -> dict[FrontType, FrontType]:
+    def differentiable_types(self, *types: Any) -> dict[Any, Any]:
         """The differentiable types that the function (and what it calls) uses, each with its Differential.
+
+        For a generic function, type variables are among them: `{~T: T.Differential}`.
 
         >>> from livegrad.authoring.function.source import run_source
         >>> f = DifferentiableFunction(run_source("def f(x: float, n: int): return x * n")["f"])
         >>> f.differentiable_types()
         {f64: f64}
         """
-        return dict(self.specialization_for(*types).dependencies.types)
+        generic = None if types else types_of_generic(self)
+        return dict(self.specialization_for(*types).dependencies.types) if generic is None else generic
 
     def remembered(self, *types: Any) -> StorageReport:
         """What reverse mode keeps of a run, with bytes, places and reasons; print it to read it.

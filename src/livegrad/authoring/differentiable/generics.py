@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from livegrad.authoring.differentiable.differentials import TaggedType, scaled
 from livegrad.authoring.differentiable.interface import InterfaceType
-from livegrad.authoring.differentiable.optional import scaled
-from livegrad.authoring.differentiable.protocol import Differentiable, ProtocolCall, TaggedType
+from livegrad.authoring.differentiable.protocol import Differentiable, ProtocolCall
 from livegrad.authoring.function.calls import METHODS, BoundMethod
 from livegrad.authoring.function.captured import CapturedFunction, Slot
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.expressions import TYPE_ATTRIBUTES
 from livegrad.authoring.function.problems import FunctionError, Span
+from livegrad.authoring.function.signature import SELF
 from livegrad.authoring.function.source import MISSING
 from livegrad.authoring.function.types import ArrayType, FrontType, differential_type, ir_of
 from livegrad.authoring.function.values import CONVERSIONS, Value, convert, runtime
@@ -51,10 +53,10 @@ class StandIn(TaggedType):
     def methods(self) -> dict[str, CapturedFunction]:
         return self.interface.methods
 
-    def lower_differential(self, node: Node, primal: Node) -> Node:
+    def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
         return make(member(node, 0), type=ir.differential_of(self.ir))
 
-    def raise_differential(self, node: Node, primal: Node) -> Node:
+    def raise_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
         return make(member(node, 0), type=self.ir)
 
     def zero_differential(self) -> Node:
@@ -97,6 +99,47 @@ def check_generic(function: DifferentiableFunction) -> None:
     raise problems[0]
 
 
+@dataclass(frozen=True)
+class VariableDifferential:
+    """`T.Differential`, as long as it is not known what `T` is."""
+
+    variable: TypeVar
+
+    def __repr__(self) -> str:
+        return f"{self.variable.__name__}.Differential"
+
+
+# Stand-ins that no function uses otherwise, by which the types that come from type variables are told from the rest.
+_MARKED = (ir.f16, ir.Vector(ir.f16, 3), ArrayType(ir.f16, 2), ir.Matrix(ir.f16, 3, 3))
+
+
+def types_of_generic(function: DifferentiableFunction) -> dict[Any, Any] | None:
+    """The differentiable types of a generic function, its variables among them; None if it is not generic."""
+    variables = [parameter.annotation.variable for parameter in function.signature.parameters]
+    if not any(variables):
+        return None
+    for free in (*_MARKED, *_STAND_INS):
+        slots = _slots(function, free)
+        if slots is None:
+            return None
+        try:
+            made = CapturedFunction(function.python_function).specialize(slots)
+        except FunctionError:
+            continue
+        found: dict[Any, Any] = {variable: VariableDifferential(variable) for variable in variables if variable}
+        known = made.dependencies.types.items()
+        return found | {type: own for type, own in known if not (_is_marked(type) or isinstance(type, StandIn))}
+    return None
+
+
+def _is_marked(type: FrontType) -> bool:
+    return not isinstance(type, TaggedType) and ir.f16 in _scalars(ir_of(type))
+
+
+def _scalars(type: ir.Type) -> set[ir.Type]:
+    return {type} if isinstance(type, ir.Scalar) else set().union(*map(_scalars, ir.components(type)))
+
+
 def _slots(function: DifferentiableFunction, free: FrontType) -> tuple[Slot, ...] | None:
     """The types that the function is checked with; `free` is what stands for variables bound to Differentiable."""
     slots = []
@@ -136,7 +179,8 @@ def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
             given: Any = bound[parameter.name]
             if isinstance(given, Value) and parameter.annotation.type is not None:
                 convert(given, parameter.annotation.type, context.span(at), f"`{parameter.name}`")
-        result = method.signature.result.type
+        declared = method.signature.result
+        result = value.type.interface if declared.variable is SELF else declared.type  # type: ignore[union-attr]
         if result is None:
             raise FunctionError("LG401", f"`{name}` of {value.type} has no result type", context.span(at))
         own = target.type if result is value.type.interface else result  # type: ignore[union-attr]

@@ -10,7 +10,8 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from livegrad.authoring.differentiable.operators import Derivative, Given, as_target, backward_of, bwd_diff, resolve
+from livegrad.authoring.differentiable.operators import Derivative, as_target, bwd_diff
+from livegrad.authoring.differentiable.resolution import Given, backward_of, resolve
 from livegrad.authoring.differentiable.resolved import Resolved, resolution_key
 from livegrad.authoring.function.calls import arguments_of
 from livegrad.authoring.function.captured import CapturedFunction

@@ -9,23 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from livegrad.authoring.differentiable.optional import scaled
-from livegrad.authoring.differentiable.protocol import (
+from livegrad.authoring.differentiable.differentials import (
     TaggedType,
-    combine,
+    keeps_layout,
     lower_differential,
     raise_differential,
+    scaled,
+)
+from livegrad.authoring.differentiable.protocol import combine, require_differential
+from livegrad.authoring.differentiable.slots import (
+    leaf_nodes,
+    plain_leaves,
+    plain_rebuilt,
+    rebuilt,
+    slot_places,
+    slots_for,
 )
 from livegrad.authoring.differentiable.struct import StructType
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.types import (
     FrontType,
-    RecordType,
     describe,
     differential_type,
+    from_result,
     ir_of,
     to_argument,
     type_of_value,
@@ -35,7 +42,7 @@ from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Key, Node
-from livegrad.ops.aggregate import make, member
+from livegrad.ops.aggregate import make, member, members_of
 from livegrad.ops.comparison import equal
 from livegrad.ops.control import check, switch
 from livegrad.ops.elementwise import select
@@ -54,7 +61,7 @@ class NullDifferential:
     def __repr__(self) -> str:
         return "NullDifferential()"
 
-    def __livegrad_abstract__(self, abstract: Any, expected: Any) -> Value:
+    def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
         if not isinstance(expected, InterfaceDifferential):
             raise TypeError("a NullDifferential stands for a differential of an interface's value only")
         return Value(expected)
@@ -102,14 +109,7 @@ class InterfaceType(TaggedType):
     @property
     def slots(self) -> list[tuple[str, ir.Scalar]]:
         """The slots of the largest implementers."""
-        counts: dict[ir.Scalar, int] = {}
-        for struct in self.require_implementers():
-            own: dict[ir.Scalar, int] = {}
-            for leaf in scalar_leaves(struct.ir):
-                own[leaf] = own.get(leaf, 0) + 1
-            for leaf, count in own.items():
-                counts[leaf] = max(counts.get(leaf, 0), count)
-        return [(f"{scalar}_{k}", scalar) for scalar, count in sorted(counts.items(), key=str) for k in range(count)]
+        return slots_for([struct.ir for struct in self.require_implementers()])
 
     @property
     def ir(self) -> ir.Type:
@@ -139,15 +139,7 @@ class InterfaceType(TaggedType):
 
     def _places(self, struct: StructType) -> list[int]:
         """The slot of each of a struct's scalars."""
-        taken: dict[ir.Scalar, int] = {}
-        first = {}
-        for index, (_, scalar) in enumerate(self.slots):
-            first.setdefault(scalar, index)
-        places = []
-        for leaf in scalar_leaves(struct.ir):
-            places.append(first[leaf] + taken.get(leaf, 0))
-            taken[leaf] = taken.get(leaf, 0) + 1
-        return places
+        return slot_places(self.slots, struct.ir)
 
     def struct_of(self, value: Any) -> StructType:
         """The implementing struct of a Python value."""
@@ -162,14 +154,14 @@ class InterfaceType(TaggedType):
     def to_argument(self, value: Any) -> Any:
         struct = self.struct_of(value)
         parts: list[Any] = [scalar.dtype.type(0) for _, scalar in self.slots]
-        for place, leaf in zip(self._places(struct), _plain_leaves(struct.to_argument(value), struct.ir), strict=True):
+        for place, leaf in zip(self._places(struct), plain_leaves(struct.to_argument(value), struct.ir), strict=True):
             parts[place] = leaf
         return (self.implementers.index(struct), *parts)
 
     def from_result(self, value: Any) -> Any:
         struct = self.implementers[int(value[0])]
         supply = iter([value[1 + place] for place in self._places(struct)])
-        return struct.from_result(_plain_rebuilt(struct.ir, supply))
+        return struct.from_result(plain_rebuilt(struct.ir, supply))
 
     # --- differentials: the slots of floats at the same places, with a tag of their own ---
 
@@ -177,16 +169,55 @@ class InterfaceType(TaggedType):
     def float_slots(self) -> list[int]:
         return [k for k, (_, scalar) in enumerate(self.slots) if ir.is_differentiable(scalar)]
 
-    def lower_differential(self, node: Node, primal: Node) -> Node:
+    @property
+    def _keeps_layout(self) -> bool:
+        """Whether the differentials of all implementers lie in their slots as the IR's do."""
+        return all(map(keeps_layout, self.implementers))
+
+    def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
         fits = equal(member(node, 0), _NULL) | equal(member(node, 0), member(primal, 0) + 1)
-        target = ir.differential_of(self.ir)
-        parts = [member(node, 1 + k) for k in range(len(self.float_slots))]
+        if self._keeps_layout:
+            parts = [member(node, 1 + k) for k in range(len(self.float_slots))]
+        else:
+            parts = members_of(self._for_each_type(self._lowered, node, primal, cotangent))
         parts[0] = check(parts[0], fits, message=f"a differential of another type than the {self.name} it belongs to")
+        return make(*parts, type=ir.differential_of(self.ir))
+
+    def raise_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        if self._keeps_layout:
+            parts = [member(node, k) for k in range(len(self.float_slots))]
+            return make(member(primal, 0) + 1, *parts, type=self.differential_type.ir)
+        return self._for_each_type(self._raised, node, primal, cotangent)
+
+    def _for_each_type(self, convert: Callable[..., Node], node: Node, primal: Node, cotangent: bool) -> Node:
+        """A differential converted by the type of the primal."""
+        inputs = [input_node(Key("differential"), node.type), input_node(Key("primal"), primal.type)]
+        structs = self.require_implementers()
+        branches = [make_function(self.name, inputs, [convert(struct, *inputs, cotangent)]) for struct in structs]
+        return switch(member(primal, 0), node, primal, branches=tuple(branches))
+
+    def _lowered(self, struct: StructType, node: Node, primal: Node, cotangent: bool) -> Node:
+        target = ir.differential_of(self.ir)
+        parts = [zero(own) for own in ir.components(target)]
+        if differential_type(struct) is not None:
+            own = self.differential_type.unpack(struct, node)
+            lowered = lower_differential(struct, own, self.unpack(struct, primal), cotangent)
+            for place, leaf in zip(self._float_places(struct), leaf_nodes(lowered), strict=True):
+                parts[place] = leaf
         return make(*parts, type=target)
 
-    def raise_differential(self, node: Node, primal: Node) -> Node:
-        parts = [member(node, k) for k in range(len(self.float_slots))]
-        return make(member(primal, 0) + 1, *parts, type=self.differential_type.ir)
+    def _raised(self, struct: StructType, node: Node, primal: Node, cotangent: bool) -> Node:
+        if differential_type(struct) is None:
+            return self.zero_differential()
+        supply = iter([member(node, place) for place in self._float_places(struct)])
+        given = rebuilt(ir.differential_of(struct.ir), supply)
+        own = raise_differential(struct, given, self.unpack(struct, primal), cotangent)
+        return self.differential_type.pack(struct, own)
+
+    def _float_places(self, struct: StructType) -> list[int]:
+        """For each float of a struct, its place among the slots of floats."""
+        floats = self.float_slots
+        return [floats.index(place) for place in self._places(struct) if place in floats]
 
     def zero_differential(self) -> Node:
         return zero(self.differential_type.ir)
@@ -220,44 +251,45 @@ class InterfaceDifferential(TaggedType):
         return f"{self.interface.name}.Differential"
 
     @property
+    def slots(self) -> list[tuple[str, ir.Scalar]]:
+        """The slots of the largest Differentials of implementers."""
+        types = [struct.differential for struct in self.interface.require_implementers()]
+        return slots_for([ir_of(own) for own in types if own is not None])
+
+    @property
     def ir(self) -> ir.Type:
-        slots = [self.interface.slots[k] for k in self.interface.float_slots]
-        return ir.Struct(repr(self), (("tag", ir.i32), *slots))
+        return ir.Struct(repr(self), (("tag", ir.i32), *self.slots))
 
     @property
     def differential(self) -> FrontType | None:
         return self
 
-    def _float_places(self, struct: StructType) -> list[tuple[int, int]]:
-        """For each float of a struct: its place among the struct's scalars, and its slot."""
-        floats = self.interface.float_slots
-        leaves = scalar_leaves(struct.ir)
-        return [
-            (index, floats.index(place))
-            for index, place in enumerate(self.interface._places(struct))
-            if ir.is_differentiable(leaves[index])
-        ]
-
     def pack(self, struct: StructType, node: Node) -> Node:
         """The differential of a struct as one of the interface."""
-        lowered = lower_differential(struct, node, zero(struct.ir))
-        parts = [zero(self.interface.slots[k][1]) for k in self.interface.float_slots]
-        for (_, slot), leaf in zip(self._float_places(struct), leaf_nodes(lowered), strict=True):
-            parts[slot] = leaf
+        slots = self.slots
+        parts = [zero(scalar) for _, scalar in slots]
+        for place, leaf in zip(slot_places(slots, node.type), leaf_nodes(node), strict=True):
+            parts[place] = leaf
         tag = constant(self.interface.implementers.index(struct) + 1, ir.i32)
         return make(tag, *parts, type=self.ir)
 
+    def unpack(self, struct: StructType, node: Node) -> Node:
+        """The Differential of the struct that a differential is known to belong to."""
+        own = ir_of(require_differential(struct))
+        supply = iter([member(node, 1 + place) for place in slot_places(self.slots, own)])
+        return rebuilt(own, supply)
+
     def to_argument(self, value: Any) -> Any:
-        slots = [self.interface.slots[k][1] for k in self.interface.float_slots]
-        parts: list[Any] = [scalar.dtype.type(0) for scalar in slots]
+        slots = self.slots
+        parts: list[Any] = [scalar.dtype.type(0) for _, scalar in slots]
         if isinstance(value, NullDifferential):
             return (_NULL, *parts)
         own = type_of_value(value)
         for index, struct in enumerate(self.interface.implementers):
             if struct.differential is own:
-                leaves = _plain_leaves(to_argument(own, value), ir_of(own))
-                for (_, slot), leaf in zip(self._float_places(struct), leaves, strict=True):
-                    parts[slot] = leaf
+                leaves = plain_leaves(to_argument(own, value), ir_of(own))
+                for place, leaf in zip(slot_places(slots, ir_of(own)), leaves, strict=True):
+                    parts[place] = leaf
                 return (index + 1, *parts)
         raise TypeError(f"{describe(own)} is no differential of a {self.interface.name}")
 
@@ -265,20 +297,22 @@ class InterfaceDifferential(TaggedType):
         tag = int(value[0])
         if tag == _NULL:
             return NullDifferential()
-        struct = self.interface.implementers[tag - 1]
-        own = struct.differential
+        own = self.interface.implementers[tag - 1].differential
         if own is None:
             return NullDifferential()
-        supply = iter([value[1 + slot] for _, slot in self._float_places(struct)])
-        assert isinstance(own, RecordType)
-        return own.from_result(_plain_rebuilt(own.ir, supply))
+        supply = iter([value[1 + place] for place in slot_places(self.slots, ir_of(own))])
+        return from_result(own, plain_rebuilt(ir_of(own), supply))
 
-    def lower_differential(self, node: Node, primal: Node) -> Node:
-        parts = [member(node, 1 + k) for k in range(len(self.interface.float_slots))]
-        return make(*parts, type=ir.differential_of(self.ir))
+    def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        floats = [k for k, (_, scalar) in enumerate(self.slots) if ir.is_differentiable(scalar)]
+        return make(*[member(node, 1 + k) for k in floats], type=ir.differential_of(self.ir))
 
-    def raise_differential(self, node: Node, primal: Node) -> Node:
-        parts = [member(node, k) for k in range(len(self.interface.float_slots))]
+    def raise_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        supply = iter(members_of(node))
+        parts = [
+            next(supply) if ir.is_differentiable(scalar) else member(primal, 1 + k)
+            for k, (_, scalar) in enumerate(self.slots)
+        ]
         return make(member(primal, 0), *parts, type=self.ir)
 
     def zero_differential(self) -> Node:
@@ -289,7 +323,7 @@ class InterfaceDifferential(TaggedType):
         a, b = member(first, 0), member(second, 0)
         fits = equal(a, _NULL) | equal(b, _NULL) | equal(a, b)
         tag = check(select(equal(a, _NULL), b, a), fits, message="differentials of different types are added")
-        sums = [add_values(member(first, 1 + k), member(second, 1 + k)) for k in range(len(self.interface.float_slots))]
+        sums = [_sum(member(first, 1 + k), member(second, 1 + k)) for k in range(len(self.slots))]
         return make(tag, *sums, type=self.ir)
 
     def held_types(self) -> list[FrontType]:
@@ -303,20 +337,16 @@ class InterfaceDifferential(TaggedType):
             if differential_type(struct) is None:
                 branches.append(branches[0])
                 continue
-            total = add(struct, *(self._unpack(struct, node) for node in inputs))
+            total = add(struct, *(self.unpack(struct, node) for node in inputs))
             branches.append(make_function("dadd", inputs, [self.pack(struct, total)]))
         a, b = member(first, 0), member(second, 0)
         alike = select(equal(a, b), a, zero(a.type))
         return switch(alike, first, second, branches=tuple(branches))
 
-    def _unpack(self, struct: StructType, node: Node) -> Node:
-        """The Differential of the struct that a differential is known to belong to."""
-        supply = iter([member(node, 1 + slot) for _, slot in self._float_places(struct)])
-        return raise_differential(struct, rebuilt(ir.differential_of(struct.ir), supply), zero(struct.ir))
-
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
-        parts = [scaled(factor, member(node, 1 + k)) for k in range(len(self.interface.float_slots))]
-        return make(member(node, 0), *parts, type=self.ir)
+        tag, *parts = members_of(node)
+        moved = [scaled(factor, part) if ir.is_differentiable(part.type) else part for part in parts]
+        return make(tag, *moved, type=self.ir)
 
     def zero_value(self) -> Any:
         return NullDifferential()
@@ -334,45 +364,8 @@ class InterfaceDifferential(TaggedType):
         return combine(struct, present, leaf, name, first)
 
 
-# --- scalars in aggregates -------------------------------------------------------------------------------------------
-
-
-def scalar_leaves(type: ir.Type) -> list[ir.Scalar]:
-    """The scalars that a value is made of, in order."""
-    if isinstance(type, ir.Scalar):
-        return [type]
-    return [leaf for part in ir.components(type) for leaf in scalar_leaves(part)]
-
-
-def leaf_nodes(node: Node) -> list[Node]:
-    """The scalars of a value, one by one."""
-    if isinstance(node.type, ir.Scalar):
-        return [node]
-    count = len(ir.components(node.type))
-    return [leaf for index in range(count) for leaf in leaf_nodes(member(node, index))]
-
-
-def rebuilt(type: ir.Type, supply: Any) -> Node:
-    """A value from its scalars."""
-    if isinstance(type, ir.Scalar):
-        return next(supply)
-    return make(*[rebuilt(part, supply) for part in ir.components(type)], type=type)
-
-
-def _plain_leaves(value: Any, type: ir.Type) -> list[Any]:
-    if isinstance(type, ir.Scalar):
-        return [value]
-    if isinstance(type, ir.Vector | ir.Matrix):
-        return list(np.asarray(value).reshape(-1))
-    return [leaf for part, own in zip(value, ir.components(type), strict=True) for leaf in _plain_leaves(part, own)]
-
-
-def _plain_rebuilt(type: ir.Type, supply: Any) -> Any:
-    if isinstance(type, ir.Scalar):
-        return next(supply)
-    parts = [_plain_rebuilt(part, supply) for part in ir.components(type)]
-    if isinstance(type, ir.Vector):
-        return np.array(parts, type.element.dtype)
-    if isinstance(type, ir.Matrix):
-        return np.array(parts, type.element.dtype).reshape(type.rows, type.columns)
-    return tuple(parts)
+def _sum(first: Node, second: Node) -> Node:
+    """The sum of two slots: of floats, or of what says which of them are there."""
+    if ir.is_differentiable(first.type):
+        return add_values(first, second)
+    return first | second if first.type is ir.bool_ else select(equal(first, 0), second, first)

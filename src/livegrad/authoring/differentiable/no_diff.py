@@ -56,6 +56,13 @@ def _no_diff_call(context: Context, node: ast.Call) -> Value:
         raise context.error(
             "LG303", "`no_diff` goes directly on a call", inner, help="write detach(...) to drop a value's derivative"
         )
+    if not context.differentiable:
+        raise context.error(
+            "LG304",
+            f"this `no_diff` does nothing: `{context.source.name}` is not differentiable",
+            node,
+            help="remove it, or decorate the function with @differentiable",
+        )
     callee = context.evaluate(inner.func)
     positional, keywords = arguments_of(context, inner)
     target = callee.static

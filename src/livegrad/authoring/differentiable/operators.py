@@ -10,17 +10,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
-from livegrad.authoring.differentiable.own_sums import zero_it_brings
-from livegrad.authoring.differentiable.pair import PairType, pair
-from livegrad.authoring.differentiable.protocol import OPERATIONS
+from livegrad.authoring.differentiable.fitting import require_differential_value
+from livegrad.authoring.differentiable.pair import Pair
+from livegrad.authoring.differentiable.resolution import Given, base_of, resolve, resolve_backward, resolve_forward
 from livegrad.authoring.differentiable.resolved import (
-    Argument,
     Resolved,
-    backward_derivative,
-    forward_derivative,
-    resolution_key,
 )
 from livegrad.authoring.function import captured
 from livegrad.authoring.function.captured import CapturedFunction, unchanged
@@ -28,20 +25,15 @@ from livegrad.authoring.function.context import Context, remembered
 from livegrad.authoring.function.intrinsics import intrinsic
 from livegrad.authoring.function.known_calls import KnownCall, key_of
 from livegrad.authoring.function.library import known_as
-from livegrad.authoring.function.overloads import Match, choose
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.running import abstract_argument, call_span, execute_function, is_lifted, run_prepared
 from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.types import (
     FrontType,
-    RecordType,
     TensorPattern,
-    TupleType,
-    describe,
     differential_type,
 )
-from livegrad.authoring.function.values import Value, convert, from_python, name_of, node_of, runtime, static
-from livegrad.ir import types as ir
+from livegrad.authoring.function.values import Value, convert, from_python, node_of, runtime, static
 from livegrad.ir.text import print_function
 from livegrad.ops.control import call as call_op
 from livegrad.passes.differentiate.forward import jvp
@@ -80,22 +72,20 @@ class Derivative:
         known = None if key is None else self._known_calls.get(key)
         if known is not None and known.is_current():
             return known(arguments)
-        expected = expected_types(self)
-        values = [
-            abstract_argument(value, expected[index] if index < len(expected) else None)
-            for index, value in enumerate(arguments)
-        ]
-        found, given = resolve(self, values, call_span())
+        found, given = resolve(self, abstract_arguments(self, arguments), call_span())
         kept = [_supplied(arguments, place) for place in given]
         types = [argument.type for argument in found.arguments]
         lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
+        if self.mode == "bwd_diff":
+            what = f"`{self.__name__}` takes the differential of the result last"
+            require_differential_value(types[-1], kept[-1], what, any(lifted[:-1]))
         if key is not None and not any(lifted):
             run = execute_function(found.function)
             self._known_calls[key] = KnownCall(run, given, types, found.result, found.is_current)
         return run_prepared(found.function, kept, lifted, types, found.result)
 
     def _overloads(self) -> int:
-        return len(_base(self).overloads)
+        return len(base_of(self).overloads)
 
     def bound_values(self) -> tuple[Any, ...]:
         """What is given with the function that this is a derivative of."""
@@ -106,7 +96,7 @@ class Derivative:
 
     def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
         """The derivative for arguments of these types, and which value goes to which of its arguments."""
-        return (_resolve_forward if self.mode == "fwd_diff" else _resolve_backward)(self, values, span)
+        return (resolve_forward if self.mode == "fwd_diff" else resolve_backward)(self, values, span)
 
     # --- from captured functions ---
 
@@ -136,7 +126,7 @@ class Derivative:
 
     def ir(self, *types: Any) -> str:
         """The text of the derivative's IR, for the primal types given or those of the signature."""
-        made = _base(self).specialization_for(*types)
+        made = base_of(self).specialization_for(*types)
         function = made.function
         chain: list[str] = []
         current: CapturedFunction | Derivative = self
@@ -163,164 +153,41 @@ def _supplied(arguments: Sequence[Any], place: Any) -> Any:
     return place.value if isinstance(place, Default) else arguments[place]
 
 
-def expected_types(function: CapturedFunction | Derivative) -> list[FrontType | TensorPattern | None]:
-    """The annotated types of the parameters, with pairs where the derivative has pairs."""
+def abstract_arguments(function: CapturedFunction | Derivative, arguments: Sequence[Any]) -> list[Value]:
+    """What is known of Python arguments; with overloads, Python's numbers fit parameters of any width."""
+    if len(base_of(function).overloads) > 1:
+        return [abstract_argument(value, None, fitting=True) for value in arguments]
+    expected = _expected_for(function)
+    pairs = zip_longest(arguments, expected[: len(arguments)], fillvalue=_nothing)
+    return [abstract_argument(value, wanted(_innermost(value))) for value, wanted in pairs]
+
+
+Expected = Callable[[Any], FrontType | TensorPattern | None]  # what a Python argument should be
+
+
+def _expected_for(function: CapturedFunction | Derivative) -> list[Expected]:
+    """What the annotations of a function without overloads say of the arguments of its derivative."""
     if isinstance(function, CapturedFunction):
-        if len(function.overloads) > 1:
-            return []
-        return [parameter.annotation.expected for parameter in function.signature.parameters]
-    inner = expected_types(function.target)
+        return [parameter.annotation.expected_for for parameter in function.signature.parameters]
+    inner = _expected_for(function.target)
     if function.mode == "bound":
         return inner[1:]
-    if function.mode == "bwd_diff":
-        if isinstance(function.target, CapturedFunction) or function.target.mode == "bound":
-            return [*inner, _base(function).signature.result.type]
-        return inner
+    of_function = isinstance(function.target, CapturedFunction) or function.target.mode == "bound"
+    if function.mode == "bwd_diff" and of_function:
+        result = base_of(function).signature.result.type
+        return [*inner, lambda value: None if result is None else differential_type(result)]
     return inner
 
 
-# --- resolution ------------------------------------------------------------------------------------------------------
-
-Given = list[Any]  # for each argument that is passed: which of the values it is, or a default
-
-
-def resolve(function: CapturedFunction | Derivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
-    """The function for arguments of these types, and which value goes to which of its arguments."""
-    if isinstance(function, CapturedFunction):
-        return _resolve_captured(function, values, span, lambda match: None)
-    return function.resolve_call(values, span)
+def _nothing(value: Any) -> None:
+    """What is expected of an argument of which nothing is said."""
 
 
-def _resolve_captured(
-    function: CapturedFunction, values: Sequence[Value], span: Span, refuse: Callable[[Match], str | None]
-) -> tuple[Resolved, Given]:
-    found = choose(function, values, {}, span, refuse)
-    made = found.function.specialize(found.slots)
-    bound = found.function.signature.bind(list(range(len(values))), {})
-    assert not isinstance(bound, str)
-    arguments, given = [], []
-    for parameter, slot in zip(found.function.signature.parameters, found.slots, strict=True):
-        if slot.type is not None:
-            arguments.append(Argument(parameter.name, slot.type, slot.no_diff))
-            given.append(bound[parameter.name])
-    resolved = Resolved(
-        function.__name__,
-        made.function,
-        arguments,
-        made.result_type,
-        made.result_no_diff,
-        made.is_current,
-        made.dependencies.types,
-    )
-    if not found.function.differentiable:
-        raise FunctionError(
-            "LG305", f"`{function.__name__}` is not differentiable", span, help="decorate it with @differentiable"
-        )
-    return resolved, given
-
-
-def _primal(value: Value) -> Value:
-    """What a pair is a pair of."""
-    if isinstance(value.type, PairType):
-        return Value(value.type.primal, weak=value.weak)
+def _innermost(value: Any) -> Any:
+    """What a pair, or a pair of pairs, is a pair of."""
+    while isinstance(value, Pair):
+        value = value.primal
     return value
-
-
-class PairProblem(str):
-    """Why an argument does not fit a derivative."""
-
-    code = "LG310"
-
-
-def _resolve_inner(
-    function: Derivative, values: Sequence[Value], span: Span, primals: Sequence[Value], paired: Sequence[bool]
-) -> tuple[Resolved, Given]:
-    target = function.target
-    if isinstance(target, Derivative):
-        return resolve(target, primals, span)
-
-    def refuse(match: Match) -> str | None:
-        bound = match.function.signature.bind(list(range(len(primals))), {})
-        assert not isinstance(bound, str)
-        for parameter, slot in zip(match.function.signature.parameters, match.slots, strict=True):
-            place = bound[parameter.name]
-            if slot.type is None or isinstance(place, Default):
-                continue
-            active = not slot.no_diff and differential_type(slot.type) is not None
-            if paired[place] and not active:
-                return PairProblem(f"`{parameter.name}` has no derivative and takes no pair")
-            if active and not paired[place] and function.mode == "fwd_diff":
-                found = name_of(values[place])
-                return PairProblem(f"`{parameter.name}` expects a pair of {describe(slot.type)}, found {found}")
-        return None
-
-    return _resolve_captured(target, primals, span, refuse)
-
-
-def _resolve_forward(function: Derivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
-    # The pairs of an inner derivative are ordinary structs here: only the outermost pair is taken off.
-    primals = [_primal(value) for value in values]
-    paired = [isinstance(value.type, PairType) for value in values]
-    inner, given = _resolve_inner(function, values, span, primals, paired)
-    key = resolution_key(inner)
-    made = function._made.get(key)
-    if made is None:
-        made = function._made[key] = forward_derivative(function.__name__, inner)
-    for argument, place in zip(inner.arguments, given, strict=True):
-        if not isinstance(place, Default) and argument.active and not paired[place]:
-            raise FunctionError(
-                "LG310",
-                f"`{function.__name__}`: `{argument.name}` expects a pair",
-                span,
-                expected=f"Pair[{describe(argument.type)}]",
-                found=name_of(values[place]),
-                help=f"pass pair({argument.name}, d{argument.name})",
-            )
-    at_rest = [
-        Default(pair(place.value, OPERATIONS["dzero"](argument.type)))
-        if isinstance(place, Default) and argument.active
-        else place
-        for argument, place in zip(inner.arguments, given, strict=True)
-    ]
-    return made.with_currency(inner), at_rest
-
-
-def _resolve_backward(function: Derivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
-    if not values:
-        raise FunctionError("LG310", f"`{function.__name__}` takes the differential of the result last", span)
-    inner, given = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
-    made = backward_of(function, inner, span)
-    _require_seed(function, values[-1], made.arguments[-1].type, span)
-    return made, [*given, len(values) - 1]
-
-
-def _require_seed(function: Derivative, value: Value, type: FrontType, span: Span) -> None:
-    """A number is no differential of a struct or tuple; what else there is, is converted or refused when it is used."""
-    if isinstance(type, TupleType | RecordType) and isinstance(value.type, ir.Scalar):
-        raise FunctionError(
-            "LG310",
-            f"`{function.__name__}` takes the differential of the result last",
-            span,
-            expected=describe(type),
-            found=name_of(value),
-        )
-
-
-def backward_of(function: Derivative, inner: Resolved, span: Span) -> Resolved:
-    """The backward derivative of a function for the types that it was resolved for."""
-    zeros = [zero_it_brings(_base(function), argument.type) for argument in inner.arguments]
-    key = resolution_key(inner), tuple(zeros)
-    made = function._made.get(key)
-    if made is None:
-        made = function._made[key] = backward_derivative(function.__name__, _base(function), inner, span)
-    return made.with_currency(inner)
-
-
-def _base(function: CapturedFunction | Derivative) -> CapturedFunction:
-    """The function that a derivative, or a derivative of one, is of."""
-    while isinstance(function, Derivative):
-        function = function.target
-    return function
 
 
 # --- what people write -----------------------------------------------------------------------------------------------

@@ -11,13 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from livegrad.authoring.differentiable.protocol import (
-    TaggedType,
-    combine,
-    lower_differential,
-    raise_differential,
-    zero_of,
-)
+from livegrad.authoring.differentiable.differentials import TaggedType, lower_differential, raise_differential, scaled
+from livegrad.authoring.differentiable.protocol import combine, zero_of
 from livegrad.authoring.function.narrowing import NARROWINGS
 from livegrad.authoring.function.operators import PRESENCES
 from livegrad.authoring.function.problems import Span
@@ -84,12 +79,12 @@ class OptionalType(TaggedType):
         assert isinstance(own, OptionalType)
         return own
 
-    def lower_differential(self, node: Node, primal: Node) -> Node:
-        inner = lower_differential(self.element, member(node, 1), member(primal, 1))
+    def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        inner = lower_differential(self.element, member(node, 1), member(primal, 1), cotangent)
         return make(inner, type=ir.differential_of(self.ir))
 
-    def raise_differential(self, node: Node, primal: Node) -> Node:
-        inner = raise_differential(self.element, member(node, 0), member(primal, 1))
+    def raise_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
+        inner = raise_differential(self.element, member(node, 0), member(primal, 1), cotangent)
         return self._differential().make(member(primal, 0), inner)
 
     def zero_differential(self) -> Node:
@@ -124,14 +119,6 @@ class OptionalType(TaggedType):
             return None
         given = [zero_of(self.element) if value is None else value for value in values]
         return combine(self.element, given, leaf, name, first)
-
-
-def scaled(factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
-    """A number times each float in a value."""
-    if isinstance(node.type, ir.Scalar):
-        return factor(node.type) * node
-    count = len(ir.components(node.type))
-    return make(*[scaled(factor, member(node, index)) for index in range(count)], type=node.type)
 
 
 def _zero_argument(type: ir.Type) -> Any:

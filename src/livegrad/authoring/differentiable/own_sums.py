@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from livegrad.authoring.differentiable.differentials import lower_differential, raise_differential
 from livegrad.authoring.differentiable.protocol import (
     add_nodes,
     brings,
-    lower_differential,
-    raise_differential,
     require_differential,
     sums_by_itself,
     zero_node,
@@ -108,10 +107,10 @@ class _Sum:
     def _total(self, parts: list[Node], primal: Node) -> Node:
         context, at = _beside(self.owner, self.made.dependencies)
         own = require_differential(self.type)
-        total, *others = [runtime(own, raise_differential(self.type, part, primal)) for part in parts]
+        total, *others = [runtime(own, raise_differential(self.type, part, primal, cotangent=True)) for part in parts]
         for other in others:
             total = add_nodes(context, self.type, total, other, at)
-        return lower_differential(self.type, node_of(total, context.span(at)), primal)
+        return lower_differential(self.type, node_of(total, context.span(at)), primal, cotangent=True)
 
 
 @dataclass

@@ -6,18 +6,23 @@ A pair is an ordinary struct for whoever differentiates code that uses one.
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
+from livegrad.authoring.differentiable.differentials import TaggedType
+from livegrad.authoring.differentiable.fitting import require_differential_value
 from livegrad.authoring.differentiable.protocol import require_differential
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.intrinsics import intrinsic
 from livegrad.authoring.function.known_calls import KINDS, kind_of
 from livegrad.authoring.function.library import known_as
 from livegrad.authoring.function.problems import Span
+from livegrad.authoring.function.running import is_lifted
 from livegrad.authoring.function.signature import OpenAnnotation
 from livegrad.authoring.function.types import (
     PLAIN_ANNOTATIONS,
+    Composite,
     Field,
     FrontType,
     Instance,
@@ -27,7 +32,8 @@ from livegrad.authoring.function.types import (
     plain_type,
     type_of_value,
 )
-from livegrad.authoring.function.values import CONVERSIONS, Value, convert, convertible, node_of
+from livegrad.authoring.function.values import CONVERSIONS, Value, convert, convertible, node_of, promote
+from livegrad.ir import types as ir
 from livegrad.ops.aggregate import make, member
 
 
@@ -68,12 +74,19 @@ class Pair(Instance):
             return OpenAnnotation(f"Pair[{primal.__name__}]")
         return pair_type(plain_type(primal))
 
-    def __livegrad_abstract__(self, abstract: Any, expected: Any) -> Value:
+    def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
         """What is known of a pair from Python: a pair of what its primal is."""
-        inner = abstract(self.primal, expected)
+        wanted = expected.primal if isinstance(expected, PairType) else expected
+        # What has a differential is a float: a whole number that Python wrote stands for one.
+        inner = abstract(float(self.primal) if self.primal.__class__ is int else self.primal, wanted, fitting)
+        if isinstance(wanted, TaggedType) and convertible(inner, wanted):
+            inner = Value(wanted)  # an optional or interface that the function takes: so is the differential
         if inner.type is None or differential_type(inner.type) is None:
             return Value(self.__livegrad_type__)
-        return Value(pair_type(inner.type), weak=inner.weak)
+        type = pair_type(inner.type)
+        lifted = not isinstance(inner.type, Composite) and is_lifted(inner.type, self.primal)
+        require_differential_value(type.fields[1].type, self.differential, "a pair with the wrong differential", lifted)
+        return Value(type, weak=inner.weak)
 
     def __repr__(self) -> str:
         return f"Pair(primal={self.primal!r}, differential={self.differential!r})"
@@ -119,10 +132,15 @@ def _pair(context: Context, values: Any, at: ast.AST) -> Value:
     span = context.span(at)
     if primal.type is None or differential_type(primal.type) is None:
         raise context.error("LG306", "only a differentiable value has a differential", at)
+    weak = primal.weak and differential.weak
+    if primal.weak and isinstance(primal.type, ir.Scalar) and isinstance(differential.type, ir.Scalar):
+        primal = replace(primal, type=promote(primal.type, True, differential.type, differential.weak))
+    assert primal.type is not None
     type = pair_type(primal.type)
     own = convert(differential, type.fields[1].type, span, "the differential")
     first = convert(primal, primal.type, span)
-    return context.result(type, make(node_of(first, span), node_of(own, span), type=type.ir), [primal, own], at)
+    node = make(node_of(first, span), node_of(own, span), type=type.ir)
+    return context.result(type, node, [primal, own], at, weak)
 
 
 def _convert_pair(value: Value, target: FrontType, span: Span | None) -> Any:

@@ -1,25 +1,23 @@
 """The differential protocol: for each differentiable type its `Differential`, and `dzero`, `dadd`, `dmul` on it.
 
-Types may bring their own; for all others they are made member by member. Passes work on the IR's own differentials,
-to and from which `lower_differential` and `raise_differential` convert.
+Types may bring their own; for all others they are made member by member.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from livegrad.authoring.differentiable.differentials import TaggedType, differential_field
 from livegrad.authoring.function.calls import call_value
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.types import (
-    NONE,
     ArrayType,
-    Composite,
-    Field,
     FrontType,
     RecordType,
     TupleType,
@@ -30,9 +28,10 @@ from livegrad.authoring.function.types import (
 )
 from livegrad.authoring.function.values import Value, as_scalar_type, convert, node_of, runtime
 from livegrad.authoring.function.vectors import VectorValue
+from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
-from livegrad.ops.aggregate import make, member, members_of
+from livegrad.ops.aggregate import make, member
 from livegrad.ops.rules import add_values, zero
 
 
@@ -60,115 +59,6 @@ def require_differential(type: FrontType) -> FrontType:
             "LG306", f"{describe(type)} is not differentiable", help="a differentiable type has a float in it"
         )
     return found
-
-
-# --- between the types' own differentials and those of the IR --------------------------------------------------------
-
-
-def differential_field(record: RecordType, field: Field) -> int | None:
-    """Where a field's differential stands in the record's Differential; None for a field without one."""
-    if field.no_diff or differential_type(field.type) is None:
-        return None
-    own = record.differential
-    assert isinstance(own, RecordType)
-    return own.index_of(field.derivative_member or field.name)
-
-
-def lower_differential(type: FrontType, node: Node, primal: Node) -> Node:
-    """A differential of `primal` as the IR has it: fields that carry none by declaration are zero there."""
-    target = ir.differential_of(ir_of(type))
-    if node.type is target:
-        return node
-    if isinstance(type, TaggedType):
-        return type.lower_differential(node, primal)
-    if isinstance(type, RecordType):
-        parts = []
-        for index, field in enumerate(type.fields):
-            if not ir.is_differentiable(ir_of(field.type)):
-                continue
-            place = differential_field(type, field)
-            if place is None:
-                parts.append(zero(ir.differential_of(ir_of(field.type))))
-            else:
-                parts.append(lower_differential(field.type, member(node, place), member(primal, index)))
-        return make(*parts, type=target)
-    parts = [lower_differential(own, part, value) for own, part, value in _parts(type, node, primal)]
-    return make(*parts, type=target)
-
-
-def raise_differential(type: FrontType, node: Node, primal: Node) -> Node:
-    """An IR differential of `primal` as the type's own Differential."""
-    own = differential_type(type)
-    if own is None:
-        return make(type=ir.UNIT)
-    target = ir_of(own)
-    if node.type is target:
-        return node
-    if isinstance(type, TaggedType):
-        return type.raise_differential(node, primal)
-    if isinstance(type, RecordType):
-        return _raise_record(type, own, node, primal)
-    parts = [raise_differential(inner, part, value) for inner, part, value in _parts(type, node, primal)]
-    return make(*parts, type=target)
-
-
-def _raise_record(type: RecordType, own: FrontType, node: Node, primal: Node) -> Node:
-    assert isinstance(own, RecordType)
-    parts: list[Node] = [zero(ir_of(field.type)) for field in own.fields]
-    place = 0
-    for position, field in enumerate(type.fields):
-        if not ir.is_differentiable(ir_of(field.type)):
-            continue
-        index = differential_field(type, field)
-        if index is not None:
-            parts[index] = raise_differential(field.type, member(node, place), member(primal, position))
-        place += 1
-    return make(*parts, type=own.ir)
-
-
-class TaggedType(Composite):
-    """A type whose differentials know something of the primal: whether it is there, or which type it has."""
-
-    def lower_differential(self, node: Node, primal: Node) -> Node:
-        raise NotImplementedError
-
-    def raise_differential(self, node: Node, primal: Node) -> Node:
-        raise NotImplementedError
-
-    def zero_differential(self) -> Node:
-        raise NotImplementedError
-
-    def add_differentials(self, first: Node, second: Node) -> Node:
-        raise NotImplementedError
-
-    def held_types(self) -> list[FrontType]:
-        """The types of the values that a value may hold."""
-        return []
-
-    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
-        """The sum of two differentials by the `dadd` of what they hold."""
-        return self.add_differentials(first, second)
-
-    def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
-        raise NotImplementedError
-
-    def combine_values(self, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
-        """dadd and dmul of Python values."""
-        raise NotImplementedError
-
-    def zero_value(self) -> Any:
-        raise NotImplementedError
-
-
-def _parts(type: FrontType, node: Node, primal: Node) -> list[tuple[FrontType, Node, Node]]:
-    inner: Sequence[FrontType]
-    if isinstance(type, ArrayType):
-        inner = [type.element] * type.size
-    elif isinstance(type, TupleType):
-        inner = type.elements
-    else:
-        raise AssertionError(f"{describe(type)} has a differential of its own")
-    return list(zip(inner, members_of(node), members_of(primal), strict=True))
 
 
 # --- the operations --------------------------------------------------------------------------------------------------
@@ -227,10 +117,12 @@ def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at
     inner = _members(type)
     if inner is None:
         return context.result(own, add_values(node_of(first, span), node_of(second, span)), [first, second], at)
-    sums = [
-        add_nodes(context, part, _member(context, own, first, index, at), _member(context, own, second, index, at), at)
+    sums = {
+        index: add_nodes(
+            context, part, _member(context, own, first, index, at), _member(context, own, second, index, at), at
+        )
         for index, part in inner
-    ]
+    }
     return _assembled(context, own, sums, [first, second], at)
 
 
@@ -255,15 +147,17 @@ def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, 
         scaled = as_scalar_type(factor, scalar, span)
         spread = scaled if node.type is scalar else make(*[scaled] * len(ir.components(node.type)), type=node.type)
         return context.result(own, spread * node, [factor, value], at)
-    parts = [scale_nodes(context, part, factor, _member(context, own, value, index, at), at) for index, part in inner]
+    parts = {
+        index: scale_nodes(context, part, factor, _member(context, own, value, index, at), at) for index, part in inner
+    }
     return _assembled(context, own, parts, [factor, value], at)
 
 
 def _members(type: FrontType) -> list[tuple[int, FrontType]] | None:
     """The members that have differentials, with their places in the Differential; None for numbers and vectors."""
     if isinstance(type, RecordType):
-        places = [(differential_field(type, field), field.type) for field in type.fields]
-        return [(place, own) for place, own in places if place is not None]
+        places = {differential_field(type, field): field.type for field in type.fields}
+        return sorted(((place, own) for place, own in places.items() if place is not None), key=itemgetter(0))
     if isinstance(type, TupleType):
         return [(k, own) for k, own in enumerate(type.elements) if differential_type(own) is not None]
     if isinstance(type, ArrayType):
@@ -288,12 +182,12 @@ def member_type(type: FrontType, index: int) -> FrontType:
     return type.element
 
 
-def _assembled(context: Context, type: FrontType, parts: list[Value], inputs: list[Value], at: ast.AST) -> Value:
+def _assembled(context: Context, type: FrontType, parts: dict[int, Value], inputs: list[Value], at: ast.AST) -> Value:
+    """A value from some of its members; the others are zero."""
     span = context.span(at)
-    nodes = [node_of(part, span) for part in parts]
-    if isinstance(type, TupleType):
-        supply = iter(nodes)
-        nodes = [make(type=ir.UNIT) if own is NONE else next(supply) for own in type.elements]
+    supply = {place: node_of(part, span) for place, part in parts.items()}
+    types = ir.components(ir_of(type))
+    nodes = [supply[place] if place in supply else zero(own) for place, own in enumerate(types)]
     return context.result(type, make(*nodes, type=ir_of(type)), inputs, at)
 
 
@@ -321,7 +215,7 @@ def zero_of(type: FrontType) -> Any:
     if isinstance(own, RecordType):
         assert isinstance(type, RecordType)
         parts = {own.fields[place].name: zero_of(part) for place, part in _members(type) or []}
-        return own.make(**parts)
+        return own.make(**_with_zeros(own, parts))
     if isinstance(type, TupleType):
         return tuple(None if differential_type(part) is None else zero_of(part) for part in type.elements)
     if isinstance(type, ArrayType):
@@ -367,12 +261,10 @@ def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: 
         return type.combine_values(values, leaf, name, first)
     if isinstance(own, RecordType):
         assert isinstance(type, RecordType)
-        return own.make(**{
-            own.fields[place].name: combine(
-                part, [getattr(value, own.fields[place].name) for value in values], leaf, name, first
-            )
-            for place, part in _members(type) or []
-        })  # fmt: skip
+        _require_members(own, values, name)
+        names = [(own.fields[place].name, part) for place, part in _members(type) or []]
+        parts = {n: combine(part, [getattr(value, n) for value in values], leaf, name, first) for n, part in names}
+        return own.make(**_with_zeros(own, parts))
     if isinstance(type, TupleType):
         return tuple(
             None if differential_type(part) is None else combine(part, [v[k] for v in values], leaf, name, first)
@@ -381,6 +273,20 @@ def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: 
     if isinstance(type, ArrayType):
         return [combine(type.element, [v[k] for v in values], leaf, name, first) for k in range(type.size)]
     return leaf(*values)
+
+
+def _require_members(own: RecordType, values: list[Any], name: str) -> None:
+    for value in values:
+        if not all(hasattr(value, field.name) for field in own.fields):
+            raise UsageError(
+                f"{name} takes differentials", where=caller_origin(), expected=describe(own), found=repr(value)
+            )
+
+
+def _with_zeros(own: RecordType, parts: dict[str, Any]) -> dict[str, Any]:
+    """The members of a Differential; those that belong to no field are zero."""
+    rest = [field for field in own.fields if field.name not in parts]
+    return parts | {field.name: 0 if differential_type(field.type) is None else zero_of(field.type) for field in rest}
 
 
 class ProtocolCall:

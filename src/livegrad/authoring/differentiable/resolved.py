@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from livegrad.authoring.differentiable.differentials import lower_differential, raise_differential
 from livegrad.authoring.differentiable.own_sums import sum_from_zero
 from livegrad.authoring.differentiable.pair import pair_type
-from livegrad.authoring.differentiable.protocol import lower_differential, raise_differential
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.types import NONE, FrontType, TupleType, describe, differential_type, ir_of
@@ -104,7 +104,7 @@ def backward_derivative(name: str, base: CapturedFunction, inner: Resolved, span
         )
     inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in inner.arguments]
     seed = input_node(Key("d_result"), ir_of(own))
-    lowered = lower_differential(inner.result, seed, _primal_result(inner, inputs))
+    lowered = lower_differential(inner.result, seed, _primal_result(inner, inputs), cotangent=True)
     parts = bwd_op(*inputs, lowered, function=inner.function)
     results: list[Node] = []
     types: list[FrontType] = []
@@ -117,7 +117,7 @@ def backward_derivative(name: str, base: CapturedFunction, inner: Resolved, span
             results.append(make(type=ir.UNIT))
             types.append(NONE)
         else:
-            raised = raise_differential(argument.type, node, inputs[index])
+            raised = raise_differential(argument.type, node, inputs[index], cotangent=True)
             results.append(sum_from_zero(base, argument.type, raised))
             types.append(differential)
     result = TupleType(tuple(types))

@@ -10,16 +10,18 @@ import inspect
 import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import FrameType, FunctionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-import numpy as np
-
-from livegrad.authoring.differentiable.protocol import ProtocolCall
+from livegrad.authoring.differentiable import instances
+from livegrad.authoring.differentiable.differentials import TaggedType, differential_field, members_in_common
+from livegrad.authoring.differentiable.members import FieldReference, derivative_member
+from livegrad.authoring.differentiable.protocol import ProtocolCall, brings
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.overloads import BOUNDS
 from livegrad.authoring.function.problems import FunctionError, Span
-from livegrad.authoring.function.signature import read_annotation
+from livegrad.authoring.function.signature import read_annotation, resolve_names
 from livegrad.authoring.function.types import (
     MISSING,
     ArrayType,
@@ -32,24 +34,11 @@ from livegrad.authoring.function.types import (
     differential_type,
     plain_type,
 )
-from livegrad.authoring.function.vectors import VectorValue
-from livegrad.ir import types as ir
 
 Bindings = Mapping[TypeVar, Any]
 
 # What is done with each new struct (interfaces register their implementers), added by the modules that want it.
 STRUCT_BASES: list[Callable[[StructType], None]] = []
-
-
-class derivative_member:
-    """`Annotated[float, derivative_member("db")]`: the field of a supplied Differential that belongs to this field.
-
-    >>> derivative_member("slope").name
-    'slope'
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
 
 class StructType(RecordType):
@@ -72,7 +61,7 @@ class StructType(RecordType):
             for name, value in vars(base).items()
             if isinstance(value, FunctionType | CapturedFunction | staticmethod)
             and not _is_own_machinery(name)
-            and getattr(value, "__module__", None) != __name__
+            and getattr(value, "__module__", None) != instances.__name__
         }
         self.properties = {
             name: value.fget
@@ -82,25 +71,30 @@ class StructType(RecordType):
         }
 
     def _fields(self) -> list[Field]:
-        fields = []
-        for name, annotation in self._annotations():
-            fields.append(self._field(name, annotation))
+        fields = [self._field(name, annotation) for name, annotation in dict(self._annotations()).items()]
+        self.__dict__["fields"] = tuple(fields)  # while it is looked for what they lead to
+        try:
+            self._forbid_recursion()
+            self._supplied = self._supplied_differential()
+            fields = [self._associated(field) for field in fields]
+        finally:
+            del self.__dict__["fields"]
         self._frame = None
-        self.__dict__["fields"] = tuple(fields)
-        self._forbid_recursion()
         return fields
+
+    def _names_of(self, base: type) -> dict[str, Any]:
+        """The names that annotations may use: those of the module, of the function around the class, and its own."""
+        local = self._frame.f_locals if self._frame else {}
+        return {**vars(sys.modules.get(base.__module__, sys)), **local, self.cls.__name__: self.cls}
 
     def _annotations(self) -> Iterator[tuple[str, Any]]:
         for base in reversed(self.cls.__mro__):
-            names = {**vars(sys.modules.get(base.__module__, sys)), **(self._frame.f_locals if self._frame else {})}
             for name, annotation in inspect.get_annotations(base).items():
-                yield name, _substituted(self._evaluated(name, annotation, names), self._bindings)
+                yield name, _substituted(self._evaluated(name, annotation, self._names_of(base)), self._bindings)
 
     def _evaluated(self, name: str, annotation: Any, names: dict[str, Any]) -> Any:
-        if not isinstance(annotation, str):
-            return annotation
         try:
-            return eval(annotation, {**names, self.cls.__name__: self.cls})
+            return resolve_names(annotation, names)
         except Exception as error:
             raise FunctionError(
                 "LG204", f"`{annotation}` is no type that functions know", self._field_span(name), help=str(error)
@@ -112,8 +106,6 @@ class StructType(RecordType):
             annotation, *extras = get_args(annotation)
             association = next((extra.name for extra in extras if isinstance(extra, derivative_member)), None)
         try:
-            if isinstance(annotation, str):
-                annotation = eval(annotation, {**vars(sys.modules[self.cls.__module__]), self.cls.__name__: self.cls})
             read = read_annotation(annotation)
         except (TypeError, NameError) as error:
             raise FunctionError(
@@ -127,7 +119,11 @@ class StructType(RecordType):
             raise FunctionError(
                 "LG204", f"field `{name}` of {self.name} needs a type", self._field_span(name), help=help
             )
-        return Field(name, read.type, read.no_diff, self.cls.__dict__.get(name, MISSING), association)
+        return Field(name, read.type, read.no_diff, self._default_of(name), association)
+
+    def _default_of(self, name: str) -> Any:
+        found = next((vars(base)[name] for base in self.cls.__mro__ if name in vars(base)), MISSING)
+        return MISSING if isinstance(found, FieldReference) else found
 
     def _field_span(self, name: str) -> Span | None:
         """Where a field is declared; where the class is, if that cannot be told."""
@@ -152,33 +148,68 @@ class StructType(RecordType):
 
     def make_differential(self) -> FrontType | None:
         """The class's own Differential, or the synthesised one."""
-        supplied = self.cls.__dict__.get("__livegrad_differential__")
-        if supplied is None:
+        fields = self.fields
+        own = self._supplied
+        if own is None:
             return super().make_differential()
-        own = plain_type(supplied)
         self._differential = own
-        if own is self:
-            return own
-        if not isinstance(own, RecordType):
-            raise FunctionError("LG308", f"the Differential of {self.name} must be a struct", self.span)
-        for field in self.fields:
-            if field.no_diff or differential_type(field.type) is None:
-                continue
-            self._check_association(own, field)
+        if own is not self:
+            for field in fields:
+                if not field.no_diff and differential_type(field.type) is not None:
+                    self._check_member(own, field)
+            self._forbid_sums(own)
         return own
 
-    def _check_association(self, own: RecordType, field: Field) -> None:
+    def _supplied_differential(self) -> RecordType | None:
+        """The Differential that the class brings; text names one that comes later."""
+        supplied = self.cls.__dict__.get("__livegrad_differential__")
+        if supplied is None:
+            return None
+        try:
+            own = plain_type(resolve_names(supplied, self._names_of(self.cls)))
+        except (TypeError, NameError) as error:
+            what = f"the Differential of {self.name} is no type that functions know"
+            raise FunctionError("LG308", what, self.span, help=str(error)) from None
+        if not isinstance(own, RecordType):
+            raise FunctionError("LG308", f"the Differential of {self.name} must be a struct", self.span)
+        return own
+
+    def _associated(self, field: Field) -> Field:
+        """The field; it carries no derivative where a Differential of the class's own has no member for it."""
+        own = self._supplied
+        if field.derivative_member is not None:
+            problem = _needless_member(field) if own is not None else f"{self.name} has no Differential of its own"
+            if problem is not None:
+                raise FunctionError(
+                    "LG308",
+                    f"field `{field.name}` of {self.name} cannot have the member `{field.derivative_member}`",
+                    self._field_span(field.name),
+                    found=problem,
+                    help="remove derivative_member",
+                )
+        elif own is not None and own is not self and own.index_of(field.name) is None:
+            self._require_intended(own, field)
+            return replace(field, no_diff=True)
+        return field
+
+    def _require_intended(self, own: RecordType, field: Field) -> None:
+        """A field without a member, beside a member without a field, is a name that was misspelt."""
+        if field.no_diff or (wanted := differential_type(field.type)) is None:
+            return
+        taken = {other.derivative_member or other.name for other in self.__dict__["fields"]}
+        if any(member.name not in taken and member.type == wanted for member in own.fields):
+            raise FunctionError(
+                "LG308",
+                f"field `{field.name}` of {self.name} has no member in {own.name}",
+                self._field_span(field.name),
+                expected=", ".join(f.name for f in own.fields),
+                help="name it with derivative_member, or mark the field no_diff",
+            )
+
+    def _check_member(self, own: RecordType, field: Field) -> None:
         target = field.derivative_member or field.name
         index = own.index_of(target)
         if index is None:
-            if field.derivative_member is None:
-                raise FunctionError(
-                    "LG308",
-                    f"field `{field.name}` of {self.name} has no member in {own.name}",
-                    self._field_span(field.name),
-                    expected=", ".join(f.name for f in own.fields),
-                    help="name it with derivative_member, or mark the field no_diff",
-                )
             raise FunctionError(
                 "LG308",
                 f"{own.name} has no member `{target}`",
@@ -195,6 +226,35 @@ class StructType(RecordType):
                 expected=describe(expected),
                 found=describe(found),
             )
+
+    def _forbid_sums(self, own: RecordType) -> None:
+        """Derivatives of fields that share a member are added as numbers are."""
+        common = members_in_common(self)
+        for field in self.fields:
+            place = differential_field(self, field)
+            if place is not None and common[place] > 1 and not _is_plain_sum(field.type):
+                raise FunctionError(
+                    "LG308",
+                    f"fields of {self.name} share the member `{own.fields[place].name}`, which is no sum of numbers",
+                    self._field_span(field.name),
+                    found=describe(field.type),
+                    help="give each of the fields a member of its own",
+                )
+
+
+def _needless_member(field: Field) -> str | None:
+    if field.no_diff:
+        return "the field is `no_diff`"
+    return None if differential_type(field.type) is not None else f"{describe(field.type)} has no derivative"
+
+
+def _is_plain_sum(type: FrontType) -> bool:
+    """Whether differentials of a type are added number by number."""
+    if isinstance(type, TaggedType) or brings(type, "dadd"):
+        return False
+    return all(map(_is_plain_sum, _inner(type))) and all(
+        _is_plain_sum(field.type) for field in getattr(type, "fields", ()) if differential_type(field.type) is not None
+    )
 
 
 def _is_own_machinery(name: str) -> bool:
@@ -270,17 +330,20 @@ def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = 
     supplied = cls.__dict__.get("Differential")
     if supplied is not None:
         cls.__livegrad_differential__ = supplied  # type: ignore[attr-defined]
+    for name in inspect.get_annotations(cls):
+        if name not in cls.__dict__:
+            setattr(cls, name, FieldReference(cls.__name__, name))
     record = StructType(cls, frame, bindings)
     cls.__livegrad_type__ = record  # type: ignore[attr-defined]
     if "__init__" not in cls.__dict__:
-        cls.__init__ = _initialize  # type: ignore[misc]
+        cls.__init__ = instances.initialize  # type: ignore[misc]
     if "__repr__" not in cls.__dict__:
-        cls.__repr__ = _represent  # type: ignore[assignment]
+        cls.__repr__ = instances.represent  # type: ignore[assignment]
     if "__eq__" not in cls.__dict__:
-        cls.__eq__ = _equal  # type: ignore[assignment]
+        cls.__eq__ = instances.equal  # type: ignore[assignment]
         cls.__hash__ = None  # type: ignore[assignment]
-    cls.copy = cls.__dict__.get("copy", _copy)  # type: ignore[attr-defined]
-    if supplied is None:
+    cls.copy = cls.__dict__.get("copy", instances.copy)  # type: ignore[attr-defined]
+    if supplied is None or isinstance(supplied, str):
         cls.Differential = _DifferentialAttribute()  # type: ignore[attr-defined]
     for name in ("dzero", "dadd", "dmul"):
         if name not in cls.__dict__:
@@ -333,54 +396,3 @@ def _substituted(annotation: Any, bindings: Bindings) -> Any:
     if bindings and inner and not isinstance(annotation, type):
         return annotation[tuple(bindings.get(variable, variable) for variable in inner)]
     return annotation
-
-
-def _initialize(self: Any, *positional: Any, **keywords: Any) -> None:
-    record: StructType = type(self).__livegrad_type__
-    names = [field.name for field in record.fields]
-    if len(positional) > len(names):
-        raise TypeError(f"{record.name} has {len(names)} fields, found {len(positional)} values")
-    given = dict(zip(names, positional, strict=False))
-    for name, value in keywords.items():
-        if name not in names or name in given:
-            raise TypeError(f"{record.name} has {'two values for' if name in given else 'no field'} `{name}`")
-        given[name] = value
-    for field in record.fields:
-        if field.name not in given:
-            if field.default is MISSING:
-                raise TypeError(f"{record.name} needs a value for `{field.name}`")
-            given[field.name] = field.default
-        setattr(self, field.name, _fitting(field.type, given[field.name]))
-    prepare = getattr(self, "__post_init__", None)
-    if prepare is not None:
-        prepare()
-
-
-def _fitting(type: FrontType, value: Any) -> Any:
-    """Lists become vectors where a vector is declared."""
-    plain = isinstance(value, list | tuple | np.ndarray) and not isinstance(value, VectorValue)
-    if plain and isinstance(type, ir.Vector | ir.Matrix):
-        return np.array(value, type.element.dtype).view(VectorValue)
-    return value
-
-
-def _represent(self: Any) -> str:
-    record: StructType = type(self).__livegrad_type__
-    inside = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in record.fields)
-    return f"{record.name}({inside})"
-
-
-def _equal(self: Any, other: object) -> bool:
-    if type(other) is not type(self):
-        return NotImplemented
-    record: StructType = type(self).__livegrad_type__
-    return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in record.fields)
-
-
-def _copy(self: Any) -> Any:
-    record: StructType = type(self).__livegrad_type__
-    return type(self)(**{f.name: _copied(getattr(self, f.name)) for f in record.fields})
-
-
-def _copied(value: Any) -> Any:
-    return value.copy() if hasattr(value, "copy") else value

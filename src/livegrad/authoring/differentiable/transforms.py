@@ -14,20 +14,20 @@ import numpy as np
 from livegrad.authoring.differentiable.gradient import Gradient, Places
 from livegrad.authoring.differentiable.operators import (
     Derivative,
+    abstract_arguments,
     as_target,
     bwd_diff,
-    expected_types,
     fwd_diff,
-    resolve,
 )
 from livegrad.authoring.differentiable.pair import pair
 from livegrad.authoring.differentiable.protocol import OPERATIONS
+from livegrad.authoring.differentiable.resolution import resolve
 from livegrad.authoring.differentiable.resolved import Argument
 from livegrad.authoring.function import captured
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.lazy import holds_tensor
 from livegrad.authoring.function.problems import FunctionError
-from livegrad.authoring.function.running import abstract_argument, call_span
+from livegrad.authoring.function.running import call_span
 from livegrad.authoring.function.types import ArrayType, FrontType, TensorType, describe
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir import types as ir
@@ -100,12 +100,7 @@ def _hessian(function: Target, lazily: Callable[..., Any], *, argnums: int | Seq
 
 def _arguments_of(function: Target, arguments: Sequence[Any]) -> dict[int, Argument]:
     """The arguments that have derivatives, by their places."""
-    expected = expected_types(function)
-    values = [
-        abstract_argument(value, expected[index] if index < len(expected) else None)
-        for index, value in enumerate(arguments)
-    ]
-    found, given = resolve(function, values, call_span())
+    found, given = resolve(function, abstract_arguments(function, arguments), call_span())
     pairs = zip(found.arguments, given, strict=True)
     return {place: argument for argument, place in pairs if isinstance(place, int) and argument.active}
 

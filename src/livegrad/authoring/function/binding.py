@@ -12,7 +12,7 @@ from typing import Any
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.places import assign_place
 from livegrad.authoring.function.types import FrontType, TupleType, plain_type
-from livegrad.authoring.function.values import Value, array_value, name_of
+from livegrad.authoring.function.values import Value, name_of
 from livegrad.ir import types as ir
 from livegrad.ops.aggregate import member
 
@@ -49,7 +49,7 @@ def _starred(context: Context, elements: list[ast.expr], parts: list[Value], at:
     if len(parts) < len(elements) - 1:
         return parts
     middle = parts[place : len(parts) - after]
-    return [*parts[:place], array_value(middle, context.span(at)), *parts[len(parts) - after :]]
+    return [*parts[:place], context.list_of(middle, at), *parts[len(parts) - after :]]
 
 
 def unpacked(context: Context, value: Value, at: ast.AST) -> list[Value]:

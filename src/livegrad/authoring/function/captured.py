@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from types import FrameType, FunctionType
-from typing import Any
+from typing import Any, ForwardRef
 
 import numpy as np
 
 from livegrad.authoring.function.context import Context, Dependencies, RememberedFields
 from livegrad.authoring.function.problems import FunctionError
-from livegrad.authoring.function.signature import Signature
+from livegrad.authoring.function.signature import Signature, mentions
 from livegrad.authoring.function.source import Source, capture, look_for_text
 from livegrad.authoring.function.types import FrontType, RecordType, plain_type
 from livegrad.ir.node import Function, Node
@@ -161,9 +161,10 @@ class CapturedFunction:
         >>> f(3.0), f(3)
         (1.5, 1)
         """
-        inner = function.python_function if isinstance(function, CapturedFunction) else function
-        added = type(self)(inner)  # type: ignore[arg-type]
-        self.overloads.append(added)
+        added = function if isinstance(function, CapturedFunction) else type(self)(function)  # type: ignore[arg-type]
+        self.overloads += [overload for overload in added.overloads if overload not in self.overloads]
+        for overload in self.overloads:
+            overload.forget_specializations()  # calls that were compiled before may choose another one now
         return self
 
     # --- running ---
@@ -289,7 +290,8 @@ TRANSFORM: list[Callable[..., Any]] = []  # (function, name of the transform, th
 
 def frames_around(function: FunctionType) -> list[FrameType]:
     """The frames of the functions in which another one is being defined: its annotations may name their locals."""
-    texts = [value for value in function.__annotations__.values() if isinstance(value, str)]
+    annotations = function.__annotations__.values()
+    texts = any(mentions(value, lambda part: isinstance(part, str | ForwardRef)) for value in annotations)
     if "<locals>" not in function.__qualname__ or not texts:
         return []
     frames = []

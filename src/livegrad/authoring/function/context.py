@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from livegrad.authoring.function.flow import FlowGraph
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.source import MISSING, Source
 from livegrad.authoring.function.types import FrontType, RecordType, differential_type
-from livegrad.authoring.function.values import Value, flows_of, runtime
+from livegrad.authoring.function.values import Value, array_value, flows_of, runtime
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.origins import originating_from
@@ -89,6 +89,13 @@ class Context:
         flows = flows_of(*inputs)
         flow = self.graph.add("operation", self.span(at), flows) if flows else None
         return runtime(type, node, flow, weak)
+
+    def list_of(self, items: Sequence[Value], at: ast.AST) -> Value:
+        """A list of values of one type, through which their derivatives flow."""
+        listed = array_value(items, self.span(at))
+        assert listed.type is not None
+        assert listed.node is not None
+        return self.result(listed.type, listed.node, items, at, listed.weak)
 
     def with_flow(self, value: Value, kind: str, inputs: Iterable[Value], at: ast.AST, label: str = "") -> Value:
         """The same value with a flow of its own in the place of what it had."""

@@ -25,7 +25,6 @@ from livegrad.authoring.function.regions import Conflict, branch
 from livegrad.authoring.function.types import FrontType, RecordType, TensorType
 from livegrad.authoring.function.values import (
     Value,
-    array_value,
     from_python,
     name_of,
     node_of,
@@ -284,12 +283,12 @@ def _tuple(context: Context, node: ast.Tuple) -> Value:
 
 
 def _list(context: Context, node: ast.List) -> Value:
-    return array_value(_shared_elements(context, node.elts), context.span(node))
+    return context.list_of(_shared_elements(context, node.elts), node)
 
 
 def _comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:
     """A list whose length is known now."""
-    return array_value(comprehension_values(context, node), context.span(node))
+    return context.list_of(comprehension_values(context, node), node)
 
 
 def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp) -> list[Value]:

@@ -15,8 +15,8 @@ class Flow:
     """One value that could carry a derivative, and the values it was made from.
 
     The kind is `parameter` (the derivative starts here), `operation` (it passes), `call` (of a function that is not
-    differentiable: it stops here unless told), `field` (that is not differentiable: likewise), or `cut` (it was told
-    to stop).
+    differentiable: it stops here unless told), `field` (stored in a field that is not differentiable: likewise),
+    `read_field` (read from such a field: no derivative comes along), or `cut` (it was told to stop).
     """
 
     kind: str

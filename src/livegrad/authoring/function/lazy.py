@@ -54,10 +54,10 @@ def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords
     if not any(map(holds_tensor, (*positional, *keywords.values()))):
         return MISSING
     parameters = function.signature.parameters
-    expected = {p.name: p.annotation.expected for p in parameters}
-    values = [_abstract(v, parameters[k].annotation.expected if k < len(parameters) else None)
+    expected = {p.name: p.annotation.expected_for for p in parameters}
+    values = [_abstract(v, parameters[k].annotation.expected_for(v) if k < len(parameters) else None)
               for k, v in enumerate(positional)]  # fmt: skip
-    named = {name: _abstract(value, expected.get(name)) for name, value in keywords.items()}
+    named = {n: _abstract(value, expected[n](value) if n in expected else None) for n, value in keywords.items()}
     found = choose(function, values, named, call_span())
     made = found.function.specialize(found.slots)
     bound = found.function.signature.bind(positional, keywords)

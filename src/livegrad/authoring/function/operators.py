@@ -14,7 +14,6 @@ from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.types import NONE, ArrayType, FrontType, RecordType, describe
 from livegrad.authoring.function.values import (
     Value,
-    array_value,
     as_scalar_type,
     convert,
     join,
@@ -141,14 +140,14 @@ def _sequence(context: Context, op: ast.operator, left: Value, right: Value, at:
         if left.items is not None and right.items is not None:
             return tuple_value([*left.items, *right.items])
         if isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType):
-            return array_value([*elements(left, context, at), *elements(right, context, at)], context.span(at))
+            return context.list_of([*elements(left, context, at), *elements(right, context, at)], at)
     if isinstance(op, ast.Mult):
         for sequence, count in ((left, right), (right, left)):
             if isinstance(count.static, int) and not isinstance(count.static, bool):
                 if sequence.items is not None:
                     return tuple_value(list(sequence.items) * count.static)
                 if isinstance(sequence.type, ArrayType):
-                    return array_value(elements(sequence, context, at) * count.static, context.span(at))
+                    return context.list_of(elements(sequence, context, at) * count.static, at)
     return None
 
 

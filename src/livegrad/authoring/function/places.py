@@ -17,7 +17,6 @@ from livegrad.authoring.function.sequences import sequence
 from livegrad.authoring.function.types import MISSING, ArrayType, RecordType, TensorType, describe, is_mutable
 from livegrad.authoring.function.values import (
     Value,
-    array_value,
     convert,
     name_of,
     node_of,
@@ -52,8 +51,8 @@ def read_field(context: Context, value: Value, index: int, at: ast.AST) -> Value
     field = value.type.fields[index]
     node = member(node_of(value, context.span(at)), index)
     if not field.no_diff:
-        return context.result(field.type, node, [value], at)
-    return context.with_flow(runtime(field.type, detached(node)), "cut", [value], at)
+        return context.result(field.type, node, [value], at, value.weak)
+    return context.with_flow(runtime(field.type, detached(node)), "read_field", [value], at, field.name)
 
 
 def read_swizzle(context: Context, value: Value, name: str, at: ast.AST) -> Value | None:
@@ -187,7 +186,7 @@ def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Valu
         type = ir.Vector(value.type.element, len(parts))
         nodes = [node_of(item, context.span(at)) for item in parts]
         return context.result(type, make(*nodes, type=type), [value], at)
-    return array_value(parts, context.span(at))
+    return context.list_of(parts, at)
 
 
 # --- changing --------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from livegrad.authoring.function.types import (
     to_argument,
     type_of_value,
 )
-from livegrad.authoring.function.values import Value, static
+from livegrad.authoring.function.values import Value, convertible, static
 from livegrad.authoring.function.vectors import VectorValue
 from livegrad.backends.cpu import compile_function
 from livegrad.diagnostics import Origin, UsageError, caller_origin
@@ -111,8 +111,8 @@ def prepare(function: CapturedFunction, positional: tuple[Any, ...], keywords: d
 
 def _chosen(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Match:
     many = len(function.overloads) > 1
-    values = [abstract_argument(v, _annotated_type(function, index), many) for index, v in enumerate(positional)]
-    named = {name: abstract_argument(v, _annotated_type(function, name), many) for name, v in keywords.items()}
+    values = [abstract_argument(v, _annotated_type(function, index, v), many) for index, v in enumerate(positional)]
+    named = {name: abstract_argument(v, _annotated_type(function, name, v), many) for name, v in keywords.items()}
     return choose(function, values, named, call_span())
 
 
@@ -164,7 +164,7 @@ def abstract_argument(value: Any, expected: FrontType | TensorPattern | None, fi
     """
     own = getattr(value, "__livegrad_abstract__", None)
     if own is not None and not isinstance(value, type):
-        return own(abstract_argument, expected)
+        return own(abstract_argument, expected, fitting)
     if _is_static_argument(value):
         return static(value)
     if expected is not None and not isinstance(expected, TensorPattern) and is_lifted(expected, value):
@@ -188,12 +188,12 @@ def _is_static_argument(value: Any) -> bool:
     )
 
 
-def _annotated_type(function: CapturedFunction, place: int | str) -> FrontType | TensorPattern | None:
+def _annotated_type(function: CapturedFunction, place: int | str, value: Any) -> FrontType | TensorPattern | None:
     if len(function.overloads) > 1:
         return None
     for index, parameter_ in enumerate(function.signature.parameters):
         if place in (index, parameter_.name):
-            return parameter_.annotation.expected
+            return parameter_.annotation.expected_for(value)
     return None
 
 
@@ -222,7 +222,12 @@ def _fits(type: FrontType, value: Any) -> bool:
 
 
 def _is_element(type: FrontType, item: Any) -> bool:
-    return isinstance(type, ir.Scalar) or (isinstance(type, Composite) and type.accepts(item))
+    if not isinstance(type, ir.Scalar):
+        return isinstance(type, Composite) and type.accepts(item)
+    try:
+        return convertible(Value(type_of_value(item), weak=True), type)
+    except TypeError:
+        return False
 
 
 # --- one value a point -----------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def _copy(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "list", at)
     (value,) = values
     if value.items is not None:
-        return array_value(value.items, context.span(at))
+        return context.list_of(value.items, at)
     return Value(value.type, value.node, value.static, value.weak, value.items, value.flow)
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, get_origin
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, ForwardRef, Self, TypeVar, Union, get_args, get_origin
 
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.source import Source
@@ -23,6 +26,9 @@ class NoDiff:
 
     def __repr__(self) -> str:
         return f"no_diff[{self.type!r}]"
+
+
+SELF: TypeVar = TypeVar("Self")  # type: ignore  # what `typing.Self` stands for: the type of a method's first parameter
 
 
 @dataclass(frozen=True)
@@ -45,9 +51,10 @@ class Annotation:
     tensor: TensorPattern | None = None  # tensor[T, rank]: the shape comes from the argument
     no_diff: bool = False
 
-    @property
-    def expected(self) -> FrontType | TensorPattern | None:
+    def expected_for(self, value: Any) -> FrontType | TensorPattern | None:
         """What an argument from Python should be."""
+        if self.listed is not None and isinstance(value, list | tuple):
+            return _array_for(self.listed, value)
         return self.type if self.tensor is None else self.tensor
 
     def __repr__(self) -> str:
@@ -91,6 +98,46 @@ def fitting_array(element: FrontType | ListPattern, found: FrontType | None) -> 
     return None if inner is None else ArrayType(inner, found.size)
 
 
+def _array_for(element: FrontType | ListPattern, value: Any) -> ArrayType | None:
+    """The array that a Python list should be for a parameter of type `list[element]`; None if its shape is another."""
+    if not isinstance(element, ListPattern):
+        return ArrayType(element, len(value))
+    if not all(isinstance(item, list | tuple) for item in value):
+        return None
+    inner = {_array_for(element.element, item) for item in value}
+    found = inner.pop() if len(inner) == 1 else None
+    return None if found is None else ArrayType(found, len(value))
+
+
+def resolve_names(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """An annotation in which text stands for no type any more, as in `no_diff["Light"]` or `list["Light"]`."""
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
+    if isinstance(annotation, str):
+        return resolve_names(eval(annotation, dict(names)), names)
+    if isinstance(annotation, NoDiff):
+        return NoDiff(resolve_names(annotation.type, names))
+    if not mentions(annotation, lambda part: isinstance(part, str | ForwardRef)):
+        return annotation
+    if get_origin(annotation) is Annotated:
+        first, *extras = get_args(annotation)
+        return Annotated[resolve_names(first, names), *extras]  # type: ignore[return-value]
+    inner = [resolve_names(part, names) for part in get_args(annotation)]
+    origin: Any = get_origin(annotation)
+    return reduce(or_, inner) if origin in (Union, UnionType) else origin[tuple(inner)]
+
+
+def mentions(annotation: Any, wanted: Callable[[Any], bool]) -> bool:
+    """Whether an annotation is, or has inside of it, something that is wanted."""
+    if wanted(annotation):
+        return True
+    if isinstance(annotation, NoDiff):
+        return mentions(annotation.type, wanted)
+    origin = get_origin(annotation)
+    parts = get_args(annotation)[:1] if origin is Annotated else get_args(annotation)
+    return origin in (list, tuple, Annotated, Union, UnionType) and any(mentions(part, wanted) for part in parts)
+
+
 def read_annotation(value: Any) -> Annotation:
     """The meaning of an annotation's value; TypeError if it has none."""
     if isinstance(value, NoDiff):
@@ -98,6 +145,10 @@ def read_annotation(value: Any) -> Annotation:
         return replace(inner, no_diff=True)
     if isinstance(value, TypeVar):
         return Annotation(variable=value)
+    if value is Self:
+        return Annotation(variable=SELF)
+    if mentions(value, lambda part: part is Self or isinstance(part, TypeVar)):
+        return Annotation()  # what it is is seen when the variables in it are known
     if isinstance(value, TensorPattern):
         return Annotation(tensor=value)
     if value is list:
@@ -150,6 +201,17 @@ class Signature:
             self.parameters.append(self._parameter(argument, default, True))
         returns = None if isinstance(source.definition, ast.Lambda) else source.definition.returns
         self.result = Annotation() if returns is None else self._annotation(returns, "return")
+        if SELF in {self.result.variable, *(parameter.annotation.variable for parameter in self.parameters)}:
+            self._bind_self()
+
+    def _bind_self(self) -> None:
+        """`Self` is the type of the first parameter."""
+        if not self.parameters or self.parameters[0].annotation not in (Annotation(), Annotation(no_diff=True)):
+            source = self.source
+            what = "`Self` is the type of a method's first parameter, which has no annotation of its own"
+            raise FunctionError("LG204", what, source.span(source.definition), help="name the type")
+        first = self.parameters[0]
+        self.parameters[0] = replace(first, annotation=replace(first.annotation, variable=SELF))
 
     def _parameter(self, argument: ast.arg, default: Any, keyword_only: bool) -> Parameter:
         annotation = Annotation()
@@ -168,8 +230,7 @@ class Signature:
             value = source.function.__annotations__.get(name)
             if value is None or isinstance(value, str):
                 value = eval(compile(ast.Expression(expression), source.file, "eval"), names)
-            if isinstance(value, NoDiff) and isinstance(value.type, str):
-                value = NoDiff(eval(value.type, names))
+            value = resolve_names(value, names)
             return read_annotation(value)
         except FunctionError:
             raise

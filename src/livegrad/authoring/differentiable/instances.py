@@ -1,0 +1,62 @@
+"""What Python does with the instances of structs: making, showing, comparing and copying them by their fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livegrad.authoring.function.types import MISSING, FrontType, RecordType
+from livegrad.authoring.function.vectors import VectorValue
+from livegrad.ir import types as ir
+
+
+def initialize(self: Any, *positional: Any, **keywords: Any) -> None:
+    record: RecordType = type(self).__livegrad_type__
+    names = [field.name for field in record.fields]
+    if len(positional) > len(names):
+        raise TypeError(f"{record.name} has {len(names)} fields, found {len(positional)} values")
+    given = dict(zip(names, positional, strict=False))
+    for name, value in keywords.items():
+        if name not in names or name in given:
+            raise TypeError(f"{record.name} has {'two values for' if name in given else 'no field'} `{name}`")
+        given[name] = value
+    for field in record.fields:
+        if field.name not in given:
+            if field.default is MISSING:
+                raise TypeError(f"{record.name} needs a value for `{field.name}`")
+            given[field.name] = field.default
+        setattr(self, field.name, _fitting(field.type, given[field.name]))
+    prepare = getattr(self, "__post_init__", None)
+    if prepare is not None:
+        prepare()
+
+
+def _fitting(type: FrontType, value: Any) -> Any:
+    """Lists become vectors where a vector is declared."""
+    plain = isinstance(value, list | tuple | np.ndarray) and not isinstance(value, VectorValue)
+    if plain and isinstance(type, ir.Vector | ir.Matrix):
+        return np.array(value, type.element.dtype).view(VectorValue)
+    return value
+
+
+def represent(self: Any) -> str:
+    record: RecordType = type(self).__livegrad_type__
+    inside = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in record.fields)
+    return f"{record.name}({inside})"
+
+
+def equal(self: Any, other: object) -> bool:
+    if type(other) is not type(self):
+        return NotImplemented
+    record: RecordType = type(self).__livegrad_type__
+    return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in record.fields)
+
+
+def copy(self: Any) -> Any:
+    record: RecordType = type(self).__livegrad_type__
+    return type(self)(**{f.name: _copied(getattr(self, f.name)) for f in record.fields})
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if hasattr(value, "copy") else value

@@ -1,0 +1,71 @@
+"""Slots for the scalars of values that have one of several types: where each goes, and how values are rebuilt.
+
+Interfaces keep their values and differentials in such slots.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from livegrad.ir import types as ir
+from livegrad.ir.node import Node
+from livegrad.ops.aggregate import make, member
+
+
+def scalar_leaves(type: ir.Type) -> list[ir.Scalar]:
+    """The scalars that a value is made of, in order."""
+    if isinstance(type, ir.Scalar):
+        return [type]
+    return [leaf for part in ir.components(type) for leaf in scalar_leaves(part)]
+
+
+def slots_for(types: Sequence[ir.Type]) -> list[tuple[str, ir.Scalar]]:
+    """Slots in which the scalars of any of the types find room."""
+    counts: Counter[ir.Scalar] = Counter()
+    for type in types:
+        counts |= Counter(scalar_leaves(type))
+    return [(f"{scalar}_{k}", scalar) for scalar, count in sorted(counts.items(), key=str) for k in range(count)]
+
+
+def slot_places(slots: Sequence[tuple[str, ir.Scalar]], type: ir.Type) -> list[int]:
+    """The slot of each of a type's scalars."""
+    free = {own: [k for k, (_, scalar) in enumerate(slots) if scalar is own] for _, own in slots}
+    return [free[leaf].pop(0) for leaf in scalar_leaves(type)]
+
+
+def leaf_nodes(node: Node) -> list[Node]:
+    """The scalars of a value, one by one."""
+    if isinstance(node.type, ir.Scalar):
+        return [node]
+    count = len(ir.components(node.type))
+    return [leaf for index in range(count) for leaf in leaf_nodes(member(node, index))]
+
+
+def rebuilt(type: ir.Type, supply: Any) -> Node:
+    """A value from its scalars."""
+    if isinstance(type, ir.Scalar):
+        return next(supply)
+    return make(*[rebuilt(part, supply) for part in ir.components(type)], type=type)
+
+
+def plain_leaves(value: Any, type: ir.Type) -> list[Any]:
+    if isinstance(type, ir.Scalar):
+        return [value]
+    if isinstance(type, ir.Vector | ir.Matrix):
+        return list(np.asarray(value).reshape(-1))
+    return [leaf for part, own in zip(value, ir.components(type), strict=True) for leaf in plain_leaves(part, own)]
+
+
+def plain_rebuilt(type: ir.Type, supply: Any) -> Any:
+    if isinstance(type, ir.Scalar):
+        return next(supply)
+    parts = [plain_rebuilt(part, supply) for part in ir.components(type)]
+    if isinstance(type, ir.Vector):
+        return np.array(parts, type.element.dtype)
+    if isinstance(type, ir.Matrix):
+        return np.array(parts, type.element.dtype).reshape(type.rows, type.columns)
+    return tuple(parts)

@@ -1,0 +1,113 @@
+"""Derivatives of overloads: the overload that a call takes is the one that is differentiated."""
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+
+
+def make_overloads():
+    @lg.differentiable
+    def f(a: lg.f32) -> lg.f32:
+        return a * a
+
+    @f.overload
+    @lg.differentiable
+    def of_vectors(a: lg.vec3) -> lg.f32:
+        return 10.0 * (a.x + a.y + a.z)
+
+    return f
+
+
+VECTOR = lg.vec3(1, 2, 3)
+
+
+def test_the_overload_that_is_called_is_the_one_that_is_differentiated():
+    f = make_overloads()
+    assert f(VECTOR) == 60.0
+    assert lg.bwd_diff(f)(VECTOR, 1.0)[0].tolist() == [10.0, 10.0, 10.0]
+    assert lg.fwd_diff(f)(lg.pair(VECTOR, lg.vec3(1, 0, 0))).differential == 10.0
+    assert lg.grad(f)(VECTOR).tolist() == [10.0, 10.0, 10.0]
+    assert lg.jvp(f, (VECTOR,), (lg.vec3(1, 1, 0),)) == (60.0, 20.0)
+    assert lg.vjp(f, VECTOR)[1](2.0)[0].tolist() == [20.0, 20.0, 20.0]
+
+
+def test_python_numbers_fit_the_derivatives_of_overloads_of_any_width():
+    f = make_overloads()
+    assert lg.bwd_diff(f)(3.0, 1.0) == (6.0,)
+    assert lg.fwd_diff(f)(lg.pair(3.0, 1.0)).differential == 6.0
+    assert lg.fwd_diff(f)(lg.pair(3, 1)).differential == 6.0
+    assert lg.hessian(f)(3.0) == 2.0
+
+
+def test_derivatives_of_overloads_are_chosen_inside_functions_too():
+    f = make_overloads()
+
+    @lg.differentiable
+    def uses(a: lg.vec3, x: lg.f32) -> lg.f32:
+        return lg.bwd_diff(f)(a, x)[0].y + lg.fwd_diff(f)(lg.pair(x, 1.0)).differential + f(a) + f(x)
+
+    assert uses(VECTOR, 3.0) == 30.0 + 6.0 + 60.0 + 9.0
+    gradients = lg.bwd_diff(uses)(VECTOR, 3.0, 1.0)
+    assert (gradients[0].tolist(), gradients[1]) == ([10.0] * 3, 10.0 + 2.0 + 6.0)
+
+
+def test_an_overload_keeps_the_derivatives_that_it_was_given():
+    @lg.differentiable
+    def f(a: float) -> float:
+        return a * a
+
+    @lg.differentiable
+    def g(a: lg.dvec2) -> float:
+        return a.x * a.y
+
+    @g.backward_derivative
+    def _(a: lg.dvec2, d: float):
+        return lg.dvec2(100.0 * d, 200.0 * d)
+
+    f.overload(g)
+    assert lg.bwd_diff(f)(lg.dvec2(1, 2), 1.0)[0].tolist() == [100.0, 200.0]
+    assert lg.bwd_diff(f)(3.0, 1.0) == (6.0,)
+    assert lg.grad(f)(lg.dvec2(1, 2)).tolist() == [100.0, 200.0]
+
+    @g.backward_derivative
+    def _(a: lg.dvec2, d: float):
+        return lg.dvec2(7.0, 7.0)
+
+    assert lg.bwd_diff(f)(lg.dvec2(1, 2), 1.0)[0].tolist() == [7.0, 7.0]
+
+
+def test_a_function_that_calls_overloads_sees_those_that_are_added_later():
+    @lg.differentiable
+    def f(x: float) -> float:
+        return x * x
+
+    @lg.differentiable
+    def uses(n: int, x: float) -> float:
+        return f(n) * x
+
+    assert uses(3, 1.0) == 9.0
+
+    @f.overload
+    @lg.differentiable
+    def _(n: int) -> float:
+        return 100.0 * n
+
+    assert uses(3, 1.0) == 300.0
+    assert lg.bwd_diff(uses)(3, 1.0, 1.0) == (None, 300.0)
+
+
+def test_no_overload_fits_a_pair_where_none_has_a_derivative():
+    @lg.differentiable
+    def f(n: int) -> float:
+        return 1.0 * n
+
+    @f.overload
+    @lg.differentiable
+    def _(v: lg.dvec2) -> float:
+        return v.x
+
+    with pytest.raises(lg.FunctionError, match="no overload of `f` fits"):
+        lg.fwd_diff(f)(lg.pair(1.0, 1.0))
+    assert lg.fwd_diff(f)(lg.pair(lg.dvec2(1, 2), lg.dvec2(3, 4))).differential == 3.0
+    assert np.isclose(f(3), 3.0)
