@@ -36,6 +36,11 @@ print(hashlib.sha256("\0".join(parts).encode()).hexdigest())' "$@")
     echo "$wanted" >"$directory/.stamp"
 }
 
+# JAX, PyTorch and Numba, which benchmarks and fuzzers compare with.
+ensure_peers() {
+    ensure_environment .venv-peers torch==2.13.0 jax numba 'numpy>=2' 'llvmlite>=0.45' scikit-image
+}
+
 ensure_development_environment() {
     ensure_environment .venv --editable '.[dev]'
     if [[ ! .venv/.mended -nt .venv/.stamp ]]; then  # newly installed

@@ -8,6 +8,7 @@ user's own cache. What collecting the tests leaves in memory is kept out of the 
 
 import atexit
 import ctypes
+import faulthandler
 import functools
 import gc
 import os
@@ -39,9 +40,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--no-skips", action="store_true", help="fail when any test was skipped")
 
 
+_LONGEST_TEST = 600.0  # seconds, also on a busy machine
+_errors = pytest.StashKey[int]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_errors] = os.dup(2)  # before output is captured: what a process says last must be seen
     for marker in own_process.MARKERS:
         config.addinivalue_line("markers", marker)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that hangs, in native code too, ends its process with the stacks of all threads.
+
+    pytest-xdist then names the test, and goes on with the others.
+    """
+    faulthandler.dump_traceback_later(_LONGEST_TEST, exit=True, file=item.config.stash[_errors])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -54,6 +54,6 @@ def _found(name: str, module: str, attribute: str, **options: Any) -> list[Backe
 
 BACKENDS: list[Backend] = [
     REFERENCE,
-    *_found("cpu", "livegrad.backends.cpu", "run_function"),
+    *_found("cpu", "tests.conformance.guarded_memory", "run_guarded"),
     *(_found("cuda", "livegrad.backends.cuda", "run_ieee") if reason_for_no_cuda() is None else []),
 ]

@@ -1,0 +1,124 @@
+"""Memory that ends where nothing is mapped: a kernel that reads or writes beyond a buffer ends the process at once.
+
+`guarding_buffers` gives every buffer of the CPU backend such memory: results, loop variables, scratch memory, and each
+buffer of a plan's arena, which then share no pages. `run_guarded` also moves the arguments there. Buffers of an arena
+are padded to whole cache lines, which kernels may touch; everything else ends at its last byte.
+"""
+
+import ctypes
+import mmap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from livegrad.backends.cpu import execute, function, loop_body, rows
+from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.ir.node import Function
+from livegrad.ir.types import Scalar
+from livegrad.schedule import row_chains, schedule
+from livegrad.schedule.allocate import Touching, live_ranges
+from livegrad.schedule.plan import ALIGNMENT, Buffer
+
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+_guards_of: dict[int, list[int]] = {}  # by the size of an arena, which is made unique: where its guard pages are
+
+
+def _forbid(address: int) -> None:
+    if _libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(PAGE), 0) != 0:
+        raise OSError(ctypes.get_errno(), "mprotect")
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+def guarded_bytes(size: int) -> np.ndarray[Any, Any]:
+    """Bytes that end at an unmapped page."""
+    room = _whole_pages(max(size, 1))
+    memory = np.frombuffer(mmap.mmap(-1, room + PAGE), np.uint8)
+    _forbid(memory.ctypes.data + room)
+    return memory[room - size : room]
+
+
+def guarded_array(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    """An array that ends at an unmapped page, not initialised."""
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    return guarded_bytes(size).view(dtype).reshape(shape)
+
+
+def guarded_copy(value: Any) -> Any:
+    """The same values, arrays inside of tuples and structs included."""
+    if isinstance(value, np.ndarray) and value.ndim and value.dtype != object:
+        copy = guarded_array(value.shape, value.dtype)
+        copy[...] = value
+        return copy
+    if type(value) in (tuple, list):
+        return type(value)(map(guarded_copy, value))
+    return value
+
+
+def _allocate(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
+    """Every buffer has pages of its own, and ends at a guard page."""
+    offsets: dict[Buffer, int] = {}
+    guards: list[int] = []
+    end = 0
+    for buffer in live_ranges(steps, buffers):
+        last = end + _whole_pages(buffer.reserved_bytes)
+        offsets[buffer] = last - buffer.reserved_bytes
+        guards.append(last)
+        end = last + PAGE
+    while end in _guards_of:
+        end += PAGE
+    if guards:
+        _guards_of[end] = guards
+    return offsets, end if guards else 0
+
+
+def _plan_memory(size: int) -> np.ndarray[Any, Any]:
+    """An arena with its guard pages, or other memory of a plan, which begins at a cache line."""
+    guards = _guards_of.get(size)
+    if guards is None:
+        return guarded_bytes(-(-size // ALIGNMENT) * ALIGNMENT)[:size]
+    memory = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+    for guard in guards:
+        _forbid(memory.ctypes.data + guard)
+    return memory
+
+
+def _result_maker(element: Scalar, shape: tuple[int, ...], size: int) -> Any:
+    return lambda: guarded_array(shape, element.dtype)
+
+
+def run_guarded(compiled: Function, *arguments: Any) -> Any:
+    """The function's value by native code, with arguments that end at unmapped pages."""
+    return function.run_function(compiled, *map(guarded_copy, arguments))
+
+
+def _forget() -> None:
+    function.forget_functions()
+    function._bodies.clear()
+    _guards_of.clear()
+
+
+@contextmanager
+def guarding_buffers() -> Iterator[None]:
+    """Everything that is compiled meanwhile has guarded memory; nothing compiled before or after is mixed with it."""
+    before = set_default_cache(ObjectCache(CacheSettings(None)))
+    _forget()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (schedule, row_chains):
+            patch.setattr(module, "allocate", _allocate)
+        for module in (execute, loop_body):
+            patch.setattr(module, "plan_memory", _plan_memory)
+        for module in (execute, rows):
+            patch.setattr(module, "result_maker", _result_maker)
+        patch.setattr(loop_body, "aligned_memory", _plan_memory)
+        try:
+            yield
+        finally:
+            _forget()
+            set_default_cache(before)

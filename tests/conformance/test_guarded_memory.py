@@ -1,0 +1,64 @@
+"""Guarded memory itself: it holds what it is given, and a step beyond its end is a crash that names the test."""
+
+import faulthandler
+import os
+import signal
+from collections.abc import Callable
+
+import numpy as np
+
+import livegrad as lg
+from livegrad.backends.cpu import function
+from tests.conformance.guarded_memory import guarded_array, guarded_copy, run_guarded
+
+
+def signal_of(run: Callable[[], object]) -> int:
+    """The signal that ends a process that runs this; 0 when it ends by itself."""
+    child = os.fork()
+    if child == 0:
+        faulthandler.disable()
+        run()
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return max(0, -status)
+
+
+def test_arrays_are_equal_and_end_at_a_guard() -> None:
+    values = np.arange(12.0).reshape(3, 4)
+    copy = guarded_copy(values)
+    np.testing.assert_array_equal(copy, values)
+    end = copy.ctypes.data + copy.nbytes
+    beyond = np.lib.stride_tricks.as_strided(copy.reshape(-1), (13,), (8,))
+    assert end % 4096 == 0
+    assert signal_of(lambda: beyond.sum()) == signal.SIGSEGV
+    assert signal_of(lambda: copy.sum()) == 0
+
+
+def make_step() -> lg.Function:
+    """A program with a buffer of each kind."""
+    return lg.trace(lambda x: lg.ops.matmul(lg.ops.sin(x), x) * lg.ops.cos(x), lg.types.Tensor(lg.f32, (64, 64)))
+
+
+def cut_short() -> np.ndarray:
+    """An array that claims one row more than it has memory for."""
+    rows = guarded_array((63, 64), np.float32)
+    rows[...] = 1
+    return np.lib.stride_tricks.as_strided(rows, (64, 64), rows.strides)
+
+
+def test_a_kernel_that_goes_beyond_an_argument_or_a_result_ends_the_process() -> None:
+    step, values = make_step(), np.ones((64, 64), np.float32)
+    assert signal_of(lambda: run_guarded(step, values)) == 0
+    assert signal_of(lambda: function.run_function(step, cut_short())) == signal.SIGSEGV
+    plan = function.compile_function(step).plan()
+    assert signal_of(lambda: plan.run([values], [cut_short()])) == signal.SIGSEGV
+
+
+def test_every_buffer_of_an_arena_is_followed_by_a_guard() -> None:
+    compiled = function.compile_function(make_step()).plan()
+    assert compiled.plan is not None
+    assert compiled.plan.places, "the program must have a buffer in its arena"
+    for buffer, offset in compiled.plan.places.items():
+        end = offset + buffer.reserved_bytes
+        assert signal_of(lambda offset=offset, end=end: compiled._arena[offset:end].sum()) == 0
+        assert signal_of(lambda end=end: compiled._arena[end - 1 : end + 1].sum()) == signal.SIGSEGV
