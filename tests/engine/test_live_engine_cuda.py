@@ -11,7 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cuda.simulate import COMPILER, simulated
-from tests.engine import test_live_engine, test_regions, test_threads, test_upstream_defects, test_work_of_a_frame
+from tests.engine import (
+    test_frames_are_transactions,
+    test_live_engine,
+    test_regions,
+    test_threads,
+    test_upstream_defects,
+    test_work_of_a_frame,
+)
 from tests.engine.test_threads import frequent_switches as frequent_switches
 from tests.seeds import test_seed_004_graph_compiler
 
@@ -25,8 +32,8 @@ def executor_name(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 _MODULES = (
-    test_live_engine, test_regions, test_seed_004_graph_compiler, test_threads, test_upstream_defects,
-    test_work_of_a_frame,
+    test_frames_are_transactions, test_live_engine, test_regions, test_seed_004_graph_compiler, test_threads,
+    test_upstream_defects, test_work_of_a_frame,
 )  # fmt: skip
 for _module in _MODULES:
     for _name, _test in vars(_module).items():

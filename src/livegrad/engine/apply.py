@@ -6,7 +6,7 @@ their places; or problems, with everything as it was. `Engine.step` calls it bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from livegrad.diagnostics import LivegradError
@@ -34,56 +34,69 @@ class Applier:
 
     def __init__(self, graph: Graph, executor: Executor, runtime: Runtime, reuse_memory: bool) -> None:
         self._graph, self._executor, self._runtime = graph, executor, runtime
+        self._transaction = runtime.transaction
         self.reuse_memory = reuse_memory
         self.kept: set[str] = set()  # buffers whose memory is shared with nothing
         self.wanted_features: dict[FeatureLevel, Any] = {}
         self._features: dict[FeatureLevel, Any] = {}
         self._plan_problems: tuple[Problem, ...] = ()  # what the compiler found
         self._number_problems: dict[str, Problem] = {}  # and numbers that do not fit, by pin
-        self._refused: list[Entry] = []  # edits that the compiler could not apply; they wait in the journal
+        self._refused: Sequence[Entry] = ()  # edits that the compiler could not apply; they wait in the journal
         self._knobs = Knobs()
         self.find_knob = self._knobs.turned  # asked while all is quiet: whether a frame needs nothing but that
 
     def turn_knob(self, knob: Knob, value: float, detail: Detail, frame: Frame) -> None:
         """Runs a whole frame in which a number that was changed before is all that changes."""
-        knob.parameters[knob.key] = value
+        parameters, key = knob.parameters, knob.key
+        self._transaction.changed.append((parameters, key, parameters[key]))  # as `put` does, without a call
+        parameters[key] = value
         knob.put(value)
         frame.level = Level.HOT
         frame.turned = knob.key, knob.readers, detail
         self._runtime.run_knob(frame, knob)
 
-    def apply(self, entries: list[Entry], frame: Frame) -> bool:
-        """Brings the running plan up to date, or leaves it as it is; says whether there is one to run."""
+    def recover(self) -> None:
+        """Makes anew what ran before a frame that was interrupted: from its plan, and from what its states held."""
+        runtime = self._runtime
+        self._refused = ()
+        self._knobs.forget()
+        runtime.start_over()
+        if runtime.compilation is None or runtime.compilation.plan is None:
+            return
+        plan = runtime.compilation.plan
+        codes = {step.key: self._executor.prepare(step) for step in _steps_of(plan, None)}
+        runtime.resume(self._executor.build(plan, codes, self._features, None))
+
+    def apply(self, entries: list[Entry], frame: Frame) -> list[Entry]:
+        """Brings the running plan up to date, or leaves it as it is; gives the edits that wait for others."""
         self._runtime.is_quiet = False
+        if self._refused and len(self._refused) == len(entries):
+            return entries  # what the compiler refused does not become better by being tried again
         numbers: list[Entry] = []
         others: list[Entry] = []
         for entry in entries:
             (numbers if self._changes_no_plan(entry) else others).append(entry)
-        if self._refused and len(self._refused) == len(entries):
-            # Edits that the compiler refused do not become better by being tried again.
-            self._graph.journal.put_back(self._refused)
-            return self._runtime.executable is not None
-        self._refused = []
+        left: list[Entry] = []
+        problems: tuple[Problem, ...] = ()
+        self._refused = ()
         if others or self._runtime.executable is None:
             try:
                 if not (len(others) == 1 and others[0].kind == "code" and self._swap(others[0].subject, frame)):
                     self._replan(others, frame)
             except EngineError as error:
-                self._graph.journal.put_back(others)
-                self._plan_problems = error.problems
+                problems = error.problems
+                left = entries if self._runtime.executable is None else others
                 if error.__cause__ is None:  # what could not be put in place may find room the next time
-                    self._refused = others if self._runtime.executable is not None else entries
-                if self._runtime.executable is None:
-                    self._graph.journal.put_back(numbers)
-                    self._report()
-                    return False
-            else:
-                self._plan_problems = ()
-        else:
-            self._plan_problems = ()  # what the compiler refused waits in the journal: nothing of it is left
-        self._apply_numbers(numbers, frame)
+                    self._refused = left
+        self._put("_plan_problems", problems)
+        if self._runtime.executable is not None:
+            self._apply_numbers(numbers, frame)
         self._report()
-        return True
+        return left
+
+    def _put(self, name: str, value: Any) -> None:
+        """Changes what is known here, for as long as the frame is not taken back."""
+        self._transaction.put(vars(self), name, value)
 
     def _changes_no_plan(self, entry: Entry) -> bool:
         """Whether an edit is of values only; a number in place of a default of the same type is one too.
@@ -127,7 +140,7 @@ class Applier:
             frame.changes[step.key] = Change(step.key, Level.CODE, "new code")
             frame.level = max(frame.level, Level.CODE)
             self._runtime.stale[step.key] = "new code"
-        swap.commit(known)
+        swap.commit(known, self._transaction)
         self._runtime.told += 1
         return True
 
@@ -150,17 +163,19 @@ class Applier:
             self._install(plan, changes, codes, frame)
         except LivegradError as error:
             raise EngineError([_installing_problem(error, compilation, changes)]) from error
-        self._runtime.compilation = commit(compilation, known)
+        committed = commit(compilation, known, self._transaction)
+        self._transaction.put(vars(self._runtime), "compilation", committed)
         assert self._runtime.executable is not None
-        assert self._runtime.compilation.plan is not None
-        self._runtime.executable.plan = self._runtime.compilation.plan
+        assert committed.plan is not None
+        self._runtime.executable.plan = committed.plan
         self._runtime.told += 1
         self._knobs.forget()
         # Where steps were made anew, they were made with the numbers as they are now.
         renewed = None if names is None else set(names)
-        for key, problem in list(self._number_problems.items()):
-            if renewed is None or problem.node in renewed:
-                del self._number_problems[key]
+        known_problems = self._number_problems
+        if known_problems:
+            left = {} if renewed is None else {k: p for k, p in known_problems.items() if p.node not in renewed}
+            self._put("_number_problems", left)
         frame.changes.update(changes)
         frame.level = max([frame.level, *(change.level for change in changes.values())])
 
@@ -192,11 +207,11 @@ class Applier:
         if running is None or must_build(None if running is None else running.plan, plan, changes):
             fresh = self._executor.build(plan, codes, self._features, running)
             self._make_ready(fresh, plan, changes)
-            self._runtime.executable = fresh
+            if running is not None:
+                self._transaction.replaced.append(running)
+            self._transaction.put(vars(self._runtime), "executable", fresh)
             self._runtime.failed = {key: error for key, error in self._runtime.failed.items() if key in plan.steps}
             self._runtime.stale = {key: reason for key, reason in self._runtime.stale.items() if key in plan.steps}
-            if running is not None:
-                running.close()
             if self.reuse_memory:
                 self._runtime.forget_contents(plan)
         else:
@@ -233,7 +248,7 @@ class Applier:
         before = self._features.get(feature)
         if before is not None and type(before) is type(value) and same_value(before, value):
             return
-        self._features[feature] = value
+        self._transaction.put(self._features, feature, value)
         self._runtime.executable.set_feature(feature, value)
         for key in self._runtime.executable.plan.readers.get(feature, ()):
             self._touch(key, Level.HOT, f"feature {feature}: {before} → {value}", frame)
@@ -246,7 +261,8 @@ class Applier:
         if place is None or not isinstance(source, Setting):
             return  # removed, or replaced since by something that the plan was made with
         key = f"{place[1]}.{pin.name}"
-        self._number_problems.pop(key, None)
+        if key in self._number_problems:
+            self._put("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
         if key in plan.parameters and source.is_number:
             if same_value(plan.parameters[key], source.value):
                 return
@@ -254,21 +270,22 @@ class Applier:
                 for type in plan.types_of_number(key):
                     require_number(source.value, type, key)
             except LivegradError as error:
-                self._number_problems[key] = Problem(place[1], pin.block, pin.name, error)
+                found = Problem(place[1], pin.block, pin.name, error)
+                self._put("_number_problems", {**self._number_problems, key: found})
                 return
-            plan.parameters[key] = source.value
+            self._transaction.put(plan.parameters, key, source.value)
             self._runtime.executable.set_parameter(key, source.value)
             self._knobs.note(pin, key, self._runtime.executable)
             level = Level.HOT
         elif key in plan.contents and not source.is_number and plan.buffers[key].type is source.given.type:
             if plan.contents[key] is source.value:
                 return
-            plan.contents[key] = source.value
+            self._transaction.put(plan.contents, key, source.value)
             self._runtime.executable.write(key, source.value)
             level = Level.NONE
         elif key in plan.contents and source.is_number:  # one that a captured call reads from memory
             contents = number_in_memory(source.value, plan.buffers[key].type)
-            plan.contents[key] = contents
+            self._transaction.put(plan.contents, key, contents)
             self._runtime.executable.write(key, contents)
             level = Level.WARM
         else:
@@ -281,6 +298,9 @@ class Applier:
         place = find_block(self._graph, state)
         for spec in self._runtime.executable.plan.states:
             if place is not None and spec.key == place[1]:
+                held = self._transaction.states
+                if spec.value not in held:
+                    held[spec.value] = self._runtime.executable.read(spec.value)
                 self._runtime.executable.write(spec.value, state.initial)
                 self._runtime.stale |= dict.fromkeys(
                     self._runtime.executable.plan.readers.get(spec.value, ()), f"{spec.key} was reset"
@@ -305,7 +325,7 @@ class Applier:
             return
         for problem in self._runtime.problems:
             problem.block.debug.errors, problem.block.debug.state = [], "running"
-        self._runtime.problems = problems
+        self._transaction.put(vars(self._runtime), "problems", problems)
         self._runtime.told += 1
         for problem in problems:
             problem.block.debug.errors = [*problem.block.debug.errors, problem.error]

@@ -73,6 +73,7 @@ class CpuExecutable:
         self._make = Calls(self._memory, self._codes, dict(features))
         self._make.parameters = plan.parameters
         self._calls: dict[str, Call] = {}
+        self._staged: list[Numbers] = []  # the next values of states
         lasting = {state.value for state in previous.plan.states} if previous is not None else set()
         for state in plan.states:
             if state.value not in lasting or self._memory[state.value] is not previous._memory.get(state.value):  # type: ignore[union-attr]
@@ -175,14 +176,17 @@ class CpuExecutable:
             if source is not None:
                 yield source
 
-    def advance(self) -> None:
-        """All states take their next values, at once: one may be another's next."""
+    def stage(self) -> None:
+        """Copies the next values that are another state's value."""
         values = {state.value for state in self.plan.states}
-        fresh = [
+        self._staged = [
             self._memory[state.next].copy() if state.next in values else self._memory[state.next]
             for state in self.plan.states
         ]
-        for state, array in zip(self.plan.states, fresh, strict=True):
+
+    def advance(self) -> None:
+        """All states take the values that were staged."""
+        for state, array in zip(self.plan.states, self._staged, strict=True):
             np.copyto(self._memory[state.value], array)
 
     def read(self, buffer: str) -> Numbers:
@@ -196,6 +200,7 @@ class CpuExecutable:
     def close(self) -> None:
         """Drops memory and code."""
         self._memory.clear()
+        self._staged.clear()
         self._calls.clear()
         self._make.close()
         self._codes.clear()

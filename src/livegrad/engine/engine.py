@@ -154,49 +154,66 @@ class Engine:
     def step(self) -> Frame:
         """One frame: applies all changes, runs what is stale, lets states advance. Errors are in the frame.
 
-        Threads take turns. What they edit while a frame is under way is for the next one.
+        A frame is all of that or nothing: after an exception (Ctrl-C, say) the edits are still to be applied and
+        states are as they were, and the next `step` does it all. Threads take turns. What they edit while a frame is
+        under way is for the next one.
         """
-        runtime, journal = self._runtime, self._journal
+        runtime, journal, transaction = self._runtime, self._journal, self._runtime.transaction
         with runtime.lock:
             try:
                 if runtime.asked:
                     runtime.fill_asked()
-                if runtime.unsettled is not None or runtime.readings:
+                if runtime.unsettled is not None or runtime.is_advancing or runtime.readings:
                     runtime.settle()
                 for prepare in self.before_frame:
                     prepare()
                 if self._watches:
                     self._poll_watches()
+                if transaction.is_open:
+                    self._applier.recover()
+                elif transaction.changed:
+                    transaction.close()
                 frame = Frame(self.frame.number + 1)
                 if journal.entries or journal.mailbox or not runtime.is_quiet:
                     self._run_frame(frame)
                 if self._watches:
                     self._report_watches(frame)
-                self.frame = frame  # last: nobody looks at a frame that is not whole
+                if transaction.changed:
+                    transaction.put(vars(self), "frame", frame)
+                else:
+                    self.frame = frame
+                transaction.is_open = False  # last of all: from here on the frame has happened
             finally:
                 if runtime.asked:
                     runtime.fill_asked()
         return frame
 
     def _run_frame(self, frame: Frame) -> None:
-        runtime, applier, journal = self._runtime, self._applier, self._journal
+        runtime, applier, journal, transaction = self._runtime, self._applier, self._journal, self._runtime.transaction
         quiet = runtime.is_quiet
         with journal.lock:
-            entries, journal.entries = journal.deliver(), []
+            if journal.deliver():
+                # In this order: an interrupt in between leaves some edits twice, which comes to the same.
+                journal.applying, journal.entries = [*journal.applying, *journal.entries], []
+            entries = journal.applying
             if quiet and not entries:
                 return
+            transaction.is_open = True
             turned = applier.find_knob(entries[0]) if quiet and len(entries) == 1 else None
-            runs = turned is not None or applier.apply(entries, frame)
+            left = applier.apply(entries, frame) if turned is None else []
         # What runs was compiled: from here on, edits need not wait.
         if turned is not None:
             applier.turn_knob(*turned, entries[0].detail, frame)
+            transaction.changed.clear()  # the number stays; if we get no further, it is given once more
+            journal.applying = []
             return
-        if runs:
+        if runtime.executable is not None:
             runtime.mark_memory_from_outside()
             runtime.run(frame)
         else:
             frame.failed = frozenset(runtime.failed)
         frame.problems = runtime.problems
+        transaction.put(vars(journal), "applying", left)
 
     def _poll_watches(self) -> None:
         """Lets watched files make their edits, before a frame takes the journal."""
@@ -279,6 +296,8 @@ class Engine:
     def _readable(self, pin: Pin | Block, running: bool) -> tuple[Executable, str]:
         """The buffer behind an output, with its value in it."""
         own, runtime = only_output(pin), self._runtime
+        if runtime.transaction.is_open:
+            raise UsageError("the last frame was interrupted", where=caller_origin(), help="call step() again")
         if runtime.problems and not running:
             raise EngineError(runtime.problems)
         executable = runtime.executable
@@ -341,9 +360,10 @@ class Engine:
                 runtime.settle()
                 runtime.take_readings(wait=True)
             finally:
-                if runtime.executable is not None:
-                    runtime.executable.close()
-                    runtime.executable = None
+                runtime.transaction.close()
+                executable, runtime.executable = runtime.executable, None
+                if executable is not None:
+                    executable.close()
 
     # --- blocks and their keys ---
 

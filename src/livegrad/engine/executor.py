@@ -125,8 +125,11 @@ class Executable(Protocol):
         """
         ...
 
+    def stage(self) -> None:
+        """Makes sure that all states can take their next values at once: one may be another's next."""
+
     def advance(self) -> None:
-        """All states take their next values, at once."""
+        """All states take their next values, which were staged. A second time, before the next run, changes nothing."""
 
     def read(self, buffer: str) -> Numbers:
         """A copy of a buffer's contents, after all runs so far."""

@@ -106,8 +106,9 @@ class Debug:
 
     def forget(self, tally: Tally) -> None:
         """Counts a tally's runs for itself."""
-        self.tallies.remove(tally)
-        self.counted += tally.times
+        if tally in self.tallies:  # else an interrupt came after this
+            self.tallies.remove(tally)
+            self.counted += tally.times
 
 
 class Watch(Protocol):

@@ -50,11 +50,12 @@ class Journal:
 
     >>> journal = Journal()
     >>> journal.write("code", "shade", "new body")
-    >>> [entry.subject for entry in journal.take()], len(journal.entries)
-    (['shade'], 0)
+    >>> [entry.subject for entry in journal.deliver()]
+    ['shade']
     """
 
     entries: list[Entry] = field(default_factory=list)
+    applying: list[Entry] = field(default_factory=list)  # those that a frame has begun with, until it has ended
     mailbox: list[tuple[Postbox, Any, float]] = field(default_factory=list, repr=False)  # with pins and their numbers
     lock: Any = field(default_factory=RLock, repr=False)
 
@@ -78,12 +79,3 @@ class Journal:
     def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
         """Adds an edit."""
         self.entries.append(Entry(kind, subject, detail))
-
-    def take(self) -> list[Entry]:
-        """The edits so far, which are then the reader's."""
-        taken, self.entries = self.deliver(), []
-        return taken
-
-    def put_back(self, entries: list[Entry]) -> None:
-        """Returns edits that could not be applied; they come first."""
-        self.entries = [*entries, *self.entries]

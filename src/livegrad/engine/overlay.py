@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from typing import Any, TypeVar
 
+from livegrad.engine.transaction import Transaction
+
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -20,7 +22,8 @@ class Overlay(MutableMapping[Key, Value]):
     >>> changed["c"] = 30
     >>> dict(changed), numbers
     ({'a': 10, 'c': 30}, {'a': 1, 'b': 2})
-    >>> changed.commit()
+    >>> changed.commit(Transaction())
+    >>> numbers
     {'a': 10, 'c': 30}
     """
 
@@ -70,11 +73,11 @@ class Overlay(MutableMapping[Key, Value]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
-    def commit(self) -> MutableMapping[Key, Value]:
-        """Puts the changes into the dictionary underneath, and gives that."""
+    def commit(self, frame: Transaction) -> None:
+        """Puts the changes into the dictionary underneath, for as long as the frame is not taken back."""
         for key in self._gone:
             if key not in self._own:
-                self._base.pop(key, None)
-        self._base.update(self._own)
+                frame.drop(self._base, key)
+        for key, value in self._own.items():
+            frame.put(self._base, key, value)
         self._own, self._gone = {}, set()
-        return self._base

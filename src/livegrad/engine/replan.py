@@ -20,6 +20,7 @@ from livegrad.engine.live_plan import DERIVED, BufferOperand, LivePlan, Step, re
 from livegrad.engine.overlay import Overlay
 from livegrad.engine.problems import Problem
 from livegrad.engine.propagate import Shapes, specialize_node
+from livegrad.engine.transaction import Transaction
 from livegrad.engine.wire import Wiring, wire_node
 
 
@@ -67,7 +68,7 @@ def _update_followers(network: Network, followers: Mapping[str, Sequence[str]], 
     return found
 
 
-def commit(made: Compilation, known: Compilation | None) -> Compilation:
+def commit(made: Compilation, known: Compilation | None, frame: Transaction) -> Compilation:
     """Makes the changes of a compilation that is in place now part of the one before, and gives what counts from then.
 
     What is derived from the connections of the plan stays, or is derived again.
@@ -84,12 +85,12 @@ def commit(made: Compilation, known: Compilation | None) -> Compilation:
     )  # fmt: skip
     for one in changed:
         assert isinstance(one, Overlay)
-        one.commit()
+        one.commit(frame)
     for name in DERIVED:
         if name in fresh.__dict__:
-            plan.__dict__[name] = fresh.__dict__[name]
+            frame.put(plan.__dict__, name, fresh.__dict__[name])
         else:
-            plan.__dict__.pop(name, None)
+            frame.drop(plan.__dict__, name)
     plan.forget_types()
     return known
 

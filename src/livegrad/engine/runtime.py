@@ -24,6 +24,7 @@ from livegrad.engine.sources import Numbers
 from livegrad.engine.stale import steps_to_restore
 from livegrad.engine.stale_sets import StaleSet, StaleSets
 from livegrad.engine.tidings import Readings, Times, tell_limits, tell_times
+from livegrad.engine.transaction import Transaction
 
 
 class Runtime(Attempts):
@@ -35,6 +36,7 @@ class Runtime(Attempts):
 
     def __init__(self) -> None:
         super().__init__(RLock())
+        self.transaction = Transaction()
         self.asked: list[AskedReading] = []  # for by other threads, while this one has the lock
         self.profiling: Literal["off", "block", "step"] = "off"
         self.executable: Executable | None = None
@@ -48,6 +50,7 @@ class Runtime(Attempts):
         self._sets = StaleSets()
         self.unsettled: Callable[[], None] | None = None  # the last frame, while its steps may still fail
         self.readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # what blocks will be told of
+        self.is_advancing = False  # states are to take the values that were staged
         self.is_quiet = False  # nothing is stale by itself, wrong or measured: a knob's turn is all of a frame
 
     def fill_asked(self) -> None:
@@ -58,13 +61,52 @@ class Runtime(Attempts):
         del self.asked[:count]
 
     def settle(self) -> None:
-        """Waits for a frame whose steps may still fail, and draws the consequences."""
+        """Waits for a frame whose steps may still fail, draws the consequences, and lets states take their values.
+
+        Whatever is interrupted here is done again the next time, and may be done twice.
+        """
         with self.lock:  # also called by whoever looks at a frame
-            if self.unsettled is not None:
-                settle, self.unsettled = self.unsettled, None
-                settle()
+            if not self.transaction.is_open:
+                if self.unsettled is not None:
+                    self.unsettled()
+                    self.unsettled = None
+                if self.is_advancing:
+                    self._advance()
+                    self.is_advancing = False
+                self.transaction.close()
             if self.readings:
                 self.take_readings(wait=False)
+
+    def start_over(self) -> None:
+        """Takes back a frame that was interrupted. Executables may be half of this and half of that: they go.
+
+        What states held is kept in the transaction, the plan that ran is that of `compilation` again.
+        """
+        transaction, in_part = self.transaction, self.executable
+        self.unsettled, self.is_advancing, self.is_quiet, self.readings = None, False, False, []
+        transaction.undo()
+        before = self.executable
+        if before is not None and self.compilation is not None and self.compilation.plan is not None:
+            for state in self.compilation.plan.states:
+                if state.value not in transaction.states:
+                    transaction.states[state.value] = before.read(state.value)
+        self.executable = None
+        closing = {id(one): one for one in (in_part, before, *transaction.replaced) if one is not None}
+        transaction.replaced.clear()
+        for executable in closing.values():
+            executable.close()
+
+    def resume(self, executable: Executable) -> None:
+        """Goes on with an executable that was made anew: nothing but its states has a value."""
+        plan = executable.plan
+        for state in plan.states:
+            if state.value in self.transaction.states:
+                executable.write(state.value, self.transaction.states[state.value])
+        self.failed, self.versions = {}, {}
+        self._overwritten.clear()
+        self.stale = dict.fromkeys(plan.steps, "the last frame was interrupted")
+        self.told += 1
+        self.executable = executable
 
     def mark_memory_from_outside(self) -> None:
         """External memory without a version may have changed; with one, it has when the version has."""
@@ -107,11 +149,7 @@ class Runtime(Attempts):
         """Runs what is stale because of one knob, in a plan that is quiet otherwise."""
         stale, start = knob.stale, knob.start
         if start is not None and stale is not None and stale.told == self.told:
-            try:
-                report = start()
-            except BaseException:
-                self.is_quiet, self.stale = False, dict(knob.seeds)  # not run yet, and not forgotten
-                raise
+            report = start()
             if report is not None:
                 stale.tally.times += 1
                 frame.because, frame.report = (stale.reasons, knob.seeds), report
@@ -145,7 +183,8 @@ class Runtime(Attempts):
         frame.warnings = ()
         self._tell_blocks(report, stale, frame)
         if plan.states and not report.failures:
-            self._advance()
+            self.executable.stage()
+            self.is_advancing = True
         uneventful = not (self.stale or self.failed or self.problems or self.profiling != "off")
         self.is_quiet = uneventful and not (plan.bindings or plan.states or plan.places)
 
@@ -165,6 +204,7 @@ class Runtime(Attempts):
                 self._overwritten.pop(plan.places.get(buffer, -1), None)
 
     def _advance(self) -> None:
+        """Lets states take the values that were staged; doing it again changes nothing."""
         assert self.executable is not None
         self.executable.advance()
         plan = self.executable.plan
@@ -179,7 +219,11 @@ class Runtime(Attempts):
         place, target = plan.places.get(key), plan.producer.get(key)
         if place is None or target is None or self._overwritten.get(place) == key:
             return
-        report = self.executable.run(steps_to_restore(plan, target, self._overwritten))
+        steps = steps_to_restore(plan, target, self._overwritten)
+        for written in steps:  # before they run: an interrupt may leave half of it
+            for buffer in plan.steps[written].results:
+                self._overwritten.pop(plan.places.get(buffer, -1), None)
+        report = self.executable.run(steps)
         if report.later is not None:
             report = report.later()
         if plan.places:

@@ -18,6 +18,7 @@ from livegrad.engine.live_plan import BlockStep, LivePlan
 from livegrad.engine.problems import Problem
 from livegrad.engine.propagate import Inputs
 from livegrad.engine.sources import same_value
+from livegrad.engine.transaction import Transaction
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +36,13 @@ class Swap:
         """Whether the function is another one; the same may be written in other words."""
         return self.step.function != self.before.function
 
-    def commit(self, known: Compilation) -> None:
+    def commit(self, known: Compilation, frame: Transaction) -> None:
         """Makes it part of what was compiled, and of the plan that runs. Cannot fail."""
         key = self.node.key
         assert known.plan is not None
-        known.shapes.bodies[key], known.shapes.inputs[key] = self.made, self.inputs
-        known.plan.steps[key] = self.step
+        frame.put(known.shapes.bodies, key, self.made)
+        frame.put(known.shapes.inputs, key, self.inputs)
+        frame.put(known.plan.steps, key, self.step)
 
 
 def find_swap(graph: Graph, known: Compilation, running: LivePlan, block: Block) -> Swap | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from livegrad.backends.cuda.live_graph import ExecutableGraph, GraphBuilder
@@ -12,23 +13,38 @@ if TYPE_CHECKING:
 
 
 class Advance:
-    """The graph, and the memory that values pass through which are another state's next."""
+    """Two graphs: one puts values aside that are another state's next, one gives all states theirs.
+
+    Started a second time before the next run, either changes nothing: a frame that was interrupted here can go on.
+    """
 
     def __init__(self, executable: CudaExecutable) -> None:
-        builder = GraphBuilder()
         self._spare: list[DeviceMemory] = []
         values = {state.value for state in executable.plan.states}
-        copies: list[tuple[int, int, int]] = []
-        first: list[int] = []
+        staged: list[tuple[int, int, int]] = []
+        copied: list[tuple[int, int, int]] = []
         for state in executable.plan.states:
             size, source = executable.plan.buffers[state.value].bytes, executable.address(state.next)
-            if state.next in values:
+            if size and state.next in values:
                 memory = DeviceMemory(size)
                 self._spare.append(memory)
-                first.append(builder.copy(memory.address, source, size))
+                staged.append((memory.address, source, size))
                 source = memory.address
-            copies.append((executable.address(state.value), source, size))
-        for target, source, size in copies:
             if size:
-                builder.copy(target, source, size, first)
-        self.graph = ExecutableGraph(builder)
+                copied.append((executable.address(state.value), source, size))
+        self.staging = _copying(staged) if staged else None
+        self.graph = _copying(copied)
+
+    def close(self) -> None:
+        """Gives the graphs back."""
+        self.graph.close()
+        if self.staging is not None:
+            self.staging.close()
+
+
+def _copying(copies: Iterable[tuple[int, int, int]]) -> ExecutableGraph:
+    """A graph of copies, each a target, a source and a number of bytes."""
+    builder = GraphBuilder()
+    for target, source, size in copies:
+        builder.copy(target, source, size)
+    return ExecutableGraph(builder)

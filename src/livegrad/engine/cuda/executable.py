@@ -107,9 +107,9 @@ class CudaExecutable:
 
     def _take_over(self, previous: CudaExecutable) -> None:
         """What is shared with the plan that ran before is this one's now, and has the numbers of this one."""
-        shared, self._shared = self._shared, []
-        for key in shared:
-            del previous.bound[key]
+        while self._shared:  # one after the other: an interrupt leaves none that both would close
+            previous.bound.pop(self._shared[-1], None)
+            self._shared.pop()
         self.numbers.keep_borrowed()
         self.numbers.set_changed(previous.plan.parameters, self.plan.parameters)
         self.numbers.set_changed(previous.features, self.features)
@@ -266,7 +266,7 @@ class CudaExecutable:
     def drop_advance(self) -> None:
         """Gives up the graph that moves states."""
         if self._advance is not None:
-            self._advance.graph.close()
+            self._advance.close()
             self._advance = None
 
     def update(self, plan: LivePlan, codes: Mapping[str, StepCode], steps: Sequence[str]) -> None:
@@ -367,10 +367,16 @@ class CudaExecutable:
         self.programs.move_to_end(key)
         return program
 
-    def advance(self) -> None:
-        """All states take their next values, at once: one may be another's next."""
+    def stage(self) -> None:
+        """Puts values aside that are another state's next."""
         if self._advance is None:
             self._advance = Advance(self)
+        if self._advance.staging is not None:
+            self._advance.staging.start(device().stream)
+
+    def advance(self) -> None:
+        """All states take the values that were staged."""
+        assert self._advance is not None
         self._advance.graph.start(device().stream)
 
     # --- reading ---
