@@ -24,7 +24,6 @@ FUNCTIONS = {
     "cumprod": "cumulative_prod",
     "cumsum": "cumulative_sum",
     "det": "linalg.det",
-    "fmod": "remainder",
     "from_numpy": "asarray(array, copy=False)",
     "gather": "take_along_axis",
     "inv": "linalg.inv",

@@ -53,6 +53,7 @@ BINARY: dict[str, tuple[Any, tuple[str, ...]]] = {
     "divide": (np.divide, FLOATS + COMPLEX),
     "floor_divide": (np.floor_divide, INTEGERS + FLOATS),
     "remainder": (np.remainder, INTEGERS + FLOATS),
+    "fmod": (np.fmod, INTEGERS + FLOATS),
     "pow": (np.power, INTEGERS[4:] + FLOATS + COMPLEX),
     "maximum": (np.maximum, INTEGERS + FLOATS),
     "minimum": (np.minimum, INTEGERS + FLOATS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,12 @@ def _fitting(type: FrontType, value: Any) -> Any:
     if plain and isinstance(type, ir.Vector | ir.Matrix):
         return np.array(value, type.element.dtype).view(VectorValue)
     return value
+
+
+def parts(self: Any) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """What makes such a value, and from which of its attributes."""
+    record: RecordType = type(self).__livegrad_type__
+    return type(self), tuple(field.name for field in record.fields)
 
 
 def represent(self: Any) -> str:

@@ -24,6 +24,7 @@ from livegrad.authoring.function.captured import CapturedFunction, unchanged
 from livegrad.authoring.function.context import Context, remembered
 from livegrad.authoring.function.intrinsics import intrinsic
 from livegrad.authoring.function.known_calls import KnownCall, key_of
+from livegrad.authoring.function.lazy import LazyArgument, abstract_lazily, call_lazily, holds_tensor
 from livegrad.authoring.function.library import known_as
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.running import abstract_argument, call_span, execute_function, is_lifted, run_prepared
@@ -68,6 +69,8 @@ class Derivative:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if keywords:
             raise FunctionError("LG310", f"`{self.__name__}` takes its arguments by position", call_span())
+        if any(map(holds_tensor, arguments)):
+            return self._call_lazily(arguments)
         key = key_of(self._overloads(), (*self.bound_values(), *arguments), {})
         known = None if key is None else self._known_calls.get(key)
         if known is not None and known.is_current():
@@ -83,6 +86,14 @@ class Derivative:
             run = execute_function(found.function)
             self._known_calls[key] = KnownCall(run, given, types, found.result, found.is_current)
         return run_prepared(found.function, kept, lifted, types, found.result)
+
+    def _call_lazily(self, arguments: Sequence[Any]) -> Any:
+        """The call as tensors of a graph: they are computed when they are read, and have derivatives themselves."""
+        found, given = resolve(self, abstract_arguments(self, arguments, abstract_lazily), call_span())
+        kept = [_supplied(arguments, place) for place in given]
+        pairs = zip(found.arguments, kept, strict=True)
+        lazy = [LazyArgument(argument.name, argument.type, value) for argument, value in pairs]
+        return call_lazily(found.function, lazy, found.result)
 
     def _overloads(self) -> int:
         return len(base_of(self).overloads)
@@ -153,13 +164,17 @@ def _supplied(arguments: Sequence[Any], place: Any) -> Any:
     return place.value if isinstance(place, Default) else arguments[place]
 
 
-def abstract_arguments(function: CapturedFunction | Derivative, arguments: Sequence[Any]) -> list[Value]:
+def abstract_arguments(
+    function: CapturedFunction | Derivative,
+    arguments: Sequence[Any],
+    abstract: Callable[..., Value] = abstract_argument,
+) -> list[Value]:
     """What is known of Python arguments; with overloads, Python's numbers fit parameters of any width."""
     if len(base_of(function).overloads) > 1:
-        return [abstract_argument(value, None, fitting=True) for value in arguments]
+        return [abstract(value, None, True) for value in arguments]
     expected = _expected_for(function)
     pairs = zip_longest(arguments, expected[: len(arguments)], fillvalue=_nothing)
-    return [abstract_argument(value, wanted(_innermost(value))) for value, wanted in pairs]
+    return [abstract(value, wanted(_innermost(value))) for value, wanted in pairs]
 
 
 Expected = Callable[[Any], FrontType | TensorPattern | None]  # what a Python argument should be

@@ -6,6 +6,7 @@ A pair is an ordinary struct for whoever differentiates code that uses one.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
@@ -115,6 +116,9 @@ class _LazyPair(Pair):
     @property
     def __livegrad_type__(self) -> PairType:  # type: ignore[override]
         return _type_of(self.primal)
+
+    def __livegrad_parts__(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
+        return pair, ("primal", "differential")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pair):

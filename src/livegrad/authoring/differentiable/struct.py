@@ -342,6 +342,7 @@ def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = 
     if "__eq__" not in cls.__dict__:
         cls.__eq__ = instances.equal  # type: ignore[assignment]
         cls.__hash__ = None  # type: ignore[assignment]
+    cls.__livegrad_parts__ = instances.parts  # type: ignore[attr-defined]
     cls.copy = cls.__dict__.get("copy", instances.copy)  # type: ignore[attr-defined]
     if supplied is None or isinstance(supplied, str):
         cls.Differential = _DifferentialAttribute()  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from livegrad.authoring.differentiable.components import component_shapes, put_together, take_apart
 from livegrad.authoring.differentiable.gradient import Gradient, Places
 from livegrad.authoring.differentiable.operators import (
     Derivative,
@@ -28,9 +29,8 @@ from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.lazy import holds_tensor
 from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.running import call_span
-from livegrad.authoring.function.types import ArrayType, FrontType, TensorType, describe
+from livegrad.authoring.function.types import FrontType, TensorType, describe, differential_type
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.ir import types as ir
 
 Target = CapturedFunction | Derivative
 
@@ -105,27 +105,35 @@ def _arguments_of(function: Target, arguments: Sequence[Any]) -> dict[int, Argum
     return {place: argument for argument, place in pairs if isinstance(place, int) and argument.active}
 
 
-def _block(
-    function: Target, arguments: Sequence[Any], active: dict[int, Argument], row: int, column: int
-) -> np.ndarray | float:
+def _block(function: Target, arguments: Sequence[Any], active: dict[int, Argument], row: int, column: int) -> Any:
     """The derivatives of the gradient by argument `row`, along each component of argument `column`."""
-    shape, own = _shape(active, column), _shape(active, row)
+    (row_type, _), (along, shapes) = _components(active, row), _components(active, column)
     forward = fwd_diff(Gradient(function, row))
-    columns = []
-    for direction in range(int(np.prod(shape))):
-        given = list(arguments)
-        for place, argument in active.items():
-            along = _direction(shape, direction) if place == column else _at_rest(argument.type)
-            given[place] = pair(arguments[place], along)
-        columns.append(np.asarray(forward(*given).differential))
-    made = np.stack(columns, axis=-1).reshape(own + shape)
+    at_rest = {place: pair(arguments[place], _at_rest(argument.type)) for place, argument in active.items()}
+    columns: list[list[Any]] = []  # for each array of the column's differential, its second derivatives by the row's
+    for index, shape in enumerate(shapes):
+        moved: list[list[Any]] = []
+        for component in range(int(np.prod(shape))):
+            given = dict(enumerate(arguments)) | at_rest
+            parts = [_one_at(own, component if k == index else None) for k, own in enumerate(shapes)]
+            given[column] = pair(arguments[column], put_together(along, parts))
+            moved.append(take_apart(row_type, forward(*given.values()).differential))
+        columns.append([_joined(arrays, shape) for arrays in zip(*moved, strict=True)])
+    return put_together(row_type, [put_together(along, parts) for parts in zip(*columns, strict=True)])
+
+
+def _joined(arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """Derivatives along all components of an array, as one array; a number if there is only one."""
+    stacked = np.stack(arrays, axis=-1)
+    made = stacked.reshape(stacked.shape[:-1] + shape)
     return made if made.ndim else made.item()
 
 
-def _direction(shape: tuple[int, ...], component: int) -> Any:
+def _one_at(shape: tuple[int, ...], component: int | None) -> Any:
     made = np.zeros(shape)
-    made.reshape(-1)[component] = 1.0
-    return made if shape else 1.0
+    if component is not None:
+        made.reshape(-1)[component] = 1.0
+    return made if shape else made.item()
 
 
 def _at_rest(type: FrontType) -> Any:
@@ -133,26 +141,21 @@ def _at_rest(type: FrontType) -> Any:
     return np.zeros(type.shape) if isinstance(type, TensorType) else OPERATIONS["dzero"](type)
 
 
-def _shape(active: dict[int, Argument], place: int) -> tuple[int, ...]:
-    """The shape of an argument that is made of numbers alone."""
+def _components(active: dict[int, Argument], place: int) -> tuple[FrontType, list[tuple[int, ...]]]:
+    """The Differential of an argument, and the shapes of the arrays that it consists of."""
     argument = active.get(place)
-    type = None if argument is None else argument.type
-    match type:
-        case ir.Scalar():
-            return ()
-        case ir.Vector(size=size):
-            return (size,)
-        case ir.Matrix(rows=rows, columns=columns):
-            return (rows, columns)
-        case TensorType(shape=shape):
-            return shape
-        case ArrayType(element=ir.Scalar(), size=size):
-            return (size,)
-    what = "has no derivative" if type is None else f"is a {describe(type)}"
-    raise FunctionError(
-        "LG306", f"argument {place} {what}", call_span(), expected="numbers, vectors, lists of numbers or tensors",
-        help="use fwd_diff(bwd_diff(f)) for second derivatives of structs",
-    )  # fmt: skip
+    own = None if argument is None else differential_type(argument.type)
+    shapes = None if own is None else component_shapes(own)
+    if argument is None or own is None or shapes is None:
+        what = "has no derivative" if argument is None else f"is a {describe(argument.type)}"
+        raise FunctionError(
+            "LG306",
+            f"argument {place} {what}",
+            call_span(),
+            expected="numbers, vectors, tensors, or lists, tuples and structs of them",
+            help="use fwd_diff(bwd_diff(f)) for second derivatives of optionals and interfaces",
+        )
+    return own, shapes
 
 
 _TRANSFORMS: dict[str, Callable[..., Callable[..., Any]]] = {

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,11 @@ from livegrad.authoring.function.running import LAZY, abstract_argument, apply_m
 from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.source import MISSING
 from livegrad.authoring.function.types import (
+    NONE,
+    ArrayType,
     Composite,
     FrontType,
+    Instance,
     RecordType,
     TensorPattern,
     TensorType,
@@ -32,17 +37,20 @@ from livegrad.authoring.tensor.weakness import is_weak
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
-from livegrad.ir.node import Node
+from livegrad.ir.node import Function, Node
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import call
 from livegrad.ops.conversion import cast
+from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast_to
 
 
 def holds_tensor(value: Any) -> bool:
-    """Whether a value is a lazy tensor, or a struct with one inside."""
+    """Whether a value is a lazy tensor, or a struct or pair with one inside."""
     if isinstance(value, Tensor):
         return True
+    if isinstance(value, Instance):
+        return any(holds_tensor(part) for name, part in vars(value).items() if name != "__livegrad_type__")
     own = getattr(value, "__livegrad_type__", None)
     if isinstance(own, RecordType) and not isinstance(value, type):
         return any(holds_tensor(getattr(value, field.name, None)) for field in own.fields)
@@ -53,39 +61,60 @@ def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords
     """The call as a tensor (or a struct or tuple of tensors); `MISSING` if no argument is one."""
     if not any(map(holds_tensor, (*positional, *keywords.values()))):
         return MISSING
-    parameters = function.signature.parameters
+    many = len(function.overloads) > 1
+    parameters = [] if many else function.signature.parameters
     expected = {p.name: p.annotation.expected_for for p in parameters}
-    values = [_abstract(v, parameters[k].annotation.expected_for(v) if k < len(parameters) else None)
+    values = [abstract_lazily(v, parameters[k].annotation.expected_for(v) if k < len(parameters) else None, many)
               for k, v in enumerate(positional)]  # fmt: skip
-    named = {n: _abstract(value, expected[n](value) if n in expected else None) for n, value in keywords.items()}
+    named = {n: abstract_lazily(v, expected[n](v) if n in expected else None, many) for n, v in keywords.items()}
     found = choose(function, values, named, call_span())
     made = found.function.specialize(found.slots)
     bound = found.function.signature.bind(positional, keywords)
     assert not isinstance(bound, str)
-    nodes = []
+    arguments = []
     for parameter, slot in zip(found.function.signature.parameters, found.slots, strict=True):
         given = bound[parameter.name]
         if slot.type is not None:
-            nodes.append(_node(given.value if isinstance(given, Default) else given, slot.type, parameter.name))
-    lifted = any(n.type is not t for n, t in zip(nodes, made.function.parameter_types, strict=True))
-    node = apply_mapped(made.function, nodes) if lifted else call(*nodes, function=made.function)
-    return _wrapped(node, made.result_type, lifted)
+            value = given.value if isinstance(given, Default) else given
+            arguments.append(LazyArgument(parameter.name, slot.type, value))
+    return call_lazily(made.function, arguments, made.result_type)
 
 
-def _abstract(value: Any, expected: FrontType | TensorPattern | None) -> Value:
+@dataclass(frozen=True)
+class LazyArgument:
+    """An argument of a call that becomes a node of a graph of tensors."""
+
+    name: str
+    type: FrontType
+    value: Any
+
+
+def call_lazily(function: Function, arguments: Sequence[LazyArgument], result: FrontType) -> Any:
+    """A call of an IR function as a tensor, or a struct or tuple of tensors, with one value for each point."""
+    nodes = [_node(argument.value, argument.type, argument.name) for argument in arguments]
+    lifted = any(n.type is not t for n, t in zip(nodes, function.parameter_types, strict=True))
+    node = apply_mapped(function, nodes) if lifted else call(*nodes, function=function)
+    return _wrapped(node, result, lifted)
+
+
+def abstract_lazily(value: Any, expected: FrontType | TensorPattern | None, fitting: bool = False) -> Value:
+    """What is known of an argument that may be a tensor, or have some inside."""
     if not holds_tensor(value):
-        return abstract_argument(value, expected)
+        return abstract_argument(value, expected, fitting)
+    own = getattr(value, "__livegrad_abstract__", None)
+    if own is not None:
+        return own(abstract_lazily, expected, fitting)
     if isinstance(expected, TensorPattern) and isinstance(value, Tensor):
         return Value(TensorType(value.dtype, tuple(value.shape)))
     if not isinstance(value, Tensor):
         return Value(value.__livegrad_type__)
     if expected is None:
-        return Value(value.dtype)
+        return Value(value.dtype, weak=is_weak(value.node))
     if isinstance(expected, Composite | TensorPattern):
         raise UsageError(f"a tensor cannot stand for {expected!r}", where=caller_origin())
-    own = ir.with_scalar(expected, value.dtype)
-    assert isinstance(own, ir.Scalar | ir.Vector | ir.Matrix)
-    return Value(own, weak=is_weak(value.node))
+    shaped = ir.with_scalar(expected, value.dtype)
+    assert isinstance(shaped, ir.Scalar | ir.Vector | ir.Matrix)
+    return Value(shaped, weak=is_weak(value.node))
 
 
 def _node(value: Any, type: FrontType, name: str) -> Node:
@@ -117,19 +146,28 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
 def _struct_node(value: Any, type: RecordType, name: str) -> Node:
     """A struct of tensors: fields that are the same for all points are spread over them."""
     parts = [_node(getattr(value, field.name), field.type, f"{name}.{field.name}") for field in type.fields]
-    shapes = []
-    for part, field in zip(parts, type.fields, strict=True):
-        if isinstance(part.type, ir.Tensor):
-            depth = {ir.Vector: 1, ir.Matrix: 2}.get(ir_of(field.type).__class__, 0)
-            shapes.append(part.type.shape[: part.type.rank - depth])
-    domain = max(shapes, key=len)
-    spread = [_spread(part, ir_of(field.type), domain) for part, field in zip(parts, type.fields, strict=True)]
-    fields = tuple((field.name, part.type) for field, part in zip(type.fields, spread, strict=True))
-    return make(*spread, type=ir.Struct(type.name, fields))
+    fields = tuple((field.name, part.type) for field, part in zip(type.fields, parts, strict=True))
+    node = make(*parts, type=ir.Struct(type.name, fields))
+    domain = reduce(broadcast_shapes, _domains(node, type.ir), ())
+    return _spread(node, type.ir, domain)
+
+
+def _domains(node: Node, own: ir.Type) -> list[tuple[Any, ...]]:
+    """The shapes over which the tensors in a value have one value a point."""
+    if isinstance(node.type, ir.Tensor):
+        depth = {ir.Vector: 1, ir.Matrix: 2}.get(own.__class__, 0)
+        return [node.type.shape[: node.type.rank - depth]]
+    if not isinstance(own, ir.Struct):
+        return []
+    return [d for index, part in enumerate(ir.components(own)) for d in _domains(member(node, index), part)]
 
 
 def _spread(node: Node, own: ir.Type, domain: tuple[Any, ...]) -> Node:
-    if isinstance(own, ir.Struct | ir.Tuple | ir.Array):
+    if isinstance(own, ir.Struct):
+        parts = [_spread(member(node, index), part, domain) for index, part in enumerate(ir.components(own))]
+        fields = tuple((name, part.type) for (name, _), part in zip(own.fields, parts, strict=True))
+        return make(*parts, type=ir.Struct(own.name, fields))
+    if isinstance(own, ir.Tuple | ir.Array):
         raise UsageError("a struct of tensors has fields of numbers and vectors", where=caller_origin(), found=str(own))
     shape: Sequence[Any] = ()
     if isinstance(own, ir.Vector):
@@ -170,6 +208,10 @@ def _wrapped(node: Node, type: FrontType, lifted: bool) -> Any:
         })  # fmt: skip
     if isinstance(type, TupleType):
         return tuple(_wrapped(member(node, index), own, lifted) for index, own in enumerate(type.elements))
+    if isinstance(type, ArrayType):
+        return [_wrapped(member(node, index), type.element, lifted) for index in range(type.size)]
+    if type is NONE:
+        return None
     if isinstance(node.type, ir.Scalar):
         return wrap(broadcast_to(node, ()))
     if not isinstance(node.type, ir.Tensor):

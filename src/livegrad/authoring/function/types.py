@@ -306,6 +306,11 @@ class Instance:
         self.__livegrad_type__ = record
         self.__dict__.update(values)
 
+    def __livegrad_parts__(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
+        """What makes such a value, and from which of its attributes."""
+        record = self.__livegrad_type__
+        return record.make, tuple(field.name for field in record.fields)
+
     def __repr__(self) -> str:
         record = self.__livegrad_type__
         inside = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in record.fields)

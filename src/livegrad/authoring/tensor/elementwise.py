@@ -27,7 +27,7 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, f64, i64
 from livegrad.ops import conversion, transcendental
 from livegrad.ops import elementwise as ops
-from livegrad.ops.comparison import is_infinite
+from livegrad.ops.comparison import is_infinite, not_equal
 from livegrad.ops.floating import integer_pow
 from livegrad.ops.movement import require_tensor
 from livegrad.ops.rules import filled, zero
@@ -102,6 +102,21 @@ def remainder(x1: Any, x2: Any, /) -> Tensor:
     Tensor([1, 2], dtype=int64)
     """
     return wrap(combine(ops.mod, x1, x2))
+
+
+def fmod(x1: Any, x2: Any, /) -> Tensor:
+    """What division towards zero leaves, with the dividend's sign, as C and NumPy have it. Integers by zero raise.
+
+    >>> import livegrad as lg
+    >>> lg.fmod(lg.asarray([7.0, -7.0]), 3.0), lg.fmod(lg.asarray([7, -7]), 3)
+    (Tensor([ 1., -1.], dtype=float32), Tensor([ 1, -1], dtype=int64))
+    """
+    a, b = matched("fmod", x1, x2)
+    if _scalar(a).kind == "float":
+        return wrap(ops.fmod(a, b))
+    floored = ops.mod(a, b)
+    moved = not_equal(floored, 0) & ((a < 0) ^ (b < 0))
+    return wrap(ops.select(moved, floored - b, floored))
 
 
 def negative(x: Any, /) -> Tensor:

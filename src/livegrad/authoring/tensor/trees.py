@@ -1,4 +1,4 @@
-"""Nests of dicts, lists, tuples and data classes taken apart into leaves and put together again.
+"""Nests of dicts, lists, tuples, data classes and structs taken apart into leaves and put together again.
 
 Transforms, control flow and optimizers take any nest of tensors as one value.
 """
@@ -65,6 +65,10 @@ def _take_apart(tree: Any, leaves: list[Any]) -> Structure:
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         names = tuple(field.name for field in dataclasses.fields(tree))
         return (kind, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
+    parts = getattr(kind, "__livegrad_parts__", None)
+    if parts is not None:
+        made, names = parts(tree)
+        return (made, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
     leaves.append(tree)
     return _LEAF
 
@@ -105,7 +109,8 @@ def _put_together(structure: Structure, leaves: Iterator[Any]) -> Any:
         made = dict(zip(names, parts, strict=True))
         return kind((key, made[key]) for key in names.given)
     if names is not None:
-        return _data_class(kind, dict(zip(names, parts, strict=True)))
+        made = dict(zip(names, parts, strict=True))
+        return _data_class(kind, made) if dataclasses.is_dataclass(kind) else kind(**made)
     return kind(parts) if kind in (list, tuple) else kind(*parts)
 
 

@@ -1,0 +1,148 @@
+"""Derivatives called with lazy tensors are lazy, and differentiate and compile like everything else; Hessians."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+
+
+@lg.differentiable
+def cube(x: float) -> float:
+    return x * x * x
+
+
+@lg.differentiable
+class Point:
+    weight: float
+    at: lg.dvec2
+
+
+@lg.differentiable
+def scaled(p: Point, by: float) -> Point:
+    return Point(p.weight * by, p.at * by)
+
+
+@lg.differentiable
+def of_a_table(x: lg.tensor[float, 1]) -> float:
+    return x[0] * x[0] * x[1]
+
+
+X = np.array([1.0, 2.0])
+
+
+def backward(x: Any) -> Any:
+    return lg.bwd_diff(cube)(x, lg.ones_like(x))[0]
+
+
+def forward(x: Any) -> Any:
+    return lg.fwd_diff(cube)(lg.pair(x, 1.0)).differential
+
+
+def by_gradient(x: Any) -> Any:
+    return lg.bwd_diff(lg.bwd_diff(cube))(x, 1.0, (1.0,))[1]
+
+
+@pytest.mark.parametrize("derivative", [backward, forward, by_gradient])
+def test_a_derivative_of_tensors_is_a_tensor_that_is_computed_when_it_is_read(derivative: Callable[[Any], Any]):
+    x = lg.asarray(X)
+    before = lg.stats().executions
+    result = derivative(x)
+    assert isinstance(result, lg.Tensor)
+    assert lg.stats().executions == before
+    assert result.tolist() == [3.0, 12.0]
+
+
+@pytest.mark.parametrize("derivative", [backward, forward, by_gradient])
+def test_a_derivative_of_tensors_works_under_every_transform(derivative: Callable[[Any], Any]):
+    x = lg.asarray(X)
+    assert lg.jit(derivative)(x).tolist() == [3.0, 12.0]
+    assert lg.grad(lambda x: lg.sum(derivative(x)))(x).tolist() == [6.0, 12.0]
+    assert lg.jit(lg.grad(lambda x: lg.sum(derivative(x))))(x).tolist() == [6.0, 12.0]
+    assert lg.jvp(derivative, (x,), (lg.ones_like(x),))[1].tolist() == [6.0, 12.0]
+    second = lg.grad(lambda x: lg.sum(lg.grad(lambda y: lg.sum(derivative(y)))(x)))
+    assert second(x).tolist() == [6.0, 6.0]
+
+
+def test_a_derivative_inside_vmap_has_one_value_for_each_row():
+    assert lg.vmap(lambda x: lg.bwd_diff(cube)(x, 1.0)[0])(lg.asarray(X)).tolist() == [3.0, 12.0]
+
+
+def test_derivatives_of_structs_of_tensors_are_structs_of_tensors():
+    point = Point(lg.asarray(X), lg.asarray(np.ones((2, 2))))
+    seed = Point.Differential(1.0, lg.dvec2(1, 2))
+    by_point, by_scale = lg.bwd_diff(scaled)(point, 2.0, seed)
+    assert by_point.weight.tolist() == [2.0, 2.0]
+    assert by_point.at.tolist() == [[2.0, 4.0], [2.0, 4.0]]
+    assert by_scale.tolist() == [4.0, 5.0]
+    moved = lg.fwd_diff(scaled)(lg.pair(point, seed), lg.pair(2.0, 0.0))
+    assert moved.differential.at.tolist() == [[2.0, 4.0], [2.0, 4.0]]
+    assert moved.primal.weight.tolist() == [2.0, 4.0]
+
+
+def test_a_jitted_function_returns_pairs_and_structs():
+    both = lg.jit(lambda x: lg.fwd_diff(cube)(lg.pair(x, x)))(lg.asarray(X))
+    assert (both.primal.tolist(), both.differential.tolist()) == ([1.0, 8.0], [3.0, 24.0])
+    found = lg.jit(lambda x: scaled(Point(x, lg.asarray(np.ones((2, 2)))), 3.0))(lg.asarray(X))
+    assert isinstance(found, Point)
+    assert found.weight.tolist() == [3.0, 6.0]
+
+
+def test_a_derivative_by_a_whole_array_takes_a_tensor():
+    assert lg.bwd_diff(of_a_table)(lg.asarray(X), 1.0)[0].tolist() == [4.0, 1.0]
+    assert lg.jit(lambda x: lg.bwd_diff(of_a_table)(x, 1.0)[0])(lg.asarray(X)).tolist() == [4.0, 1.0]
+    assert lg.fwd_diff(of_a_table)(lg.pair(lg.asarray(X), lg.asarray(X))).differential.item() == 6.0
+
+
+# --- Hessians --------------------------------------------------------------------------------------------------------
+
+
+def test_a_hessian_at_arrays_has_one_for_each_point():
+    @lg.differentiable
+    def f(v: lg.dvec2, k: float) -> float:
+        return v.x * v.x * v.y * k
+
+    assert lg.hessian(cube)(X).tolist() == [6.0, 12.0]
+    points = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    expected = [[[2 * y * 2, 2 * x * 2], [2 * x * 2, 0.0]] for x, y in points]
+    assert lg.hessian(f)(points, 2.0).tolist() == expected
+    by_both = lg.hessian(f, argnums=(0, 1))(points, 2.0)
+    assert by_both[0][1].tolist() == [[2 * x * y, x * x] for x, y in points]
+    assert np.shape(by_both[1][1]) == (3,)
+
+
+def test_a_hessian_by_a_struct_is_a_struct_of_structs():
+    @lg.differentiable
+    def f(p: Point, k: float) -> float:
+        return p.weight * p.weight * p.at.x * p.at.y * k
+
+    found = lg.hessian(f, argnums=(0, 1))(Point(1.0, lg.dvec2(2, 3)), 1.0)
+    by_point = found[0][0]
+    assert by_point.weight.weight == 12.0
+    assert by_point.weight.at.tolist() == [6.0, 4.0]
+    assert by_point.at.weight.tolist() == [6.0, 4.0]
+    assert by_point.at.at.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+    assert (found[0][1].weight, found[0][1].at.tolist(), found[1][1]) == (12.0, [3.0, 2.0], 0.0)
+    assert found[1][0].at.tolist() == [3.0, 2.0]
+
+
+def test_a_hessian_by_lists_and_tuples_has_their_shape():
+    @lg.differentiable
+    def f(pairs: tuple[float, lg.dvec2], values: list[float]) -> float:
+        return pairs[0] * pairs[1].x * values[0] * values[1]
+
+    found = lg.hessian(f, argnums=(0, 1))((2.0, lg.dvec2(3, 4)), [5.0, 6.0])
+    assert found[1][1].tolist() == [[0.0, 6.0], [6.0, 0.0]]
+    assert found[0][0][0][1].tolist() == [30.0, 0.0]
+    assert found[0][1][0].tolist() == [18.0, 15.0]
+
+
+def test_a_hessian_by_an_optional_says_what_to_do():
+    @lg.differentiable
+    def f(x: float | None) -> float:
+        return 1.0 if x is None else x * x
+
+    with pytest.raises(lg.FunctionError, match="LG306"):
+        lg.hessian(f)(3.0)
