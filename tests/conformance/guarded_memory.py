@@ -56,7 +56,7 @@ def guarded_copy(value: Any) -> Any:
         copy = guarded_array(value.shape, value.dtype)
         copy[...] = value
         return copy
-    if type(value) in (tuple, list):
+    if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return type(value)(map(guarded_copy, value))
     return value
 

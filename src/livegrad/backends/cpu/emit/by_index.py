@@ -63,8 +63,8 @@ def emit_lookup_or(asm: Assembler, tensor: TensorReference, otherwise: Register,
     if place.offset.uniform and not place.neighbours:
         found = _load_if(asm, tensor, place)
         return found if place.inside is None else asm.select(place.inside, found, otherwise)
-    mask = asm.widen(place.inside or asm.constant(True, bool_), asm.lanes)
     if not place.neighbours:
+        mask = _lanes_inside(asm, tensor, place, indices)
         found = gather(asm, tensor.pointer, tensor.element, asm.widen(place.offset, asm.lanes), mask)
         return asm.select(mask, found, otherwise)
     pointer = element_pointer(asm, tensor.pointer, tensor.element, place.offset)
@@ -74,10 +74,24 @@ def emit_lookup_or(asm: Assembler, tensor: TensorReference, otherwise: Register,
     whole = load_vector(asm, pointer, tensor.element, None)
     asm.jump(done)
     asm.begin(some)
+    mask = _lanes_inside(asm, tensor, place, indices)
     part = asm.select(mask, load_vector(asm, pointer, tensor.element, mask), otherwise)
     asm.jump(done)
     asm.begin(done)
     return asm.phi(tensor.element, asm.lanes, [(whole, every), (part, some)])
+
+
+def _lanes_inside(asm: Assembler, tensor: TensorReference, place: _Place, indices: list[Register]) -> Register:
+    """The lanes that may read.
+
+    An axis that covers a dimension has room for all of its elements, but not for lanes behind the last one.
+    """
+    mask = place.inside
+    for axis, (index, extent) in enumerate(zip(indices, tensor.extents, strict=True)):
+        if (axis, index.dimension) in tensor.covered and not index.uniform:
+            within = _is_below(asm, index, extent)
+            mask = within if mask is None else asm.apply("and", bool_, mask, within)
+    return asm.widen(mask or asm.constant(True, bool_), asm.lanes)
 
 
 def _all_neighbours(asm: Assembler, tensor: TensorReference, indices: list[Register]) -> Register:
