@@ -132,53 +132,93 @@ def is_reducing(node: Node) -> bool:
 
 def group_roots(roots: Roots, aligned: Aligned, cut_columns: bool = True) -> list[Group]:
     """Groups in an order in which they can run; a fold of long columns that is to be cut up stands by itself."""
-    group_of: dict[Node, Group] = {}
-    groups: list[Group] = []
-    readers: dict[tuple[Node, tuple[int, ...]], list[Group]] = {}  # fused groups by what they read, and their shape
+    grouping = _Grouping(roots, aligned, cut_columns)
     for root, kind in roots.items():
-        below = toposort(root.operands, stop=roots.__contains__)
-        needs = {group_of[node] for node in below if node in roots}
-        leaves = {n for n in below if n in roots or (n.op is parameter_op and isinstance(n.type, Tensor))}
-        space = space_of(root)
-        group = None
-        if kind == "fused":
-            joins = Joining(root, space, is_reducing(root), needs, leaves, len(below), aligned, cut_columns)
-            alike = [other for leaf in leaves for other in readers.get((leaf, space.shape), ())]
-            group = joins.group_among({*alike, *needs})
+        grouping.add(root, kind)
+    return _in_order(grouping.groups)
+
+
+@dataclass(slots=True)
+class _Grouping:
+    """The groups so far, and how one more root finds those that have something in common with it."""
+
+    roots: Roots
+    aligned: Aligned
+    cut_columns: bool
+    groups: list[Group] = field(default_factory=list)
+    group_of: dict[Node, Group] = field(default_factory=dict)
+    # Fused groups by what they read, and their shape.
+    readers: dict[tuple[Node, tuple[int, ...]], list[Group]] = field(default_factory=dict)
+    # What roots that are numbers are computed from, by the last group that does it.
+    computed: dict[Node, Group] = field(default_factory=dict)
+
+    def add(self, root: Node, kind: GroupKind) -> None:
+        joins, group = self._joined(root, kind)
         if group is None:
-            group = Group(kind, space, number=len(groups))
-            groups.append(group)
-        elif group.axes is None and space.axes is not None:
-            group.space = space
+            group = Group(kind, joins.space, number=len(self.groups))
+            self.groups.append(group)
+        elif group.axes is None and joins.space.axes is not None:
+            group.space = joins.space
         group.roots.append(root)
-        group.needs |= needs - {group}
+        group.needs |= joins.needs - {group}
         if kind == "fused":
-            for leaf in leaves - group.leaves:
-                readers.setdefault((leaf, group.shape), []).append(group)
-        group.leaves |= leaves
-        group.below[root] = below
-        group.size += len(below)
-        group_of[root] = group
-    return _in_order(groups)
+            for leaf in joins.leaves - group.leaves:
+                self.readers.setdefault((leaf, group.shape), []).append(group)
+        group.leaves |= joins.leaves
+        group.below[root] = joins.below
+        group.size += len(joins.below)
+        self.group_of[root] = group
+        if _is_number(root, kind):
+            self.computed |= {node: group for node in joins.below if node.operands and node not in self.roots}
+
+    def _joined(self, root: Node, kind: GroupKind) -> tuple[Joining, Group | None]:
+        """A root with what it needs, and the group that takes it."""
+        if _is_number(root, kind):
+            # Down to what the numbers before it share: a list of n results is walked once, not n times.
+            joins = self._joining(root, kind, lambda node: node in self.roots or node in self.computed)
+            group = joins.group_among(joins.shares) if len(joins.shares) == 1 else None
+            if group is not None:
+                return joins, group
+        joins = self._joining(root, kind, self.roots.__contains__)
+        if kind != "fused":
+            return joins, None
+        alike = [other for leaf in joins.leaves for other in self.readers.get((leaf, joins.space.shape), ())]
+        return joins, joins.group_among({*alike, *joins.needs, *joins.shares})
+
+    def _joining(self, root: Node, kind: GroupKind, stop: Callable[[Node], bool]) -> Joining:
+        roots, computed = self.roots, self.computed
+        below = toposort(root.operands, stop=stop)
+        needs = {self.group_of[node] for node in below if node in roots}
+        leaves = {n for n in below if n in roots or (n.op is parameter_op and isinstance(n.type, Tensor))}
+        shares = {computed[node] for node in below if node in computed} if _is_number(root, kind) else set[Group]()
+        reducing = kind == "fused" and is_reducing(root)
+        return Joining(root, space_of(root), reducing, needs, leaves, shares, below, self.aligned, self.cut_columns)
+
+
+def _is_number(root: Node, kind: GroupKind) -> bool:
+    """Whether a root is a number or small vector: memory shares tensors between kernels, not what these have in common
+    (the loop whose results they are, an array, a tuple)."""
+    return kind == "fused" and not isinstance(root.type, Tensor)
 
 
 @dataclass(slots=True)
 class Joining:
-    """A root in search of a group: what it needs, the tensors it reads, the size of its expression."""
+    """A root in search of a group: what it needs, the tensors it reads, the nodes of its expression."""
 
     root: Node
     space: Space
     reducing: bool
     needs: set[Group]
     leaves: set[Node]
-    size: int
+    shares: set[Group]  # groups that compute a part of it, where it is a number
+    below: list[Node]
     aligned: Aligned
     cut_columns: bool
 
     def group_among(self, groups: Iterable[Group]) -> Group | None:
         """The latest of those that can take it. Only groups can that read what it reads, or that it needs."""
         for group in sorted(groups, key=_number, reverse=True):
-            if group.kind != "fused" or group.size + self.size > MOST_JOINED or not self._fits(group):
+            if group.kind != "fused" or group.size + len(self.below) > MOST_JOINED or not self._fits(group):
                 continue
             ends_in_circle = any(other is not group and other.depends_on(group) for other in self.needs)
             if not ends_in_circle and self.aligned(self.root, group):
@@ -196,7 +236,7 @@ class Joining:
         if shape != group.shape or (axes is not None and group.axes is not None and axes != group.axes):
             return False
         if not depends:
-            return bool(shape) and not self.leaves.isdisjoint(group.leaves)
+            return group in self.shares or (bool(shape) and not self.leaves.isdisjoint(group.leaves))
         becomes = group.space if group.axes is not None else self.space
         return not is_split(becomes) or not any(is_reducing(member) for member in group.roots)
 

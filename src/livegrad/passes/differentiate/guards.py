@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, Type, bool_, scalar_of
-from livegrad.ops.aggregate import get
 from livegrad.ops.elementwise import select
 from livegrad.ops.rules import is_zero_node, zero
 from livegrad.passes.differentiate.tangents import Tangent, add
@@ -68,8 +67,6 @@ def guard_of(tangent: Tangent) -> Guard | None:
 
 def can_stay_outside(guard: Guard, node: Node, flags: tuple[bool, ...]) -> bool:
     """Whether the guard can be put around what the op gives, not only around what it takes."""
-    if node.op is get:
-        return True
     if node.op.transpose is None:
         return False  # control flow: what it does not run gives nothing anyway
     linear = [operand.type for operand, flag in zip(node.operands, flags, strict=True) if flag]

@@ -43,33 +43,54 @@ def transpose_graph(
     for node in order:
         if not linear.isdisjoint(node.operands):
             linear.add(node)
-    found: Cotangents = {}
+    sums = _Sums()
     for result, cotangent in zip(results, cotangents, strict=True):
         if result in linear:
-            found[result] = add(found.get(result), cotangent, result.type)
+            sums.found[result] = add(sums.of(result), cotangent, result.type)
     for node in reversed(order):
-        cotangent = found.get(node)
+        cotangent = sums.of(node)
         if node in linear and node not in sources and not is_zero(cotangent):
-            flags = tuple([operand in linear for operand in node.operands])
             with originating_from(node.origins):
-                parts = _transpose_node(name, node, cotangent, flags)
-                _accumulate(found, node, parts, flags)
-    return [found.get(node) for node in inputs]
+                if node.op is get:
+                    sums.add_member(node, cotangent)
+                    continue
+                flags = tuple([operand in linear for operand in node.operands])
+                for operand, part, flag in zip(
+                    node.operands, _transpose_node(name, node, cotangent, flags), flags, strict=True
+                ):
+                    if flag and not is_zero(part):
+                        sums.found[operand] = add_guarded(sums.of(operand), part, operand.type)
+    return [sums.of(node) for node in inputs]
 
 
-def _accumulate(found: Cotangents, node: Node, parts: Sequence[Tangent], flags: Sequence[bool]) -> None:
-    for operand, part, flag in zip(node.operands, parts, flags, strict=True):
-        if flag and not is_zero(part):
-            found[operand] = add_guarded(found.get(operand), part, operand.type)
+class _Sums:
+    """The cotangents so far. Those of an aggregate's members are added one by one: a list of n is not added n times."""
+
+    def __init__(self) -> None:
+        self.found: Cotangents = {}
+        self._members: dict[Node, list[Tangent]] = {}  # for these, in the place of `found`
+
+    def of(self, node: Node) -> Tangent:
+        members = self._members.pop(node, None)
+        if members is not None:
+            self.found[node] = tuple(members)
+        return self.found.get(node)
+
+    def add_member(self, node: Node, cotangent: Tangent) -> None:
+        """The cotangent of `get(aggregate, index)` is one of the aggregate, whose other members are zero."""
+        (aggregate,), index = node.operands, node.attribute("index")
+        members = self._members.get(aggregate)
+        if members is None:
+            before, count = self.found.get(aggregate), len(components(aggregate.type))
+            members = [tangent_member(before, aggregate.type, own) for own in range(count)]
+            self._members[aggregate] = members
+        members[index] = add(members[index], cotangent, node.type)
 
 
 def _transpose_node(name: str, node: Node, cotangent: Tangent, flags: tuple[bool, ...]) -> Sequence[Tangent]:
     guard = guard_of(cotangent)
     if guard is not None and can_stay_outside(guard, node, flags):
         return [guard.around(part) for part in _transpose_node(name, node, guard.value, flags)]
-    if node.op is get:
-        own = components(node.operands[0].type)
-        return [tuple(cotangent if index == node.attribute("index") else None for index in range(len(own)))]
     if node.op is make:
         return [tangent_member(cotangent, node.type, index) for index in range(len(node.operands))]
     if node.op in RULES:
