@@ -180,6 +180,7 @@ PAGES = (
             Section("Blocks", (BLOCK, "livegrad.engine.graph")),
             Section("Regions", ("livegrad.engine.regions",)),
             Section("Memory of yours", ("livegrad.engine.sources",)),
+            Section("Recording and replaying", ("livegrad.authoring.recording",)),
         ),
     ),
     Page(

@@ -39,6 +39,7 @@ _PLACES = {
     "livegrad.authoring.block": """
         append_block AppendBlock block captured_block cuda_block edit fold_neighbours GradientBlock load_cuda_block
         neighbour_block NeighbourBlock neighbours watch watch_cuda""",
+    "livegrad.authoring.recording": "Difference record Recording Replay replay",
     "livegrad.engine.append_buffer": "AppendBuffer",
     "livegrad.engine.engine": "Engine",
     "livegrad.engine.frame": "EngineError Frame",

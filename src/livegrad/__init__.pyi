@@ -108,6 +108,13 @@ from livegrad.authoring.block import (
     watch,
     watch_cuda,
 )
+from livegrad.authoring.recording import (
+    Difference,
+    record,
+    Recording,
+    Replay,
+    replay,
+)
 from livegrad.engine.append_buffer import (
     AppendBuffer,
 )
@@ -557,6 +564,11 @@ __all__ = [
     "neighbours",
     "watch",
     "watch_cuda",
+    "Difference",
+    "record",
+    "Recording",
+    "Replay",
+    "replay",
     "AppendBuffer",
     "Engine",
     "EngineError",

@@ -6,10 +6,11 @@ running plan up to the wanted one at the cheapest level that is correct, and run
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from importlib import import_module
 from threading import RLock
+from types import MappingProxyType
 from typing import Any, Literal
 
 from livegrad.backends.cpu.fork import renew_lock_after_fork
@@ -23,14 +24,14 @@ from livegrad.engine.executor import Executable, Executor, Reading
 from livegrad.engine.flatten import find_block
 from livegrad.engine.frame import EngineError, Frame, describe_frame
 from livegrad.engine.graph import AnyBlock, Block, Composite, Graph, Pin, State, Watch, only_output
-from livegrad.engine.journal import Journal
+from livegrad.engine.journal import Journal, Observer
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.phases import describe_phases
 from livegrad.engine.problems import Problem
 from livegrad.engine.regions import Region
 from livegrad.engine.runtime import Runtime
 from livegrad.engine.sources import ExternalBuffer, Numbers, feature_value
-from livegrad.ops.context import feature_named, parse_feature
+from livegrad.ops.context import FeatureLevel, feature_named, parse_feature
 
 
 def _make_cuda_executor() -> Executor:
@@ -126,7 +127,8 @@ class Engine:
     def set_feature(self, feature: str, value: Any) -> None:
         """Gives a feature of the context a value: exactly the steps that read it become stale."""
         level = parse_feature(feature)
-        with self.graph.editing():  # no other plan takes the place of this one meanwhile
+        # No other plan takes the place of this one meanwhile.
+        with self.graph.editing(), self._journal.observed("feature", None, level, value):
             declared, plan = feature_named(level.feature).type, self.plan
             types = [] if declared is None else [declared]
             if plan is not None and level in plan.readers:
@@ -137,7 +139,7 @@ class Engine:
 
     def keep(self, pin: Pin | Block) -> None:
         """Says that an output will be read: its memory is shared with nothing."""
-        with self.graph.editing():
+        with self.graph.editing(), self._journal.observed("keep", None, pin):
             self._applier.kept.add(self._buffer_key(only_output(pin)))
             self._journal.write("structure", only_output(pin).block.name, "kept")
 
@@ -145,7 +147,7 @@ class Engine:
         """Gives a state its initial value again, from the next frame on."""
         if not isinstance(state, State):
             raise UsageError("`reset` takes a state", where=caller_origin(), found=type(state).__name__)
-        with self.graph.editing():
+        with self.graph.editing(), self._journal.observed("reset", None, state):
             self._place(state)
             self._journal.write("reset", state, "reset")
 
@@ -183,6 +185,8 @@ class Engine:
                 else:
                     self.frame = frame
                 transaction.is_open = False  # last of all: from here on the frame has happened
+                if journal.observer is not None:
+                    journal.observer.frame_ends(frame)
             finally:
                 if runtime.asked:
                     runtime.fill_asked()
@@ -196,6 +200,8 @@ class Engine:
                 # In this order: an interrupt in between leaves some edits twice, which comes to the same.
                 journal.applying, journal.entries = [*journal.applying, *journal.entries], []
             entries = journal.applying
+            if journal.observer is not None:
+                journal.observer.frame_begins()
             if quiet and not entries:
                 return
             transaction.is_open = True
@@ -311,6 +317,26 @@ class Engine:
             raise runtime.failed[producer]
         runtime.restore(key)
         return executable, key
+
+    def observe(self, begin: Callable[[], Observer] | None) -> None:
+        """Tells an observer of every edit and frame from now on, one at a time; None: nobody any more.
+
+        `begin` makes it, while no other thread edits or steps.
+        """
+        with self._runtime.lock, self.graph.editing():
+            if begin is not None and self._journal.observer is not None:
+                raise UsageError("this engine is recorded already", where=caller_origin(), help="close that first")
+            self._journal.observer = None if begin is None else begin()
+
+    @property
+    def features(self) -> Mapping[FeatureLevel, Any]:
+        """The features of the context that were given a value."""
+        return MappingProxyType(self._applier.wanted_features)
+
+    @property
+    def reuse_memory(self) -> bool:
+        """Whether buffers may share bytes."""
+        return self._applier.reuse_memory
 
     def explain(self) -> str:
         """What happened to every step in the last frame, at which level, and why."""

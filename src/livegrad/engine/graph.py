@@ -223,8 +223,9 @@ class Composite(Block):
         """Makes an inner pin one of this block; several inner inputs may share a name, and are then fed alike."""
         if not isinstance(pin, Pin):
             raise UsageError("not a pin", where=caller_origin(), found=type(pin).__name__, help='block["name"] is one')
-        with self.graph.editing():
-            return self._expose(pin, name or pin.name)
+        own = name or pin.name
+        with self.graph.editing(), self.graph.journal.observed("expose", None, self, pin, own):
+            return self._expose(pin, own)
 
     def _expose(self, pin: Pin, own: str) -> Pin:
         if pin.direction == "input":
@@ -267,8 +268,12 @@ def _edit(
     @wraps(method)
     def edit(graph: Graph, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         with graph.editing():
-            return method(graph, *arguments, **named)
+            if graph.journal.observer is None:
+                return method(graph, *arguments, **named)
+            with graph.journal.observed(name, graph, *arguments, *named.values()):
+                return method(graph, *arguments, **named)
 
+    name = "set" if method.__name__ == "_give" else method.__name__
     return edit
 
 
@@ -280,7 +285,7 @@ class Graph:
         self.sources: dict[Pin, Source] = {}
         self.around: tuple[Block, str] | None = None  # the block that this graph is inside of, and as which body
         self._journal = journal or Journal()
-        self._postbox = Postbox(self.sources, self._give_posted)
+        self._postbox = Postbox(self.sources, self._give_posted, self)
 
     @property
     def journal(self) -> Journal:

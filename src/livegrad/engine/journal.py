@@ -6,10 +6,11 @@ takes the place of another is posted to the mailbox without it, so that a slider
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from livegrad.engine.sources import Setting, same_value
 
@@ -36,12 +37,33 @@ class Entry(NamedTuple):
     detail: Detail
 
 
+class Observer(Protocol):
+    """Someone who is told of every edit and every frame: a recording."""
+
+    def before_edit(self, edit: str, arguments: tuple[Any, ...]) -> Any:
+        """What `after_edit` is to get; raises to refuse the edit."""
+        ...
+
+    def after_edit(self, edit: str, graph: Any, arguments: tuple[Any, ...], before: Any) -> None:
+        """An edit that has been made, of a graph (None: of the engine or a composite)."""
+        ...
+
+    def frame_begins(self) -> None:
+        """A frame has taken the edits so far."""
+        ...
+
+    def frame_ends(self, frame: Any) -> None:
+        """A frame is over, whole."""
+        ...
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Postbox:
     """Of one graph: what feeds its pins, and what to do with a number for a pin that no float feeds any more."""
 
     sources: dict[Any, Any]
     give: Callable[[Any, float], None]
+    graph: Any = None
 
 
 @dataclass(eq=False)
@@ -58,6 +80,7 @@ class Journal:
     applying: list[Entry] = field(default_factory=list)  # those that a frame has begun with, until it has ended
     mailbox: list[tuple[Postbox, Any, float]] = field(default_factory=list, repr=False)  # with pins and their numbers
     lock: Any = field(default_factory=RLock, repr=False)
+    observer: Observer | None = field(default=None, repr=False)
 
     def deliver(self) -> list[Entry]:
         """Makes edits of what was posted, and gives all edits so far. Whoever holds the lock calls it first of all."""
@@ -68,6 +91,8 @@ class Journal:
                 box.give(pin, value)
                 continue
             known = before.value
+            if self.observer is not None:
+                self.observer.after_edit("set", box.graph, (pin, value), None)
             # Zeros and NaN are looked at twice.
             if (value != known and value == value) or not same_value(known, value):
                 box.sources[pin] = Setting(value, before.given)
@@ -79,3 +104,12 @@ class Journal:
     def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
         """Adds an edit."""
         self.entries.append(Entry(kind, subject, detail))
+
+    @contextmanager
+    def observed(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:
+        """Around an edit: tells the observer once it has been made. Whoever holds the lock calls it."""
+        observer = self.observer
+        before = None if observer is None else observer.before_edit(edit, arguments)
+        yield
+        if observer is not None:
+            observer.after_edit(edit, graph, arguments, before)

@@ -35,6 +35,7 @@ _ENDING = """examples:
   livegrad graph scene.py:shade -o shade.svg     of a file, or of an object of a program
   livegrad passes scene.py:shade -o shade.html   what every pass of the compiler did
   livegrad explain scene.py:engine
+  livegrad replay session.jsonl --trust          a recorded session of a live engine once more, bit by bit
   livegrad doctor                                what this machine offers
 
 exit codes: 0 it worked, 1 the file or the work went wrong, 2 the command was written wrongly, 130 interrupted"""
@@ -117,6 +118,12 @@ COMMANDS = {
         f"{_HERE}.object_commands:explain",
         add.explain,
         ("livegrad explain scene.py:engine", "livegrad explain scene.py:shade", "livegrad explain part.3mf"),
+    ),
+    "replay": Command(
+        "runs a recording of a live engine again, and compares every output bit by bit",
+        f"{_HERE}.replay_command:replay_file",
+        add.replay,
+        ("livegrad replay session.jsonl --trust",),
     ),
     "bench": Command(
         "the benchmarks, in a copy of the repository",

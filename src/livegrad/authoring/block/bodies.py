@@ -110,6 +110,7 @@ class FunctionBody:
     def __init__(
         self, function: Function, inputs: tuple[str, ...] | None, outputs: tuple[str, ...], name: str | None
     ) -> None:
+        self.source = function
         self.name = name or function.name
         flat = flatten_signature(function)
         leaves = feature_leaves(flat.results)

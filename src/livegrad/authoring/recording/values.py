@@ -1,0 +1,67 @@
+"""Numbers and arrays as JSON, bit by bit, and back."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import UsageError
+
+
+class NotRecordable(UsageError):
+    """A value that cannot be written into a recording."""
+
+    code = "recording"
+
+
+def encode_value(value: Any) -> Any:
+    """A number, an array, text, or a tuple, list or dict of them, as JSON.
+
+    >>> encode_value((1.5, True)), encode_value(np.float32(2.0))
+    ({'tuple': [1.5, True]}, {'dtype': 'float32', 'number': '00000040'})
+    """
+    if value is None or value.__class__ in (bool, int, float, str):
+        return value
+    if value.__class__ is complex:
+        return {"complex": [value.real, value.imag]}
+    if value.__class__ is tuple:
+        return {"tuple": [encode_value(one) for one in value]}
+    if value.__class__ is list:
+        return [encode_value(one) for one in value]
+    if value.__class__ is dict and all(isinstance(key, str) for key in value):
+        return {"dict": {key: encode_value(one) for key, one in value.items()}}
+    if isinstance(value, np.generic):
+        return {"dtype": value.dtype.name, "number": value.tobytes().hex()}
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        return encode_array(value)
+    raise NotRecordable("this value cannot be recorded", found=type(value).__name__)
+
+
+def encode_array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """An array with all its bits."""
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "data": data}
+
+
+def decode_value(text: Any) -> Any:
+    """The value again.
+
+    >>> decode_value(encode_value((np.float32(2.0), [1])))
+    (np.float32(2.0), [1])
+    """
+    if isinstance(text, list):
+        return [decode_value(one) for one in text]
+    if not isinstance(text, dict):
+        return text
+    if "complex" in text:
+        return complex(*text["complex"])
+    if "tuple" in text:
+        return tuple(decode_value(one) for one in text["tuple"])
+    if "dict" in text:
+        return {key: decode_value(one) for key, one in text["dict"].items()}
+    dtype = np.dtype(text["dtype"])
+    if "number" in text:
+        return np.frombuffer(bytes.fromhex(text["number"]), dtype)[0]
+    return np.frombuffer(base64.b64decode(text["data"]), dtype).reshape(text["shape"]).copy()
