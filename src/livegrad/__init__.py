@@ -55,7 +55,7 @@ _PLACES = {
     "livegrad.authoring.tensor.control": "cond fori_loop scan switch while_loop",
     "livegrad.authoring.tensor.custom": "custom_jvp custom_vjp",
     "livegrad.authoring.tensor.errors": """
-        AxisError DtypeError ExportError GraphMergeError GraphOrderError IndexRangeError NoDimensionsError
+        AxisError CallError DtypeError ExportError GraphMergeError GraphOrderError IndexRangeError NoDimensionsError
         NotANumberError NumberRangeError ShapeError""",
     "livegrad.authoring.tensor.execution": "clear_caches execute",
     "livegrad.authoring.tensor.graph": "Graph",

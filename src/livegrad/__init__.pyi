@@ -171,6 +171,7 @@ from livegrad.authoring.tensor.custom import (
 )
 from livegrad.authoring.tensor.errors import (
     AxisError,
+    CallError,
     DtypeError,
     ExportError,
     GraphMergeError,
@@ -598,6 +599,7 @@ __all__ = [
     "custom_jvp",
     "custom_vjp",
     "AxisError",
+    "CallError",
     "DtypeError",
     "ExportError",
     "GraphMergeError",

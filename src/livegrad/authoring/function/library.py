@@ -7,6 +7,7 @@ whose last axis (or two, for matrices) is the vector: the result is a lazy tenso
 from __future__ import annotations
 
 import builtins
+import copy as copying
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
@@ -143,9 +144,9 @@ def select(condition: Any, then: Any, otherwise: Any) -> Any:
 
 
 @known_as("dot")
-@on_tensors(linear_algebra.vecdot)
+@on_tensors(linear_algebra.dot)
 def dot(a: Any, b: Any) -> Any:
-    """The inner product of two vectors.
+    """The inner product of two vectors; of matrices and tensors what NumPy's `dot` gives, `lg.vecdot` along one axis.
 
     >>> float(dot([1.0, 2.0], [3.0, 4.0]))
     11.0
@@ -255,7 +256,7 @@ def copy(x: Item) -> Item:
     >>> a
     [1.0, 2.0]
     """
-    return x.copy() if hasattr(x, "copy") else x  # type: ignore[attr-defined]
+    return x.copy() if hasattr(x, "copy") else copying.copy(x)  # type: ignore[attr-defined]
 
 
 @known_as("unroll")

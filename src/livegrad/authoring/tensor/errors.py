@@ -56,6 +56,16 @@ class DtypeError(TypeRuleError, TypeError):
     code = "dtype"
 
 
+class CallError(UsageError, TypeError):
+    """Arguments that a function's parameters do not take.
+
+    >>> issubclass(CallError, TypeError)
+    True
+    """
+
+    code = "call"
+
+
 class NoDimensionsError(UsageError, TypeError):
     """A tensor without dimensions where a sequence is needed.
 

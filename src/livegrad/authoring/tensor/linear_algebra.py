@@ -168,6 +168,28 @@ def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[
     return wrap(reshape(matmul_op(left, right), shape=(*rows, *columns)))
 
 
+def dot(x1: Any, x2: Any, /) -> Tensor:
+    """NumPy's `dot`: sums over the last axis of `x1` and the one before the last of `x2`; numbers multiply.
+
+    >>> import livegrad as lg
+    >>> dot(lg.ones((2, 3)), lg.ones((3, 4))).shape, dot(lg.ones(3), lg.ones(3)).shape
+    ((2, 4), ())
+    """
+    a, b = numbers_of_one_type("dot", x1, x2)
+    first, second = shape_of_node(a), shape_of_node(b)
+    if not first or not second:
+        shape = first or second
+        return wrap(broadcast_to(a, shape) * broadcast_to(b, shape))
+    axis = max(len(second) - 2, 0)
+    if first[-1] != second[axis]:
+        raise ShapeError(
+            f"`dot` cannot multiply shapes {first} and {second}",
+            where=caller_origin(),
+            help=f"{first[-1]} and {second[axis]} differ; lg.vecdot multiplies along one axis of both",
+        )
+    return tensordot(wrap(a), wrap(b), axes=((len(first) - 1,), (axis,)))
+
+
 def _contracted_axes(axes: Any, first: int, second: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if isinstance(axes, int) and not isinstance(axes, bool):
         if not 0 <= axes <= min(first, second):

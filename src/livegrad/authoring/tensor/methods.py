@@ -189,13 +189,13 @@ class Methods:
         return namespace().conj(self)
 
     def dot(self, other: Any, /) -> Tensor:
-        """The matrix product.
+        """The product that NumPy calls so: over the last axis of this and the one before the last of the other.
 
         >>> import livegrad as lg
         >>> float(lg.ones(3).dot(lg.ones(3)))
         3.0
         """
-        return namespace().matmul(self, other)
+        return importlib.import_module("livegrad.authoring.tensor.linear_algebra").dot(self, other)
 
     def sum(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """The sum along axes.

@@ -1,7 +1,10 @@
 """Every function on tensors under its Array API name; `livegrad` itself exports these."""
 
-from livegrad.authoring.tensor import fft, linalg, random
+import sys
+
+from livegrad.authoring.tensor import fft, linalg, random, trailing
 from livegrad.authoring.tensor import neural as nn
+from livegrad.authoring.tensor.calls import explain_calls
 from livegrad.authoring.tensor.comparison import (
     bitwise_and,
     bitwise_invert,
@@ -117,6 +120,7 @@ from livegrad.authoring.tensor.manipulation import (
     unstack,
 )
 from livegrad.authoring.tensor.manipulation import transpose_matrix as transpose_matrix
+from livegrad.authoring.tensor.methods import Methods
 from livegrad.authoring.tensor.neural import (
     erf,
     gelu,
@@ -352,3 +356,9 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+explain_calls(sys.modules[__name__], __all__)
+for _module in (fft, linalg, nn):
+    explain_calls(_module, _module.__all__)
+explain_calls(trailing, ["transpose", "reduce_sum"])
+explain_calls(Methods, [name for name in vars(Methods) if not name.startswith("_")])

@@ -1,0 +1,263 @@
+"""Random tensor programs against JAX: values, both modes of derivatives, second order; eager, compiled, batched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax  # pyright: ignore[reportMissingImports]
+import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
+import numpy as np
+
+import livegrad as lg
+from tests.fuzz import operations, operations_folding  # noqa: F401  register what programs are made of
+from tests.fuzz.jax_by_numpy import evaluate
+from tests.fuzz.programs import Livegrad, Program, random_program
+
+NEEDS = ("jax",)
+SHORT = 12
+SIZES = (1, 2, 2, 3, 3, 4, 5)
+BATCH = 2
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_platforms", "cpu")
+
+
+class _Jax:
+    """JAX under livegrad's names."""
+
+    def __getattr__(self, name: str) -> Any:
+        for module in (jnp, jax.nn, jax.lax, jax):
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError(name)
+
+    @property
+    def nn(self) -> Any:
+        return self
+
+    stop_gradient = staticmethod(jax.lax.stop_gradient)
+    scan = staticmethod(jax.lax.scan)
+    clip = staticmethod(jnp.clip)
+    erf = staticmethod(jax.scipy.special.erf)
+    logsumexp = staticmethod(jax.scipy.special.logsumexp)
+    copy = staticmethod(jnp.copy)
+    flip = staticmethod(jnp.flip)
+
+    @staticmethod
+    def gelu(x: Any) -> Any:
+        return jax.nn.gelu(x, approximate=False)
+
+    @staticmethod
+    def cumulative_sum(x: Any, *, axis: int | None = None, include_initial: bool = False) -> Any:
+        return jnp.cumulative_sum(x, axis=axis, include_initial=include_initial)
+
+    @staticmethod
+    def put(x: Any, key: Any, values: Any) -> Any:
+        return x.at[key].set(values)
+
+    @staticmethod
+    def searchsorted(x: Any, y: Any, *, side: str) -> Any:
+        return jnp.searchsorted(x, y, side=side).astype(jnp.int64)
+
+    @staticmethod
+    def argsort(x: Any, *, axis: int, descending: bool) -> Any:
+        return jnp.argsort(x, axis=axis, descending=descending).astype(jnp.int64)
+
+    @staticmethod
+    def top_k(x: Any, k: int, *, axis: int, largest: bool) -> Any:
+        moved = jnp.moveaxis(x, axis, -1)
+        values, places = jax.lax.top_k(moved if largest else -moved, k)
+        values = values if largest else -values
+        return jnp.moveaxis(values, -1, axis), jnp.moveaxis(places, -1, axis).astype(jnp.int64)
+
+    @staticmethod
+    def while_loop(condition: Any, body: Any, state: Any, most: int) -> Any:
+        """Unrolled: JAX has no reverse mode of a loop whose length is found as it runs."""
+        for _ in range(most):
+            holds, after = condition(state), body(state)
+            state = jax.tree.map(lambda new, old, holds=holds: jnp.where(holds, new, old), after, state)
+        return state
+
+    @staticmethod
+    def layer_norm(x: Any, *, axis: int) -> Any:
+        mean = jnp.mean(x, axis=axis, keepdims=True)
+        return (x - mean) / jnp.sqrt(jnp.var(x, axis=axis, keepdims=True) + 1e-5)
+
+    @staticmethod
+    def cross_entropy(x: Any, target: Any) -> Any:
+        picked = jnp.take_along_axis(x, target[..., None], axis=-1)[..., 0]
+        return jax.scipy.special.logsumexp(x, axis=-1) - picked
+
+    @staticmethod
+    def one_hot(x: Any, classes: int, *, dtype: Any) -> Any:
+        return jax.nn.one_hot(x, classes, dtype=dtype)
+
+    @staticmethod
+    def attention(q: Any, k: Any, v: Any, *, causal: bool) -> Any:
+        scores = q @ jnp.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
+        if causal:
+            scores = jnp.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
+        return jax.nn.softmax(scores, axis=-1) @ v
+
+    @staticmethod
+    def conv(x: Any, kernel: Any, *, strides: Any, padding: Any) -> Any:
+        around = padding.upper() if isinstance(padding, str) else padding
+        return jax.lax.conv_general_dilated(x, kernel, strides, around)
+
+    @staticmethod
+    def max_pool(x: Any, window: Any, *, strides: Any, padding: str) -> Any:
+        return _pooled(x, window, strides, lambda parts: jnp.max(parts, axis=-1))
+
+    @staticmethod
+    def average_pool(x: Any, window: Any, *, strides: Any, padding: str) -> Any:
+        return _pooled(x, window, strides, lambda parts: jnp.mean(parts, axis=-1))
+
+
+def _pooled(x: Any, window: Any, strides: Any, fold: Any) -> Any:
+    """Windows side by side along a new last axis, folded."""
+    for axis, (width, stride) in enumerate(zip(window, strides, strict=True), start=2):
+        starts = np.arange(0, x.shape[axis] - width + 1, stride)
+        x = jnp.moveaxis(jnp.take(x, starts[:, None] + np.arange(width), axis=axis), axis + 1, -1)
+    return fold(x.reshape(*x.shape[: len(window) + 2], -1))
+
+
+def run_one(seed: int, check_rules: bool = False) -> Mapping[str, int]:
+    """Compares one program; `check_rules` also compares NumPy's evaluation of what JAX traces with JAX's own."""
+    program = random_program(seed, SIZES, (4, 10))
+    numbers = np.random.default_rng(seed + 1)
+    points = [
+        [np.asarray(a + numbers.normal(size=a.shape) * 0.3, a.dtype) for a in program.arguments] for _ in range(BATCH)
+    ]
+    directions = [np.asarray(numbers.normal(size=a.shape), a.dtype) for a in program.arguments]
+    try:
+        expected = _by_jax(program, points, directions, numbers, check_rules)
+        counts = _compare(program, points, directions, expected, seed)
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}\n{program}") from None
+    except Exception as error:
+        error.add_note(f"seed {seed}\n{program}")
+        raise
+    return {**program.counts, **counts}
+
+
+class _Expected:
+    """What JAX says: results, tangents, gradients and their tangents, at each point; weights of the loss."""
+
+    def __init__(self, weights: list[Any], rows: list[Any]) -> None:
+        self.weights = weights
+        self.rows = rows
+
+
+def _is_inexact(dtype: Any) -> bool:
+    return np.dtype(dtype).kind in "fc"
+
+
+def _by_jax(program: Program, points: Any, directions: Any, numbers: Any, check: bool) -> _Expected:
+    function = program.function(_Jax())
+    shapes = jax.eval_shape(function, *points[0])
+    weights = [np.asarray(numbers.normal(size=s.shape)) for s in shapes]
+
+    def inexact(*arguments: Any) -> Any:
+        return [r for r in function(*arguments) if _is_inexact(r.dtype)]
+
+    def loss(*arguments: Any) -> Any:
+        return _loss(jnp, function(*arguments), weights, program.float_type)
+
+    every = tuple(range(len(directions)))
+
+    def all_of_it(arguments: Any, tangents: Any) -> Any:
+        moved = jax.jvp(inexact, tuple(arguments), tuple(tangents))[1]
+        gradient, second = jax.jvp(jax.grad(loss, every), tuple(arguments), tuple(tangents))
+        return function(*arguments), moved, list(gradient), list(second)
+
+    traced, shape = jax.make_jaxpr(all_of_it, return_shape=True)(points[0], directions)
+    structure = jax.tree.structure(shape)
+    rows = [jax.tree.unflatten(structure, evaluate(traced, [*point, *directions], check)) for point in points]
+    return _Expected(weights, rows)
+
+
+def _loss(xp: Any, results: list[Any], weights: list[Any], float_type: str) -> Any:
+    total: Any = None
+    for result, weight in zip(results, weights, strict=True):
+        kind = getattr(result.dtype, "kind", "f")[0]  # "float" of livegrad, "f" of NumPy
+        if kind not in "fc":
+            continue
+        weight = xp.asarray(weight.astype(float_type))
+        if kind == "c":
+            term = xp.sum(xp.real(result) * weight) + xp.sum(xp.imag(result) * weight * 0.7)
+        else:
+            term = xp.sum(result * weight)
+        total = term if total is None else total + term
+    return xp.sum(xp.zeros((1,), dtype=getattr(xp, float_type))) if total is None else total
+
+
+def _compare(program: Program, points: Any, directions: Any, expected: _Expected, seed: int) -> Mapping[str, int]:
+    function = program.function(Livegrad())
+    every = tuple(range(len(directions)))
+
+    def inexact(*arguments: Any) -> Any:
+        return [r for r in function(*arguments) if r.dtype.kind in ("float", "complex")]
+
+    def loss(*arguments: Any) -> Any:
+        return _loss(lg, function(*arguments), expected.weights, program.float_type)
+
+    gradient = lg.grad(loss, every)
+
+    def first_order(*arguments: Any) -> Any:
+        return function(*arguments), list(gradient(*arguments))
+
+    def forward(*arguments: Any) -> Any:
+        return lg.jvp(inexact, list(arguments), tangents)[1]
+
+    def second_order(*arguments: Any) -> Any:
+        return list(lg.jvp(gradient, list(arguments), tangents)[1])
+
+    def everything(*arguments: Any) -> Any:
+        return *first_order(*arguments), forward(*arguments), second_order(*arguments)
+
+    tolerance = 2e-3 if program.float_type == "float32" else 1e-8
+    arguments = [lg.asarray(a) for a in points[0]]
+    tangents = [lg.asarray(d) for d in directions]
+    values, moved, slopes, bends = expected.rows[0]
+    has_float = bool(moved)
+    close = _Close(tolerance)
+    close("values", function(*arguments), values)
+    mode = ("eager", "jit", "vmap", "jit of vmap")[seed % 4]
+    if mode == "eager":
+        if has_float:
+            close("gradient", list(gradient(*arguments)), slopes)
+            close("forward", forward(*arguments), moved)
+            close("second order", second_order(*arguments), bends)
+    elif mode == "jit":
+        found = lg.jit(everything if has_float else lambda *a: (function(*a),))(*arguments)
+        names = ("values", "gradient", "forward", "second order")
+        for name, own, other in zip(names, found, (values, slopes, moved, bends), strict=False):
+            close(f"{name} under jit", own, other)
+    else:
+        stacked = [lg.asarray(np.stack(column)) for column in zip(*points, strict=True)]
+        over = lg.vmap(first_order if has_float else lambda *a: (function(*a), []))
+        found_values, found_slopes = (lg.jit(over) if mode == "jit of vmap" else over)(*stacked)
+        for i, row in enumerate(expected.rows):
+            close(f"values under {mode}", [v[i] for v in found_values], row[0])
+            close(f"gradient under {mode}", [s[i] for s in found_slopes], row[2] if has_float else [])
+    return {mode: 1, program.float_type: 1}
+
+
+class _Close:
+    def __init__(self, tolerance: float) -> None:
+        self.tolerance = tolerance
+
+    def __call__(self, what: str, found: list[Any], expected: list[Any]) -> None:
+        assert len(found) == len(expected), f"{what}: {len(found)} results, expected {len(expected)}"
+        for k, (own, other) in enumerate(zip(found, expected, strict=True)):
+            own, other = np.asarray(own), np.asarray(other)
+            assert own.shape == other.shape, f"{what} {k}: shape {own.shape}, JAX {other.shape}"
+            assert own.dtype.kind == other.dtype.kind, f"{what} {k}: type {own.dtype}, JAX {other.dtype}"
+            if own.dtype.kind not in "fc":
+                np.testing.assert_array_equal(own, other, err_msg=f"{what} {k}")
+                continue
+            size = np.max(np.abs(other), initial=0.0, where=np.isfinite(other))
+            np.testing.assert_allclose(
+                own, other, rtol=self.tolerance, atol=self.tolerance * (1.0 + size), err_msg=f"{what} {k}"
+            )
