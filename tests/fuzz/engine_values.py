@@ -87,6 +87,8 @@ def _floor_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _apply(operation: Callable[..., Any], left: Val, right: Any, kinds: str) -> Val:
+    if right is None:
+        raise Misfit("no number")
     right = of_python(right)
     dtype, weak = promote(left, right)
     if dtype.kind not in kinds:
