@@ -12,6 +12,7 @@ import pytest
 
 from tests.cuda.simulate import COMPILER, simulated
 from tests.engine import (
+    test_descriptions,
     test_frames_are_transactions,
     test_live_engine,
     test_regions,
@@ -32,8 +33,8 @@ def executor_name(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 _MODULES = (
-    test_frames_are_transactions, test_live_engine, test_regions, test_seed_004_graph_compiler, test_threads,
-    test_upstream_defects, test_work_of_a_frame,
+    test_descriptions, test_frames_are_transactions, test_live_engine, test_regions, test_seed_004_graph_compiler,
+    test_threads, test_upstream_defects, test_work_of_a_frame,
 )  # fmt: skip
 for _module in _MODULES:
     for _name, _test in vars(_module).items():

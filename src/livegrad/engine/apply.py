@@ -12,10 +12,11 @@ from typing import Any
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.compile import Compilation, compile_graph
 from livegrad.engine.executor import Executable, Executor, StepError
-from livegrad.engine.flatten import find_block
+from livegrad.engine.flatten import find_keys
 from livegrad.engine.frame import EngineError, Frame
 from livegrad.engine.graph import Block, Graph, Pin, State
 from livegrad.engine.journal import Detail, Entry, words_of
+from livegrad.engine.keys import pin_key
 from livegrad.engine.knobs import Knob, Knobs
 from livegrad.engine.live_plan import BlockStep, LivePlan
 from livegrad.engine.problems import Problem
@@ -90,7 +91,8 @@ class Applier:
                     self._refused = left
         self._put("_plan_problems", problems)
         if self._runtime.executable is not None:
-            self._apply_numbers(numbers, frame)
+            left = [*left, *self._apply_numbers(numbers, frame)]
+            self._refused = left if self._refused else ()
         self._report()
         return left
 
@@ -107,15 +109,19 @@ class Applier:
             return entry.kind in ("value", "feature", "reset")
         if entry.kind == "value" and not self._runtime.executable.plan.captured:
             return True
-        place = find_block(self._graph, entry.subject.block)
-        source = None if place is None else place[0].sources.get(entry.subject)
-        if place is None or not isinstance(source, Setting):
+        plan, pin = self._runtime.executable.plan, entry.subject
+        source = None if pin.block.home is None else pin.block.home.sources.get(pin)
+        keys = [pin_key(node, pin.name) for node in find_keys(self._graph, pin.block)]
+        if not keys or not isinstance(source, Setting):
             return False
-        key = f"{place[1]}.{entry.subject.name}"
-        before = self._runtime.executable.plan.parameters.get(key)
-        if key in self._runtime.executable.plan.captured:
-            return before is None and (entry.kind == "value" or source.is_number)
-        return entry.kind == "value" or (before is not None and source.is_number and type(before) is type(source.value))
+        for key in keys:
+            before = plan.parameters.get(key)
+            if key in plan.captured:
+                if before is not None or not (entry.kind == "value" or source.is_number):
+                    return False
+            elif entry.kind != "value" and (before is None or type(before) is not type(source.value)):
+                return False
+        return True
 
     def _swap(self, block: Block, frame: Frame) -> bool:
         """Code: puts another function in the place of a block's; says whether that was all there is to do."""
@@ -232,15 +238,17 @@ class Applier:
             fresh.close()
             raise
 
-    def _apply_numbers(self, entries: list[Entry], frame: Frame) -> None:
-        """Numbers, contents, features and resets: no plan changes, only what is in it."""
+    def _apply_numbers(self, entries: list[Entry], frame: Frame) -> list[Entry]:
+        """Numbers, contents, features and resets: no plan changes, only what is in it. Gives what has to wait."""
+        waiting = []
         for entry in entries:
             if entry.kind == "feature":
                 self._apply_feature(entry, frame)
             elif entry.kind == "reset":
                 self._apply_reset(entry.subject)
-            else:
-                self._apply_value(entry, frame)
+            elif not self._apply_value(entry, frame):
+                waiting.append(entry)
+        return waiting
 
     def _apply_feature(self, entry: Entry, frame: Frame) -> None:
         assert self._runtime.executable is not None
@@ -253,51 +261,66 @@ class Applier:
         for key in self._runtime.executable.plan.readers.get(feature, ()):
             self._touch(key, Level.HOT, f"feature {feature}: {before} → {value}", frame)
 
-    def _apply_value(self, entry: Entry, frame: Frame) -> None:
+    def _apply_value(self, entry: Entry, frame: Frame) -> bool:
+        """A number or contents, wherever the pin is; says whether it fits what runs, or is reported not to."""
+        pin = entry.subject
+        source = None if pin.block.home is None else pin.block.home.sources.get(pin)
+        if not isinstance(source, Setting):
+            return True  # removed, or replaced since by something that the plan was made with
+        nodes = find_keys(self._graph, pin.block)
+        fits = [self._put_value(node, pin, source, entry, frame) for node in nodes]
         assert self._runtime.executable is not None
-        plan, pin = self._runtime.executable.plan, entry.subject
-        place = find_block(self._graph, pin.block)
-        source = None if place is None else place[0].sources.get(pin)
-        if place is None or not isinstance(source, Setting):
-            return  # removed, or replaced since by something that the plan was made with
-        key = f"{place[1]}.{pin.name}"
+        if len(nodes) == 1 and all(fits):
+            self._knobs.note(pin, pin_key(nodes[0], pin.name), self._runtime.executable)
+        return all(fits)
+
+    def _put_value(self, node: str, pin: Pin, source: Setting, entry: Entry, frame: Frame) -> bool:
+        executable, compilation = self._runtime.executable, self._runtime.compilation
+        assert executable is not None
+        assert compilation is not None
+        plan, key = executable.plan, pin_key(node, pin.name)
+        readers = plan.readers.get(key, ())
+        if not readers or not compilation.network.is_given_by(readers[0], key, pin):
+            return True  # part of an update that is due
         if key in self._number_problems:
             self._put("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
         if key in plan.parameters and source.is_number:
             if same_value(plan.parameters[key], source.value):
-                return
+                return True
             try:
                 for type in plan.types_of_number(key):
                     require_number(source.value, type, key)
             except LivegradError as error:
-                found = Problem(place[1], pin.block, pin.name, error)
+                if self._plan_problems:
+                    return False  # other edits are due: it may be right for what the graph will be
+                found = Problem(node, pin.block, pin.name, error)
                 self._put("_number_problems", {**self._number_problems, key: found})
-                return
+                return True
             self._transaction.put(plan.parameters, key, source.value)
-            self._runtime.executable.set_parameter(key, source.value)
-            self._knobs.note(pin, key, self._runtime.executable)
+            executable.set_parameter(key, source.value)
             level = Level.HOT
         elif key in plan.contents and not source.is_number and plan.buffers[key].type is source.given.type:
             if plan.contents[key] is source.value:
-                return
+                return True
             self._transaction.put(plan.contents, key, source.value)
-            self._runtime.executable.write(key, source.value)
+            executable.write(key, source.value)
             level = Level.NONE
         elif key in plan.contents and source.is_number:  # one that a captured call reads from memory
             contents = number_in_memory(source.value, plan.buffers[key].type)
             self._transaction.put(plan.contents, key, contents)
-            self._runtime.executable.write(key, contents)
+            executable.write(key, contents)
             level = Level.WARM
         else:
-            return  # of another type than what runs: part of an update that is due
-        for reader in plan.readers[key]:
+            return True  # of another type than what runs: part of an update that is due
+        for reader in readers:
             self._touch(reader, level, f"{key}: {words_of(entry.detail)}", frame)
+        return True
 
     def _apply_reset(self, state: State) -> None:
         assert self._runtime.executable is not None
-        place = find_block(self._graph, state)
+        keys = find_keys(self._graph, state)
         for spec in self._runtime.executable.plan.states:
-            if place is not None and spec.key == place[1]:
+            if spec.key in keys:
                 held = self._transaction.states
                 if spec.value not in held:
                     held[spec.value] = self._runtime.executable.read(spec.value)

@@ -72,14 +72,28 @@ def validate(network: Network) -> list[Problem]:
         for name, ref in node.feeds.items():
             if ref is None:
                 help = f"connect or set `{node.block.name}.{name}`"
-                problems.append(problem(node, name, GraphError("nothing feeds this input", help=help)))
+                what = node.missing.get(name, "nothing feeds this input")
+                problems.append(problem(node, name, GraphError(what, help=help)))
         if isinstance(node.block, AppendBuffer):
             problems += _validate_writers(node, known)
+        problems += _validate_bodies(node)
         for body in node.bodies:
             for inner in body.nodes.values():
                 if isinstance(inner.block, State):
                     help = "carry the value through the loop, or put the state outside"
                     problems.append(problem(inner, None, GraphError("a state cannot live in a region", help=help)))
+    return problems
+
+
+def _validate_bodies(node: NetworkNode) -> list[Problem]:
+    """Every body has the same outputs, and each of them is there."""
+    problems = []
+    names = [{*body.outputs, *body.missing} for body in node.bodies]
+    if any(own != names[0] for own in names):
+        found = " and ".join(", ".join(sorted(own)) or "nothing" for own in names)
+        problems.append(problem(node, None, GraphError("the bodies must expose the same outputs", found=found)))
+    for body in node.bodies:
+        problems += [problem(node, name, GraphError(what)) for name, what in body.missing.items()]
     return problems
 
 

@@ -21,14 +21,13 @@ from livegrad.engine.compile import compile_graph
 from livegrad.engine.cpu_executor import CpuExecutor
 from livegrad.engine.drawing import draw_blocks
 from livegrad.engine.executor import Executable, Executor, Reading
-from livegrad.engine.flatten import find_block
+from livegrad.engine.flatten import find_keys, output_keys
 from livegrad.engine.frame import EngineError, Frame, describe_frame
-from livegrad.engine.graph import AnyBlock, Block, Composite, Graph, Pin, State, Watch, only_output
+from livegrad.engine.graph import AnyBlock, Block, Graph, Pin, State, Watch, only_output
 from livegrad.engine.journal import Journal, Observer
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.phases import describe_phases
 from livegrad.engine.problems import Problem
-from livegrad.engine.regions import Region
 from livegrad.engine.runtime import Runtime
 from livegrad.engine.sources import ExternalBuffer, Numbers, feature_value
 from livegrad.ops.context import FeatureLevel, feature_named, parse_feature
@@ -68,6 +67,7 @@ class Engine:
         self.executor: Executor = backend
         self._journal = Journal()
         self.graph = Graph(self._journal)
+        self.graph.is_engine = True
         self.frame = Frame(0)
         self.before_frame: list[Callable[[], None]] = []  # called first in each frame
         self._watches: list[Watch] = []
@@ -140,7 +140,7 @@ class Engine:
     def keep(self, pin: Pin | Block) -> None:
         """Says that an output will be read: its memory is shared with nothing."""
         with self.graph.editing(), self._journal.observed("keep", None, pin):
-            self._applier.kept.add(self._buffer_key(only_output(pin)))
+            self._applier.kept.update(self._buffer_keys(only_output(pin)))
             self._journal.write("structure", only_output(pin).block.name, "kept")
 
     def reset(self, state: State) -> None:
@@ -148,7 +148,7 @@ class Engine:
         if not isinstance(state, State):
             raise UsageError("`reset` takes a state", where=caller_origin(), found=type(state).__name__)
         with self.graph.editing(), self._journal.observed("reset", None, state):
-            self._place(state)
+            self.graph_of(state)
             self._journal.write("reset", state, "reset")
 
     # --- running ---
@@ -235,9 +235,9 @@ class Engine:
         """What is wrong with watched files is a problem of the frame, though the last code runs on."""
         with self._journal.lock:
             for watch in self._watches:
-                place = find_block(self.graph, watch.block)
-                if place is not None and watch.error is not None:
-                    frame.problems = (*frame.problems, Problem(place[1], watch.block, None, watch.error))
+                keys = find_keys(self.graph, watch.block)
+                if keys and watch.error is not None:
+                    frame.problems = (*frame.problems, Problem(keys[0], watch.block, None, watch.error))
                     watch.block.debug.errors = [*watch.block.debug.errors, watch.error]
 
     @property
@@ -400,17 +400,23 @@ class Engine:
 
     def graph_of(self, block: Block) -> Graph:
         """The graph that a block is in: the engine's own, or one inside of a composite."""
-        return self._place(block)[0]
-
-    def _place(self, block: Block) -> tuple[Graph, str]:
-        found = find_block(self.graph, block)
-        if found is None:
+        if block.home is None or not find_keys(self.graph, block):
             raise UsageError(f"block `{block.name}` is not in this engine", where=caller_origin())
-        return found
+        return block.home
+
+    def _buffer_keys(self, pin: Pin) -> list[str]:
+        """The buffers behind an output; a composite's are those of the block inside."""
+        with self._journal.lock:
+            self.graph_of(pin.block)
+            keys = [ref.key for ref in output_keys(self.graph, pin)]
+        if not keys:
+            raise UsageError(f"`{pin}` is not there any more", where=caller_origin())
+        return keys
 
     def _buffer_key(self, pin: Pin) -> str:
-        """The buffer behind an output; a composite's is that of the block inside."""
-        with self._journal.lock:
-            while isinstance(pin.block, Composite) and not isinstance(pin.block, Region):
-                pin = pin.block.inner_outputs[pin.name]
-            return f"{self._place(pin.block)[1]}.{pin.name}"
+        """The buffer behind an output that stands at one place only."""
+        keys = self._buffer_keys(pin)
+        if len(keys) > 1:
+            help = "expose it, and read it there"
+            raise UsageError(f"`{pin}` is at several places", where=caller_origin(), found=", ".join(keys), help=help)
+        return keys[0]

@@ -6,12 +6,13 @@ their work from others (gradients) are expanded into nodes here, so that they fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
 from livegrad.engine.graph import Block, Body, Composite, Edge, Graph, Pin, Source, State
+from livegrad.engine.keys import carry_key, own_key, path_part, pin_key
 from livegrad.engine.regions import Region
 from livegrad.engine.sources import Binding, Setting
 
@@ -25,7 +26,7 @@ class OutputRef:
 
     @property
     def key(self) -> str:
-        return f"{self.node}.{self.pin}"
+        return pin_key(self.node, self.pin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,7 @@ class RootRef:
 
     key: str
     source: Setting | Binding
+    pin: Pin
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class NetworkNode:
     follows: str | None = None
     given: list[Source | None] | None = None  # what its pins were fed with in the graph, when that alone makes the node
     given_to: Body | None = None  # and the body that it was fed to, which has the defaults
+    missing: dict[str, str] = field(default_factory=dict)  # what to say of inputs that something lost would feed
 
     @property
     def body(self) -> Body:
@@ -85,7 +88,13 @@ class NetworkNode:
     @cached_property
     def output_keys(self) -> tuple[str, ...]:
         """The buffers of its results."""
-        return tuple([f"{self.key}.{name}" for name in self.outputs])
+        return tuple([self.result_key(name) for name in self.outputs])
+
+    def result_key(self, name: str) -> str:
+        """The buffer of one of its results. A loop's own condition is none of its pins: one of these has that name."""
+        if name == "condition" and isinstance(self.block, Region) and self.block.kind == "while":
+            return own_key(self.key, name)
+        return pin_key(self.key, name)
 
     def dependencies(self) -> Iterator[tuple[str, str]]:
         """The nodes that must run before, each with the input that says so. A state's `next` waits for nothing."""
@@ -107,8 +116,19 @@ class Network:
 
     nodes: MutableMapping[str, NetworkNode] = field(default_factory=dict)
     outputs: dict[str, OutputRef] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # outputs that are not there, and what to say of them
     derived: dict[str, Derivation] = field(default_factory=dict)  # by key, until they are expanded
     followers: dict[str, list[str]] = field(default_factory=dict)  # the nodes that were derived from a node
+
+    def is_given_by(self, step: str, key: str, pin: Pin) -> bool:
+        """Whether what a step reads under a key was given to this pin: another block may have the name by now."""
+        waiting = [self.nodes[step]]
+        while waiting:
+            node = waiting.pop()
+            if any(isinstance(ref, RootRef) and ref.key == key and ref.pin is pin for ref in node.feeds.values()):
+                return True
+            waiting += [inner for body in node.bodies for inner in body.nodes.values()]
+        return False
 
     def all_nodes(self) -> Iterator[NetworkNode]:
         """The nodes, those inside of regions included."""
@@ -131,9 +151,9 @@ def limits_of(node: NetworkNode) -> Iterator[Limit]:
     """The counters of a node and of those inside it. One that leaves a region is in the region's own buffer."""
     if not node.bodies:
         for name, most in node.block.limits.items():
-            yield Limit(f"{node.key}.{name}", node, most)
+            yield Limit(pin_key(node.key, name), node, most)
     for body in node.bodies:
-        leaving = {ref.key: f"{node.key}.{name}" for name, ref in body.outputs.items()}
+        leaving = {ref.key: node.result_key(name) for name, ref in body.outputs.items()}
         for inner in body.nodes.values():
             for limit in limits_of(inner):
                 yield replace(limit, buffer=leaving.get(limit.buffer, limit.buffer))
@@ -167,27 +187,26 @@ class Places:
         self._graph, self._prefix = graph, prefix
 
     def output(self, pin: Pin) -> OutputRef | None:
-        """The node's output behind an output pin; None if the block is not in this graph."""
-        while isinstance(pin.block, Composite) and not isinstance(pin.block, Region):
-            pin = pin.block.inner_outputs[pin.name]
-        found = find_block(self._graph, pin.block, self._prefix)
-        return None if found is None else OutputRef(found[1], pin.name)
+        """The node's output behind an output pin; None if the block is not in this graph, or more than once."""
+        keys = output_keys(self._graph, pin, self._prefix)
+        return keys[0] if len(keys) == 1 else None
 
     def inputs(self, pin: Pin) -> list[tuple[str, str]] | None:
         """The inputs of nodes behind an input pin, as (node, name); a region's may be inputs of nodes inside it."""
-        found = find_block(self._graph, pin.block, self._prefix)
-        if found is None:
+        found = find_keys(self._graph, pin.block, self._prefix)
+        if len(found) != 1:
             return None
-        block, key = pin.block, found[1]
+        block, key = pin.block, found[0]
         if not isinstance(block, Composite):
             return [(key, pin.name)]
         if isinstance(block, Region):
             if pin.name == block.control_name or pin.name in block.carried:
                 return [(key, pin.name)]
+            around = key.removesuffix(path_part(block.name))
             inner = [
-                name if name.startswith(f"{place}/") else f"{place}.{name}"  # of a region inside: a whole key already
+                name if name.startswith(f"{place}/") else pin_key(place, name)  # else a whole key
                 for label, body in block.bodies.items()
-                for place, name in _behind(body, pin.name, _inner_prefix(key.removesuffix(block.name), block, label))
+                for place, name in _behind(body, pin.name, _inner_prefix(around, block, label))
             ]
             return [(key, name) for name in inner]
         return list(_behind(block, pin.name, f"{key}/"))
@@ -227,140 +246,199 @@ def _reaches(network: Network, start: OutputRef | None, waiting: Collection[str]
     return False
 
 
-Outer = Callable[[Pin], Ref | None]
+def find_keys(graph: Graph, block: Block, prefix: str = "") -> list[str]:
+    """The keys of a block in the network of a graph: as many as there are uses of the composites that it is in."""
+    found: list[str] = []
+    waiting = [(block.home, path_part(block.name))]
+    while waiting:  # up to the graph asked for; the way is as long as blocks are deep
+        inner, path = waiting.pop()
+        if inner is graph:
+            found.append(prefix + path)
+        elif inner is not None:
+            waiting += [(around.home, _inner_prefix("", around, label) + path) for around, label in inner.uses]
+    return found
 
 
-def find_block(graph: Graph, block: Block, prefix: str = "") -> tuple[Graph, str] | None:
-    """The graph that a block is in, among this one and those inside it, and the block's key in the network."""
-    home = inner = block.home
-    if home is None:
-        return None
-    names: list[str] = []
-    while inner is not graph:  # up to the graph asked for; the way is as long as blocks are deep
-        if inner is None or inner.around is None:
-            return None
-        around, label = inner.around
-        names.append(_inner_prefix("", around, label))
-        inner = around.home
-    return home, prefix + "".join(reversed(names)) + block.name
+def output_keys(graph: Graph, pin: Pin, prefix: str = "") -> list[OutputRef]:
+    """The outputs of nodes behind an output pin: a composite's is that of a block inside."""
+    inside = ""
+    bases = find_keys(graph, pin.block, prefix)
+    while isinstance(pin.block, Composite) and not isinstance(pin.block, Region):
+        inner = pin.block.inner_output(pin.name)
+        if inner is None:
+            return []
+        pin, inside = inner, f"{inside}/{path_part(inner.block.name)}"
+    return [OutputRef(base + inside, pin.name) for base in bases] if pin.name in pin.block.outputs else []
 
 
 def _inner_prefix(prefix: str, block: Block, label: str) -> str:
     several = isinstance(block, Region) and len(block.bodies) > 1
-    return f"{prefix}{block.name}/{label}/" if several else f"{prefix}{block.name}/"
+    around = f"{prefix}{path_part(block.name)}/"
+    return f"{around}{label}/" if several else around
 
 
 def flatten_graph(graph: Graph, known: Network | None = None) -> Network:
     """The network of a whole graph; nodes that are as in one that is known are taken from there."""
     network = Network()
-    _Flattening(graph, "", _nothing).fill(network, {} if known is None else known.nodes)
+    _Flattening(graph, "").fill(network, {} if known is None else known.nodes)
     expand_derived(network)
     return network
 
 
 def feeds_of(graph: Graph, block: Block) -> tuple[str, dict[str, Ref | None]] | None:
-    """The key of a block's node and what feeds its inputs; None if it is not there, or inside of a region."""
+    """The key of a block's node and what feeds its inputs; None if it is not there, or inside of a region.
+
+    Also None where it is at several places, or where something is lost: then all is looked at.
+    """
     home = block.home
     flattening = None if home is None or home.blocks.get(block.name) is not block else _flattening_of(graph, home)
     if flattening is None:
         return None
-    return flattening.prefix + block.name, {name: flattening.feed(pin) for name, pin in block.inputs.items()}
+    return flattening.key_of(block), {name: flattening.feed(pin) for name, pin in block.inputs.items()}
 
 
 def _flattening_of(graph: Graph, inner: Graph) -> _Flattening | None:
-    """How a graph is flattened that is inside of another, in composites only."""
-    if inner is graph:
-        return _Flattening(graph, "", _nothing)
-    around = None if inner.around is None else inner.around[0]
-    if not isinstance(around, Composite) or isinstance(around, Region) or around.home is None:
-        return None
-    outer = _flattening_of(graph, around.home)
-    return None if outer is None else outer._inside(around)
+    """How a graph inside of composites is flattened; None if there is a region around it, or not one way to it."""
+    way: list[Composite] = []
+    while inner is not graph:
+        around = inner.uses[0][0] if len(inner.uses) == 1 else None
+        if not isinstance(around, Composite) or isinstance(around, Region) or around.home is None:
+            return None
+        way.append(around)
+        inner = around.home
+    found = _Flattening(graph, "")
+    for composite in reversed(way):
+        found = found.inside(composite)
+    return found
 
 
-def _nothing(pin: Pin) -> None:
-    """What feeds the pins of the outermost graph from outside."""
+def _leaves_composite(source: Source | None) -> bool:
+    return source.__class__ is Edge and source.source.block.__class__ is Composite  # type: ignore[union-attr]
 
 
 class _Flattening:
-    """One graph, the prefix of its names, and how to find what feeds a pin from outside."""
+    """One graph in its place: the prefix of its names, and the body around it with what of it is exposed."""
 
-    def __init__(self, graph: Graph, prefix: str, outer: Outer) -> None:
-        self.graph, self.prefix, self.outer = graph, prefix, outer
+    def __init__(
+        self,
+        graph: Graph,
+        prefix: str,
+        outer: _Flattening | None = None,
+        around: Composite | None = None,
+        body: Composite | None = None,
+    ) -> None:
+        self.graph, self.prefix, self.outer, self.around = graph, prefix, outer, around
+        exposed = {} if body is None else body.inner_inputs
+        # By block and name: a pin that an edit took away and another brought back is the same.
+        self._exposed = {(pin.block, pin.name): name for name, pins in exposed.items() for pin in pins}
+        self._inside: dict[Composite, _Flattening] = {}
+
+    def key_of(self, block: Block) -> str:
+        return self.prefix + path_part(block.name)
+
+    def inside(self, block: Composite) -> _Flattening:
+        """The graph inside of a composite."""
+        found = self._inside.get(block)
+        if found is None:
+            prefix = _inner_prefix(self.prefix, block, "")
+            found = self._inside[block] = _Flattening(block.graph, prefix, self, block, block)
+        return found
 
     def fill(self, network: Network, known: Mapping[str, NetworkNode] = MappingProxyType({})) -> None:
-        for block in self.graph.blocks.values():
-            if isinstance(block, Region):
-                network.nodes[self.prefix + block.name] = self._region(block)
-            elif isinstance(block, Composite):
-                self._inside(block).fill(network, known)
-            elif isinstance(block, DerivedBlock):
-                feeds = {name: self.feed(pin) for name, pin in block.inputs.items()}
-                key = self.prefix + block.name
-                network.derived[key] = Derivation(block, feeds, Places(self.graph, self.prefix))
+        """Adds the nodes of this graph and of composites inside, in order."""
+        open_graphs: list[tuple[_Flattening, Iterator[Block]]] = [(self, iter(self.graph.blocks.values()))]
+        while open_graphs:
+            level, blocks = open_graphs[-1]
+            block = next(blocks, None)
+            if block is None:
+                open_graphs.pop()
+            elif isinstance(block, Composite) and not isinstance(block, Region):
+                inner = level.inside(block)
+                open_graphs.append((inner, iter(inner.graph.blocks.values())))
             else:
-                key = self.prefix + block.name
-                network.nodes[key] = self._node(key, block, known.get(key))
+                level._add(block, network, known)
+
+    def _add(self, block: Block, network: Network, known: Mapping[str, NetworkNode]) -> None:
+        key = self.key_of(block)
+        if isinstance(block, Region):
+            network.nodes[key] = self._region(key, block)
+        elif isinstance(block, DerivedBlock):
+            feeds = {name: self.feed(pin) for name, pin in block.inputs.items()}
+            network.derived[key] = Derivation(block, feeds, Places(self.graph, self.prefix))
+        else:
+            network.nodes[key] = self._node(key, block, known.get(key))
 
     def _node(self, key: str, block: Block, known: NetworkNode | None) -> NetworkNode:
         """The node of a block: the one that is known, if the block and what was given to its pins are the same."""
-        given = [self.graph.sources.get(pin) for pin in block.inputs.values()]
+        sources = self.graph.sources
+        given = [sources.get(pin) for pin in block.inputs.values()]
         body = getattr(block, "body", None)  # states and append buffers have none
         if known is not None and known.block is block and known.given_to is body and known.given == given:
             return known
-        node = NetworkNode(key, block, {name: self.feed(pin) for name, pin in block.inputs.items()})
-        if self.outer is _nothing or None not in given:  # else it depends on what feeds the block around
+        node = self._with_feeds(NetworkNode(key, block, {}), block.inputs)
+        # Else it depends on what feeds the block around, or on what is inside of a composite.
+        if (self.around is None or None not in given) and not any(map(_leaves_composite, given)):
             node.given, node.given_to = given, body
         return node
 
+    def _with_feeds(self, node: NetworkNode, pins: Mapping[str, Pin]) -> NetworkNode:
+        for name, pin in pins.items():
+            node.feeds[name] = ref = self.feed(pin)
+            if ref is None and isinstance(edge := self._source(pin)[2], Edge):
+                node.missing[name] = f"it is connected to `{edge.source}`, which is not there any more"
+        return node
+
+    def _source(self, pin: Pin) -> tuple[_Flattening, Pin, Source | CarryRef | None]:
+        """Where an input is given something, in its own graph or in one around: the graph, the pin there, and what."""
+        level = self
+        while (source := level.graph.sources.get(pin)) is None:
+            name = level._exposed.get((pin.block, pin.name))
+            if name is None or level.outer is None or level.around is None:
+                return level, pin, None
+            if isinstance(level.around, Region) and (name in level.around.carried or name == level.around.index_name):
+                return level, pin, CarryRef(carry_key(level.outer.key_of(level.around), name))
+            pin, level = level.around.inputs[name], level.outer
+        return level, pin, source
+
     def feed(self, pin: Pin) -> Ref | None:
-        source = self.graph.sources.get(pin)
+        """What reaches an input; None if nothing does, or what is not there."""
+        level, given, source = self._source(pin)
         if isinstance(source, Edge):
-            return self.output(source.source)
+            return level.output(source.source)
+        if isinstance(source, CarryRef):
+            return source
         if source is None:
-            given = self.outer(pin)
-            if given is not None:
-                return given
+            level, given = self, pin  # a default is that of the pin inside
             source = self.graph.source_of(pin)
-        if source is None or isinstance(source, Edge):
-            return None
-        return RootRef(f"{self.prefix}{pin.block.name}.{pin.name}", source)
+            if source is None or isinstance(source, Edge):
+                return None
+        return RootRef(pin_key(level.key_of(given.block), given.name), source, given)
 
-    def output(self, pin: Pin) -> OutputRef:
-        block = pin.block
-        if isinstance(block, Composite) and not isinstance(block, Region):
-            return self._inside(block).output(block.inner_outputs[pin.name])
-        return OutputRef(self.prefix + block.name, pin.name)
+    def output(self, pin: Pin) -> OutputRef | None:
+        """The node's output behind an output pin; None if it is not there."""
+        level = self
+        while level.graph.blocks.get(pin.block.name) is pin.block:
+            if not isinstance(pin.block, Composite) or isinstance(pin.block, Region):
+                return OutputRef(level.key_of(pin.block), pin.name) if pin.name in pin.block.outputs else None
+            inner = pin.block.inner_output(pin.name)
+            if inner is None:
+                return None
+            level, pin = level.inside(pin.block), inner
+        return None
 
-    def _inside(self, block: Composite) -> _Flattening:
-        names = {inner: name for name, pins in block.inner_inputs.items() for inner in pins}
-
-        def outer(pin: Pin) -> Ref | None:
-            name = names.get(pin)
-            return None if name is None else self.feed(block.inputs[name])
-
-        return _Flattening(block.graph, f"{self.prefix}{block.name}/", outer)
-
-    def _region(self, region: Region) -> NetworkNode:
-        key = self.prefix + region.name
+    def _region(self, key: str, region: Region) -> NetworkNode:
         bodies = []
         for label, body in region.bodies.items():
-            names = {inner: name for name, pins in body.inner_inputs.items() for inner in pins}
-
-            def outer(pin: Pin, names: dict[Pin, str] = names) -> Ref | None:
-                name = names.get(pin)
-                if name is None:
-                    return None
-                if name in region.carried or name == region.index_name:
-                    return CarryRef(f"{key}#{name}")
-                return self.feed(region.inputs[name])
-
             network = Network()
-            inside = _Flattening(body.graph, _inner_prefix(self.prefix, region, label), outer)
+            inside = _Flattening(body.graph, _inner_prefix(self.prefix, region, label), self, region, body)
             inside.fill(network)
             expand_derived(network)
-            network.outputs = {name: inside.output(pin) for name, pin in body.inner_outputs.items()}
+            for name, pin in body.inner_outputs.items():
+                ref = inside.output(pin)
+                if ref is None:
+                    network.missing[name] = f"`{body.name}` exposes `{pin}`, which is not in it any more"
+                else:
+                    network.outputs[name] = ref
             bodies.append(network)
-        own = [region.control_name, *region.carried]
-        feeds = {name: self.feed(region.inputs[name]) for name in own}
-        return NetworkNode(key, region, feeds, tuple(bodies))
+        node = NetworkNode(key, region, {}, tuple(bodies))
+        return self._with_feeds(node, {name: region.inputs[name] for name in (region.control_name, *region.carried)})

@@ -6,7 +6,7 @@ Every change is written to the graph's journal, from which a frame learns what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -139,21 +139,27 @@ class Block:
     watch: Watch | None = None  # follows files, from when the block is added to an engine on
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
-        self.name = name or body.name
+        self.name = body.name if name is None else name
         self.body = body
         self.shapes = dict(shapes or {})
         self.debug = Debug()
         self._make_pins([spec.name for spec in body.inputs], body.outputs)
 
     def _make_pins(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Gives it these pins; those that people hold stay what they are."""
         names = [*inputs, *outputs]
+        for name in (self.name, *names):
+            if not isinstance(name, str) or not name:
+                what = "blocks and pins have names" if isinstance(name, str) else "a name is a text"
+                raise UsageError(what, where=caller_origin(), expected="a str", found=repr(name))
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise UsageError(
                 f"pins of `{self.name}` need names of their own", where=caller_origin(), found=", ".join(twice)
             )
-        self.inputs = {name: Pin(self, name, "input") for name in inputs}
-        self.outputs = {name: Pin(self, name, "output") for name in outputs}
+        known_inputs, known_outputs = getattr(self, "inputs", {}), getattr(self, "outputs", {})
+        self.inputs = {name: known_inputs.get(name) or Pin(self, name, "input") for name in inputs}
+        self.outputs = {name: known_outputs.get(name) or Pin(self, name, "output") for name in outputs}
 
     def __getitem__(self, name: str) -> Pin:
         found = self.inputs.get(name) or self.outputs.get(name)
@@ -217,6 +223,7 @@ class Composite(Block):
         self.graph = Graph()
         self.inner_inputs: dict[str, list[Pin]] = {}
         self.inner_outputs: dict[str, Pin] = {}
+        self.used_by: list[Composite] = []  # regions that have it as a body
         self._make_pins((), ())
 
     def expose(self, pin: Pin, name: str | None = None) -> Pin:
@@ -228,18 +235,44 @@ class Composite(Block):
             return self._expose(pin, own)
 
     def _expose(self, pin: Pin, own: str) -> Pin:
+        self._require_exposable(pin)
+        before = {name: list(pins) for name, pins in self.inner_inputs.items()}, dict(self.inner_outputs)
         if pin.direction == "input":
             self.inner_inputs.setdefault(own, []).append(pin)
         elif own in self.inner_outputs:
             raise UsageError(f"`{self.name}` has an output `{own}`", where=caller_origin())
         else:
             self.inner_outputs[own] = pin
-        pins = {**self.inputs, **self.outputs}
-        self._make_pins(tuple(self.inner_inputs), tuple(self.inner_outputs))
-        for known in (self.inputs, self.outputs):  # pins that people hold stay what they are
-            known.update({key: pins[key] for key in known if key in pins})
+        try:
+            self._follow_inside()
+        except UsageError:  # a name that is taken, here or in a region that this is a body of
+            self.inner_inputs, self.inner_outputs = before
+            self._follow_inside()
+            raise
         self.graph.journal.write("structure", self.name, f"`{own}` exposed")
         return self[own]
+
+    def _require_exposable(self, pin: Pin) -> None:
+        where = caller_origin()
+        if pin.block.home is not None and pin.block.home is not self.graph:
+            help = f"add `{pin.block.name}` to `{self.name}.graph`, or expose it where it is"
+            raise UsageError(f"`{pin}` is in another graph than that of `{self.name}`", where=where, help=help)
+        if (pin.block.inputs if pin.direction == "input" else pin.block.outputs).get(pin.name) is None:
+            raise UsageError(f"`{pin.block.name}` has no pin `{pin.name}` any more", where=where)
+        for name, pins in self.inner_inputs.items():
+            if any(known.block is pin.block and known.name == pin.name for known in pins):
+                raise UsageError(f"`{pin}` is exposed as `{self.name}.{name}` already", where=where)
+
+    def _follow_inside(self) -> None:
+        """Gives it, and regions around it, the pins that are exposed."""
+        self._make_pins(tuple(self.inner_inputs), tuple(self.inner_outputs))
+        for region in self.used_by:
+            region._follow_inside()
+
+    def inner_output(self, name: str) -> Pin | None:
+        """What an output is inside; None if that is not there any more."""
+        pin = self.inner_outputs.get(name)
+        return pin if pin is not None and pin.block.home is self.graph and pin.name in pin.block.outputs else None
 
     def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
         yield "", self.graph
@@ -283,7 +316,8 @@ class Graph:
     def __init__(self, journal: Journal | None = None) -> None:
         self.blocks: dict[str, Block] = {}
         self.sources: dict[Pin, Source] = {}
-        self.around: tuple[Block, str] | None = None  # the block that this graph is inside of, and as which body
+        self.is_engine = False  # whether an engine runs it as it is
+        self.uses: list[tuple[Block, str]] = []  # blocks in graphs that this one is inside of, and as which body
         self._journal = journal or Journal()
         self._postbox = Postbox(self.sources, self._give_posted, self)
 
@@ -293,11 +327,12 @@ class Graph:
 
     @journal.setter
     def journal(self, journal: Journal) -> None:
-        with self.editing():  # who edits this graph now has ended; who waits to will see that it has another journal
-            self._journal = journal
-            for block in self.blocks.values():
-                for _, inner in block.inner_graphs():
-                    inner.journal = journal
+        waiting = [self]
+        while waiting:
+            graph = waiting.pop()
+            with graph.editing():  # who edits it now has ended; who waits to will see that it has another journal
+                graph._journal = journal
+                waiting += [inner for block in graph.blocks.values() for _, inner in block.inner_graphs()]
 
     @contextmanager
     def editing(self) -> Iterator[None]:
@@ -328,11 +363,12 @@ class Graph:
             raise UsageError(
                 f"block `{block.name}` is in a graph already", where=caller_origin(), help="remove it there"
             )
+        self._require_room_for(block)
         self.blocks[block.name] = block
         block.home = self
         for label, inner in block.inner_graphs():
             inner.journal = self.journal
-            inner.around = (block, label)
+            inner.uses.append((block, label))
         self.journal.write("structure", block.name, "added")
         return block
 
@@ -343,6 +379,8 @@ class Graph:
         del self.blocks[block.name]
         block.home = None
         block.debug.state = "removed"
+        for _, inner in block.inner_graphs():
+            inner.uses = [use for use in inner.uses if use[0] is not block]
         gone = [
             pin
             for pin, source in self.sources.items()
@@ -360,6 +398,8 @@ class Graph:
         self._require_input(target)
         if output.direction != "output":
             raise UsageError(f"`{output}` is no output", where=caller_origin())
+        if output.block.outputs.get(output.name) is not output:
+            raise UsageError(f"`{output.block.name}` has no output `{output.name}` any more", where=caller_origin())
         self.sources[target] = Edge(output)
         self.journal.write("structure", target.block.name, f"`{target.name}` connected to `{output}`")
 
@@ -433,12 +473,8 @@ class Graph:
             block.body = body
             self.journal.write("code", block, "new body")
             return
-        kept = {**block.inputs, **block.outputs}
-        block.body = body
         block._make_pins(*names)
-        for pins in (block.inputs, block.outputs):
-            same = [name for name in pins if name in kept and kept[name].direction == pins[name].direction]
-            pins.update({name: kept[name] for name in same})
+        block.body = body
         self._drop_lost_pins(block)
         self.journal.write("structure", block.name, "new body with other pins")
 
@@ -462,10 +498,24 @@ class Graph:
             known = pin.default = (default, setting_of(default))
         return known[1]
 
+    def _require_room_for(self, block: Block) -> None:
+        """Refuses a block that this graph is inside of, and one whose inside another engine runs."""
+        inside = [inner for _, inner in block.inner_graphs()]
+        above = graphs_above([self])
+        if not above.isdisjoint(inside):
+            raise UsageError(f"`{block.name}` cannot be inside of itself", where=caller_origin())
+        shared = [graph for graph in inside if graph.uses]
+        while inside:
+            inside = [inner for graph in inside for own in graph.blocks.values() for _, inner in own.inner_graphs()]
+            shared += [graph for graph in inside if len(graph.uses) > 1]
+        engines = {graph for graph in (above | graphs_above(shared)) if graph.is_engine}
+        if len(engines) > 1:
+            raise UsageError(f"another engine runs what is in `{block.name}`", where=caller_origin())
+
     def _require(self, block: Block) -> None:
         if self.blocks.get(block.name) is not block:
-            around = None if block.home is None else block.home.around
-            inside = "" if around is None else f"; it is inside of `{around[0].name}`: expose the pin there"
+            uses = () if block.home is None else block.home.uses
+            inside = f"; it is inside of `{uses[0][0].name}`: expose the pin there" if uses else ""
             raise UsageError(
                 f"block `{block.name}` is not in this graph{inside}",
                 where=caller_origin(),
@@ -484,6 +534,18 @@ class Graph:
         self._require(pin.block)
         if pin.direction != "input" or pin.block.inputs.get(pin.name) is not pin:
             raise UsageError(f"`{pin}` is no input", where=caller_origin())
+
+
+def graphs_above(graphs: Iterable[Graph]) -> set[Graph]:
+    """These graphs and those that they are inside of."""
+    found: set[Graph] = set()
+    waiting = list(graphs)
+    while waiting:
+        graph = waiting.pop()
+        if graph not in found:
+            found.add(graph)
+            waiting += [around.home for around, _ in graph.uses if around.home is not None]
+    return found
 
 
 def only_output(source: Pin | Block) -> Pin:

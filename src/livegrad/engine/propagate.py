@@ -19,6 +19,7 @@ from livegrad.engine.captured import CapturedCall
 from livegrad.engine.cuda_kernel import CudaKernel
 from livegrad.engine.flatten import Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.engine.graph import Body, Specialized, State
+from livegrad.engine.keys import carry_key, pin_key
 from livegrad.engine.problems import GraphError, PinError, Problem, problem
 from livegrad.engine.regions import Region
 from livegrad.engine.shapes import apply_shape_rule
@@ -70,7 +71,7 @@ def propagate_shapes(
     shapes, problems = Shapes(before=known), []
     for node in network.nodes.values():
         if isinstance(node.block, State):
-            shapes.types[f"{node.key}.value"] = tensor_of(node.block.initial)
+            shapes.types[pin_key(node.key, "value")] = tensor_of(node.block.initial)
     _propagate(network, order, shapes, problems, set(broken))
     for node in network.nodes.values():
         if isinstance(node.block, State):
@@ -176,7 +177,7 @@ def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
 def _note_types(node: NetworkNode, results: Iterable[Tensor], shapes: Shapes) -> bool:
     changed = False
     for name, type in zip(node.outputs, results, strict=True):
-        key = f"{node.key}.{name}"
+        key = pin_key(node.key, name)
         changed |= shapes.types.get(key) is not type
         shapes.types[key] = type
     return changed
@@ -228,9 +229,9 @@ def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem
     for name in region.carried:
         ref = node.feeds[name]
         assert ref is not None
-        shapes.types[f"{node.key}#{name}"] = given_of(ref, shapes).type
+        shapes.types[carry_key(node.key, name)] = given_of(ref, shapes).type
     if region.index_name is not None:
-        shapes.types[f"{node.key}#{region.index_name}"] = Tensor(i64, ())
+        shapes.types[carry_key(node.key, region.index_name)] = Tensor(i64, ())
     outputs: dict[str, Tensor] = {}
     before = len(problems)
     for body in node.bodies:
@@ -239,7 +240,9 @@ def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem
         problems += cycles
         shapes.inner_orders[id(body)] = order
         _propagate(body, order, shapes, problems, broken)
-        if len(problems) > before:
+        if not broken.isdisjoint(body.nodes):
+            broken.add(node.key)  # what is wrong inside was reported there
+        if node.key in broken or len(problems) > before:
             continue
         for name, ref in body.outputs.items():
             type = shapes.types[ref.key]
@@ -248,9 +251,12 @@ def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem
                     f"the bodies disagree on output `{name}`", expected=str(outputs[name]), found=str(type)
                 )
                 problems.append(problem(node, None, error))
-            shapes.types[f"{node.key}.{name}"] = type
-    if len(problems) > before:
+            shapes.types[node.result_key(name)] = type
+    if node.key in broken or len(problems) > before:
         return
+    if region.kind == "while" and outputs["condition"].shape != ():
+        found = str(outputs["condition"])
+        problems.append(problem(node, None, GraphError("a region is controlled by one number", found=found)))
     control = node.feeds[region.control_name]
     assert control is not None
     steering = given_of(control, shapes).type
@@ -261,7 +267,7 @@ def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem
         error = GraphError(f"`{region.control_name}` is a whole number", expected="an integer", found=str(steering))
         problems.append(problem(node, region.control_name, error))
     for entering, leaving in region.carried.items():
-        first, later = shapes.types[f"{node.key}#{entering}"], outputs[leaving]
+        first, later = shapes.types[carry_key(node.key, entering)], outputs[leaving]
         if first is not later:
             error = GraphError(f"`{leaving}` cannot become `{entering}`", expected=str(first), found=str(later))
             problems.append(problem(node, entering, error))
@@ -286,7 +292,7 @@ def _check_state(node: NetworkNode, shapes: Shapes) -> list[Problem]:
     if isinstance(ref, RootRef):
         error = GraphError("a state's `next` is computed", help="connect it to an output")
         return [problem(node, "next", error)]
-    found, wanted = shapes.types[ref.key], shapes.types[f"{node.key}.value"]
+    found, wanted = shapes.types[ref.key], shapes.types[pin_key(node.key, "value")]
     if found is wanted:
         return []
     return [problem(node, "next", GraphError("a state keeps its type", expected=str(wanted), found=str(found)))]

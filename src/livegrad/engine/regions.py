@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.engine.graph import Composite, Debug, Graph
+from livegrad.engine.graph import Composite, Debug, Graph, Pin
 from livegrad.engine.live_plan import RegionKind
 
 
@@ -26,9 +26,10 @@ class Region(Composite):
         self.debug = Debug()
         self.shapes = {}
         self.bodies = dict(bodies)
+        self.used_by = []
         self.carried = dict(carried or {})
         for body in self.bodies.values():
-            if not isinstance(body, Composite):
+            if not isinstance(body, Composite) or isinstance(body, Region):
                 raise UsageError(
                     f"the bodies of `{name}` are composites",
                     where=caller_origin(),
@@ -45,13 +46,26 @@ class Region(Composite):
                     found=", ".join(sorted(other.outputs)),
                 )
         self._require_carried(first)
+        self._follow_inside()
+        for body in self.bodies.values():
+            if self not in body.used_by:
+                body.used_by.append(self)
+
+    def _follow_inside(self) -> None:
+        """Its pins are those that its bodies expose, now and later."""
         inputs = dict.fromkeys(pin for body in self.bodies.values() for pin in body.inputs)
         inputs.pop(self.index_name or "", None)
-        self._make_pins([self.control_name, *inputs], tuple(first.outputs))
+        outputs = dict.fromkeys(pin for body in self.bodies.values() for pin in body.outputs)
+        self._make_pins([self.control_name, *inputs], tuple(outputs))
+
+    def expose(self, pin: Pin, name: str | None = None) -> Pin:
+        """A region exposes what its bodies do."""
+        help = f"expose it in a body: {' or '.join(f'`{body.name}`' for body in self.bodies.values())}"
+        raise UsageError(f"`{self.name}` is a region", where=caller_origin(), help=help)
 
     def _require_carried(self, body: Composite) -> None:
         for entering, leaving in self.carried.items():
-            if entering not in body.inputs or leaving not in body.outputs:
+            if entering not in body.inputs or leaving not in body.outputs or entering == self.index_name:
                 raise UsageError(
                     f"`{self.name}` cannot carry `{leaving}` to `{entering}`",
                     where=caller_origin(),

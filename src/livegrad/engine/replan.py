@@ -16,6 +16,7 @@ from livegrad.diagnostics import LivegradError
 from livegrad.engine.compile import Compilation, compile_graph
 from livegrad.engine.flatten import DerivedBlock, Network, NetworkNode, RootRef, feeds_of
 from livegrad.engine.graph import Block, Composite, Graph, State
+from livegrad.engine.keys import own_key
 from livegrad.engine.live_plan import DERIVED, BufferOperand, LivePlan, Step, reads_the_same
 from livegrad.engine.overlay import Overlay
 from livegrad.engine.problems import Problem
@@ -134,7 +135,7 @@ def _wire(made: Compilation, running: LivePlan, touched: Sequence[str], names: I
         operand.key
         for name in touched
         for operand in running.steps[name].all_operands()
-        if isinstance(operand, BufferOperand) and operand.key.startswith(f"{name}!")
+        if isinstance(operand, BufferOperand) and operand.key.startswith(own_key(name, ""))
     }
     for key in wiring.parameters:
         if key not in fresh:

@@ -11,9 +11,10 @@ from typing import Any
 
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.compile import Compilation
-from livegrad.engine.flatten import DerivedBlock, NetworkNode, RootRef, find_block
+from livegrad.engine.flatten import DerivedBlock, NetworkNode, RootRef, find_keys
 from livegrad.engine.frame import EngineError
 from livegrad.engine.graph import Block, Composite, Graph, Specialized, State
+from livegrad.engine.keys import pin_key
 from livegrad.engine.live_plan import BlockStep, LivePlan
 from livegrad.engine.problems import Problem
 from livegrad.engine.propagate import Inputs
@@ -52,12 +53,12 @@ def find_swap(graph: Graph, known: Compilation, running: LivePlan, block: Block)
     """
     if isinstance(block, Composite | State | DerivedBlock) or running.places:
         return None
-    place = find_block(graph, block)
-    key = "" if place is None else place[1]
+    keys = find_keys(graph, block)
+    key = keys[0] if len(keys) == 1 else ""
     node, step, inputs = known.network.nodes.get(key), running.steps.get(key), known.shapes.inputs.get(key)
     if node is None or node.block is not block or inputs is None or not isinstance(step, BlockStep):
         return None
-    if key in known.network.followers or not _has_same_defaults(graph if place is None else place[0], node):
+    if key in known.network.followers or block.home is None or not _has_same_defaults(block.home, node):
         return None
     try:
         made = block.body.specialize(inputs.given)
@@ -84,7 +85,7 @@ def _has_same_defaults(home: Graph, node: NetworkNode) -> bool:
     """Whether what nothing feeds still is what it was: the new body may have other defaults."""
     for name, pin in node.block.inputs.items():
         ref = node.feeds[name]
-        if pin in home.sources or not isinstance(ref, RootRef) or ref.key != f"{node.key}.{name}":
+        if pin in home.sources or not isinstance(ref, RootRef) or ref.key != pin_key(node.key, name):
             continue
         default = node.block.default_of(name)
         known = pin.default

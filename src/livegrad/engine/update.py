@@ -109,7 +109,7 @@ def _same_structure(old: Step, new: Step) -> bool:
 
 def _skeleton(step: RegionStep) -> object:
     """A region without what its bodies do."""
-    carried = tuple((operand_key(one.initial), one.carry, one.result) for one in step.carried)
+    carried = tuple((type(one.initial), operand_key(one.initial), one.carry, one.result) for one in step.carried)
     return step.kind, type(step.control), operand_key(step.control), carried, len(step.bodies)
 
 

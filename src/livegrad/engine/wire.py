@@ -12,6 +12,7 @@ from livegrad.engine.append_buffer import AppendBuffer
 from livegrad.engine.captured import CapturedCall
 from livegrad.engine.flatten import CarryRef, Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.engine.graph import State
+from livegrad.engine.keys import carry_key, own_key, pin_key
 from livegrad.engine.live_plan import (
     AppendStep,
     BlockStep,
@@ -29,7 +30,7 @@ from livegrad.engine.live_plan import (
 )
 from livegrad.engine.propagate import Shapes, given_of, tensor_of
 from livegrad.engine.regions import Region
-from livegrad.engine.sources import Binding, Numbers, Setting
+from livegrad.engine.sources import Binding, Numbers, Setting, same_value
 from livegrad.ir.types import Tensor, Type, i64
 
 
@@ -67,7 +68,7 @@ def wire(
         if isinstance(node.block, State):
             following = node.feeds["next"]
             assert isinstance(following, OutputRef)
-            value = wiring.buffer(f"{key}.value", shapes.types[f"{key}.value"])
+            value = wiring.buffer(pin_key(key, "value"), shapes.types[pin_key(key, "value")])
             states.append(StateSpec(key, value, following.key, node.block.initial))
         else:
             same = known is not None and known.has(node, level, shapes)
@@ -96,8 +97,26 @@ class KnownWork:
             before, now = ([ref and ref.key for ref in own.feeds.values()] for own in (known, node))
             if before != now:
                 return False
+        # What was set to another number since, and then to what it was, has that other number in the plan.
+        if not all(_holds(self.plan, ref) for ref in node.feeds.values() if ref.__class__ is RootRef):
+            return False
         self.same.add(key)
         return True
+
+
+def _holds(plan: LivePlan, ref: Any) -> bool:
+    """Whether a plan has the value, or the memory, that a pin was given."""
+    key, source = ref.key, ref.source
+    if isinstance(source, Binding):
+        return plan.bindings.get(key) is source.external
+    if not source.is_number:
+        return plan.contents.get(key) is source.value
+    held = plan.parameters.get(key)
+    if held is None:  # a number in memory
+        return key in plan.contents and same_value(
+            plan.contents[key], number_in_memory(source.value, plan.buffers[key].type)
+        )
+    return held is source.value or (held.__class__ is source.value.__class__ and same_value(held, source.value))
 
 
 def _wire_again(node: NetworkNode, plan: LivePlan, wiring: Wiring) -> Step:
@@ -134,7 +153,7 @@ def wire_node(node: NetworkNode, level: int, wiring: Wiring, inside: bool = Fals
     rest = types[len(operands) :]
     operands += [FeatureOperand(feature, type) for feature, type in zip(made.features, rest, strict=False)]
     for number, array in enumerate(made.constants):
-        key = f"{node.key}!{number}"
+        key = own_key(node.key, number)
         wiring.buffer(key, tensor_of(array))
         wiring.contents[key] = array
         operands.append(BufferOperand(key, types[len(operands)]))
@@ -144,10 +163,7 @@ def wire_node(node: NetworkNode, level: int, wiring: Wiring, inside: bool = Fals
 
 def _results_of(node: NetworkNode, wiring: Wiring, inside: bool) -> tuple[str, ...]:
     lifetime = "region" if inside else "graph"
-    return tuple(
-        wiring.buffer(f"{node.key}.{name}", wiring.shapes.types[f"{node.key}.{name}"], lifetime)
-        for name in node.outputs
-    )
+    return tuple(wiring.buffer(key, wiring.shapes.types[key], lifetime) for key in node.output_keys)
 
 
 def _wire_captured(node: NetworkNode, call: CapturedCall, level: int, wiring: Wiring, inside: bool) -> CapturedStep:
@@ -173,7 +189,7 @@ def _wire_append(node: NetworkNode, block: AppendBuffer, level: int, wiring: Wir
     writers = []
     for ref in node.feeds.values():
         assert isinstance(ref, OutputRef)
-        keys = (ref.key, f"{ref.node}.total")
+        keys = (ref.key, pin_key(ref.node, "total"))
         rows, total = (BufferOperand(wiring.renamed.get(key, key), wiring.shapes.types[key]) for key in keys)
         writers.append((rows, total))
     values, count, total = _results_of(node, wiring, inside)
@@ -200,19 +216,20 @@ def operand_of(ref: Ref, type: Type, wiring: Wiring) -> Operand:
 def _wire_region(node: NetworkNode, region: Region, level: int, wiring: Wiring) -> RegionStep:
     shapes, key = wiring.shapes, node.key
     # A region that is itself an output of the region around it writes into that one's buffers.
-    results = {name: wiring.buffer(f"{key}.{name}", shapes.types[f"{key}.{name}"]) for name in node.bodies[0].outputs}
+    keys = {name: node.result_key(name) for name in node.bodies[0].outputs}
+    results = {name: wiring.buffer(result, shapes.types[result]) for name, result in keys.items()}
     for body in node.bodies:
         wiring.renamed |= {ref.key: results[name] for name, ref in body.outputs.items()}
     carried = []
     for entering, leaving in region.carried.items():
         ref = node.feeds[entering]
         assert ref is not None
-        type = shapes.types[f"{key}#{entering}"]
-        carry = wiring.buffer(f"{key}#{entering}", type, "region")
+        type = shapes.types[carry_key(key, entering)]
+        carry = wiring.buffer(carry_key(key, entering), type, "region")
         carried.append(Carried(operand_of(ref, type, wiring), carry, results[leaving]))
     index = None
     if region.index_name is not None:
-        index = wiring.buffer(f"{key}#{region.index_name}", Tensor(i64, ()), "region")
+        index = wiring.buffer(carry_key(key, region.index_name), Tensor(i64, ()), "region")
     control = node.feeds[region.control_name]
     assert control is not None
     bodies = tuple(

@@ -17,6 +17,7 @@ from livegrad.engine.captured import CapturedCall
 from livegrad.engine.cuda_kernel import CudaKernel
 from livegrad.engine.flatten import CarryRef, Network, NetworkNode, OutputRef, Ref
 from livegrad.engine.graph import Specialized
+from livegrad.engine.keys import carry_key, pin_key
 from livegrad.engine.problems import GraphError
 from livegrad.engine.propagate import tensor_of
 from livegrad.engine.regions import Region
@@ -59,7 +60,7 @@ def _free_inputs(region: NetworkNode, inside: frozenset[str]) -> Iterator[tuple[
         for inner in body.nodes.values():
             for name, ref in inputs_of(inner).items() if not inner.bodies else inner.feeds.items():
                 if not (isinstance(ref, OutputRef) and ref.node in known) and not _is_carried(ref, region, known):
-                    yield f"{inner.key}.{name}", ref
+                    yield pin_key(inner.key, name), ref
             if inner.bodies:
                 for name, ref in _free_inputs(inner, known):
                     if not _is_carried(ref, region, known):
@@ -161,10 +162,9 @@ class _RegionCall:
         for key, _ in sort_nodes(body)[0]:
             inner = body.nodes[key]
             values, weak = {}, {}
-            prefix = f"{key}."
             for name, ref in inputs_of(inner).items():
                 # Names of what a region inside reads are whole keys already.
-                place = name if inner.bodies and name not in inner.feeds else prefix + name
+                place = name if inner.bodies and name not in inner.feeds else pin_key(key, name)
                 if place in self.values:
                     values[name] = self.values[place]
                     if place in self.weak:
@@ -173,7 +173,7 @@ class _RegionCall:
                     assert ref is not None
                     values[name] = known[ref.key]
             for name, value in self.composition.evaluate(inner, values, weak).items():
-                known[f"{key}.{name}"] = value
+                known[pin_key(key, name)] = value
         return tuple(known[body.outputs[name].key] for name in self.names)
 
     def _zeros(self, carried: Mapping[str, Node]) -> tuple[Node, ...]:
@@ -195,8 +195,8 @@ class _RegionCall:
     def _loop(self, control: Node) -> Sequence[Node]:
         key, carried = self.node.key, self.region.carried
         first = {entering: self.values[entering] for entering in carried}
-        start = {f"{key}#{entering}": value for entering, value in first.items()}
-        index_key = f"{key}#{self.region.index_name}"
+        start = {carry_key(key, entering): value for entering, value in first.items()}
+        index_key = carry_key(key, self.region.index_name or "")
         zeros = self._zeros({**start, index_key: _as_tensor(constant(0, i64))})
         leaving = {name: first[entering] for entering, name in carried.items()}
         results = [leaving.get(name, empty) for name, empty in zip(self.names, zeros, strict=True)]

@@ -1,0 +1,47 @@
+"""Names of nodes and buffers in a plan: paths that cannot collide, whatever users call their blocks and pins.
+
+A node's key is the path of its block, `composite/block`. A buffer's key is a node's key and a pin after a dot, a
+variable of a loop after `#`, or what else belongs to the node after `!`. These characters are escaped inside of names,
+as in URLs.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+_IN_PATHS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%/"})
+_IN_PINS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%/.#!"})
+
+
+@lru_cache(maxsize=1 << 16)
+def path_part(name: str) -> str:
+    """A block's name as a part of a path.
+
+    >>> path_part("shade"), path_part("a/b")
+    ('shade', 'a%2Fb')
+    """
+    return name.translate(_IN_PATHS)
+
+
+@lru_cache(maxsize=1 << 16)
+def _pin_part(name: str) -> str:
+    return name.translate(_IN_PINS)
+
+
+def pin_key(node: str, pin: str) -> str:
+    """The key of what an input of a node was given, or of a result.
+
+    >>> pin_key("body/shade", "x"), pin_key("a", "b.c") == pin_key("a.b", "c")
+    ('body/shade.x', False)
+    """
+    return f"{node}.{_pin_part(pin)}"
+
+
+def carry_key(node: str, name: str) -> str:
+    """The key of a variable of a loop."""
+    return f"{node}#{_pin_part(name)}"
+
+
+def own_key(node: str, what: object) -> str:
+    """The key of something that belongs to a node and is none of its pins: a constant, by its number."""
+    return f"{node}!{what}"

@@ -1,0 +1,420 @@
+"""What a graph describes is what runs: whatever is unfed, lost, misnamed or used twice in it is right or a problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+
+
+def body_of(function: Any, name: str = "b", outputs: Any = ("result",)) -> tuple[lg.Composite, lg.Block]:
+    """A composite that exposes all pins of one block."""
+    composite = lg.Composite("body")
+    inner = composite.graph.add(lg.block(function, name=name, outputs=outputs))
+    for pin in (*inner.inputs.values(), *inner.outputs.values()):
+        composite.expose(pin)
+    return composite, inner
+
+
+def problems_of(engine: lg.Engine) -> list[str]:
+    """Where the problems of a frame are; the frame must not raise, nor say that all is well the next time."""
+    first = [f"{one.node}{'' if one.pin is None else '.' + one.pin}" for one in engine.step().problems]
+    again = [f"{one.node}{'' if one.pin is None else '.' + one.pin}" for one in engine.step().problems]
+    assert first == again
+    return first
+
+
+def number(engine: lg.Engine, pin: Any) -> float:
+    return float(engine.read(pin))
+
+
+# --- what nothing feeds ---
+
+
+@pytest.mark.parametrize("region", [lg.If, lambda name, body: lg.For(name, body, {})])
+def test_an_input_inside_of_a_region_that_nothing_feeds_is_one_problem_there(executor_name: str, region: Any) -> None:
+    engine = lg.Engine(executor_name)
+    own = engine.add(region("r", body_of(lambda x: x + 1.0)[0]))
+    engine.set(own[own.control_name], 1)
+    assert problems_of(engine) == ["r/b.x"]
+    engine.set(own["x"], 2.0)
+    assert engine.step().ok
+    assert number(engine, own) == 3.0
+
+
+def test_an_input_in_a_region_in_a_region_that_nothing_feeds_is_one_problem_there(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    outer = lg.Composite("outer")
+    inner = outer.graph.add(lg.If("inner", body_of(lambda x: x + 1.0)[0]))
+    for pin in (*inner.inputs.values(), *inner.outputs.values()):
+        outer.expose(pin, "go" if pin.name == "condition" else pin.name)
+    region = engine.add(lg.If("r", outer))
+    after = engine.add(lg.block(lambda x: x * 2.0, name="after"))
+    engine.connect(region, after["x"])
+    engine.set(region["condition"], True)
+    engine.set(region["go"], True)
+    assert problems_of(engine) == ["r/inner/b.x"]
+    engine.set(region["x"], 2.0)
+    assert engine.step().ok
+    assert number(engine, after) == 6.0
+
+
+# --- values that come and go ---
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(("default", "other"), [(1.0, 5.0), (1, 5), (True, False)])
+@pytest.mark.parametrize("how", ["disconnect", "remove and add"])
+def test_a_pin_that_nothing_feeds_any_more_has_its_default(
+    executor_name: str, default: Any, other: Any, how: str, inside: bool
+) -> None:
+    engine = lg.Engine(executor_name)
+    own = lg.block(lambda x=default: x * 2, name="own")
+    graph = engine.add(lg.Composite("c")).graph if inside else engine.graph
+    graph.add(own)
+    engine.step()
+    for _ in range(2):
+        graph.set(own["x"], other)
+        engine.step()
+        assert number(engine, own) == other * 2
+        if how == "disconnect":
+            graph.disconnect(own["x"])
+        else:
+            graph.remove(own)
+            graph.add(own)
+        assert engine.step().ok
+        assert number(engine, own) == default * 2
+
+
+def test_a_carried_start_may_be_an_array_a_number_or_bound_in_turn(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    loop = engine.add(lg.For("r", body_of(lambda x: x * 2.0)[0], carried={"x": "result"}))
+    engine.set(loop["count"], 3)
+    memory = np.array([1.0, 2.0])
+    starts: list[Any] = [np.array([1.0, 2.0]), 3.0, memory, np.array([4.0]), memory, 5.0, np.ones(2)]
+    for start in (*starts, *reversed(starts)):
+        if start is memory:
+            engine.bind(loop["x"], memory)
+        else:
+            engine.set(loop["x"], start)
+        frame = engine.step()
+        assert frame.ok, frame.problems
+        np.testing.assert_array_equal(engine.read(loop), np.asarray(start) * 8)
+
+
+# --- what is lost ---
+
+
+def test_a_removed_block_whose_exposed_output_is_connected_is_a_problem_of_its_reader(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    composite, inner = body_of(lambda x=1.0: x * 2.0)
+    engine.add(composite)
+    after = engine.add(lg.block(lambda x: x + 1.0, name="after"))
+    engine.connect(composite["result"], after["x"])
+    assert engine.step().ok
+    composite.graph.remove(inner)
+    assert problems_of(engine) == ["after.x"]
+    with pytest.raises(lg.LivegradError):
+        engine.read(composite)
+    composite.graph.add(inner)
+    assert engine.step().ok
+    assert number(engine, after) == 3.0
+
+
+def test_an_output_that_an_edit_took_away_is_a_problem_until_another_brings_it_back(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    composite, inner = body_of(lambda x=1.0: (x, x * 2.0), outputs=("one", "two"))
+    engine.add(composite)
+    after = engine.add(lg.block(lambda x: x + 1.0, name="after"))
+    engine.connect(composite["two"], after["x"])
+    assert engine.step().ok
+    engine.edit(inner, lg.block(lambda x=1.0: x, name="b", outputs=("one",)).body)
+    assert problems_of(engine) == ["after.x"]
+    engine.edit(inner, lg.block(lambda x=1.0: (x, x * 3.0), name="b", outputs=("one", "two")).body)
+    assert engine.step().ok
+    assert number(engine, after) == 4.0
+
+
+def test_a_region_whose_body_lost_an_output_is_a_problem(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    composite, inner = body_of(lambda x: x * 2.0)
+    region = engine.add(lg.If("r", composite))
+    engine.set(region["condition"], 1)
+    engine.set(region["x"], 2.0)
+    assert engine.step().ok
+    composite.graph.remove(inner)
+    assert problems_of(engine) == ["r.result"]
+    composite.graph.add(inner)
+    assert engine.step().ok
+    assert number(engine, region) == 4.0
+
+
+def test_a_pin_of_another_graph_is_not_exposed() -> None:
+    engine = lg.Engine()
+    stranger = engine.add(lg.block(lambda x: x, name="stranger"))
+    with pytest.raises(lg.UsageError, match="another graph"):
+        lg.Composite("c").expose(stranger["x"])
+
+
+def test_a_body_may_expose_more_after_its_region_was_made(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    composite = lg.Composite("body")
+    inner = composite.graph.add(lg.block(lambda x, y=1.0: (x + y, x - y), name="b", outputs=("sum", "gap")))
+    composite.expose(inner["x"]), composite.expose(inner["sum"])
+    region = engine.add(lg.If("r", composite))
+    engine.set(region["condition"], 1)
+    engine.set(region["x"], 5.0)
+    assert engine.step().ok
+    held = region["sum"]
+    composite.expose(inner["y"]), composite.expose(inner["gap"])
+    assert region["sum"] is held
+    engine.set(region["y"], 2.0)
+    assert engine.step().ok
+    assert (number(engine, region["sum"]), number(engine, region["gap"])) == (7.0, 3.0)
+
+
+def test_bodies_that_expose_different_outputs_later_are_a_problem_until_they_agree(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    bodies, blocks = zip(*(body_of(lambda x, by=by: (x * by, x), outputs=("a", "b")) for by in (2.0, 3.0)), strict=True)
+    for one in bodies:
+        one.inner_outputs.pop("b"), one._follow_inside()
+    region = engine.add(lg.IfElse("r", *bodies))
+    engine.set(region["condition"], 1)
+    engine.set(region["x"], 2.0)
+    assert engine.step().ok
+    bodies[0].expose(blocks[0]["b"])
+    assert problems_of(engine) == ["r"]
+    bodies[1].expose(blocks[1]["b"])
+    assert engine.step().ok
+    assert (number(engine, region["a"]), number(engine, region["b"])) == (4.0, 2.0)
+
+
+def test_a_name_that_a_region_has_is_refused_and_changes_nothing() -> None:
+    composite, _ = body_of(lambda x, y=1.0: x + y)
+    region = lg.If("r", composite)
+    more = composite.graph.add(lg.block(lambda condition: condition, name="more"))
+    with pytest.raises(lg.UsageError, match="names of their own"):
+        composite.expose(more["condition"])
+    assert "condition" not in composite.inputs
+    assert list(region.inputs) == ["condition", "x", "y"]
+
+
+def test_regions_expose_nothing_themselves() -> None:
+    composite, inner = body_of(lambda x: x)
+    region = lg.If("r", composite)
+    with pytest.raises(lg.UsageError, match="region"):
+        region.expose(inner["x"])
+    with pytest.raises(lg.UsageError, match="composites"):
+        lg.If("q", region)
+    with pytest.raises(lg.UsageError, match="cannot carry"):
+        lg.For("f", body_of(lambda index: index + 1)[0], {"index": "result"})
+
+
+def test_an_input_is_exposed_once() -> None:
+    composite, inner = body_of(lambda x: x)
+    for name in (None, "x", "y"):
+        with pytest.raises(lg.UsageError, match="already"):
+            composite.expose(inner["x"], name)
+
+
+def test_an_output_that_is_gone_is_not_connected() -> None:
+    engine = lg.Engine()
+    two = engine.add(lg.block(lambda x=1.0: (x, x), name="two", outputs=("a", "b")))
+    after = engine.add(lg.block(lambda x: x, name="after"))
+    lost = two["b"]
+    engine.edit(two, lg.block(lambda x=1.0: x, name="two", outputs=("a",)).body)
+    with pytest.raises(lg.UsageError, match="any more"):
+        engine.connect(lost, after["x"])
+
+
+# --- names ---
+
+
+@pytest.mark.parametrize("reuse_memory", [False, True])
+@pytest.mark.parametrize("how", ["number", "array", "bind", "edge"])
+def test_a_loop_has_a_pin_and_a_result_that_are_both_called_condition(
+    executor_name: str, reuse_memory: bool, how: str
+) -> None:
+    engine = lg.Engine(executor_name, reuse_memory=reuse_memory)
+    outputs = ("half", "condition")
+    loop = engine.add(lg.While("w", body_of(lambda x: (x * 0.5, x > 2.0), outputs=outputs)[0], carried={"x": "half"}))
+    after = engine.add(lg.block(lambda x: x + 1.0, name="after"))
+    engine.connect(loop, after["x"])
+    engine.set(loop["x"], 16.0)
+    if how == "number":
+        engine.set(loop["condition"], True)
+    elif how == "array":
+        engine.set(loop["condition"], np.array(True))
+    elif how == "bind":
+        engine.bind(loop["condition"], np.array(True))
+    else:
+        engine.connect(engine.add(lg.block(lambda x=1.0: x > 0.0, name="go")), loop["condition"])
+    for _ in range(2):
+        assert engine.step().ok
+        assert number(engine, after) == 2.0
+        engine.set(loop["x"], 32.0)
+
+
+def test_a_loop_whose_condition_comes_out_as_an_array_is_a_problem(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    outputs = ("left", "condition")
+    loop = engine.add(lg.While("w", body_of(lambda n: (n - 1, n > 1), outputs=outputs)[0], carried={"n": "left"}))
+    engine.set(loop["condition"], True)
+    engine.set(loop["n"], np.array([1.0, 3.0, 5.0]))
+    assert problems_of(engine) == ["w"]
+
+
+def test_blocks_whose_names_look_like_paths_have_values_of_their_own(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    composite = engine.add(lg.Composite("c"))
+    inner = composite.graph.add(lg.block(lambda x=1.0: x, name="p"))
+    blocks = [inner, *(engine.add(lg.block(lambda x=1.0: x, name=name)) for name in ("c/p", "c%2Fp", "c/p.x", "p#x"))]
+    dotted = engine.add(lg.block(lambda x=1.0: (x, x), name="a", outputs=("b.c", "b!0")))
+    blocks += [engine.add(lg.block(lambda x=1.0: x, name="a.b", outputs=("c",)))]
+    for value, own in enumerate((*blocks, dotted)):
+        own.home.set(own["x"], float(value))
+    assert engine.step().ok
+    for value, own in enumerate(blocks):
+        assert number(engine, own) == value
+    assert (number(engine, dotted["b.c"]), number(engine, dotted["b!0"])) == (len(blocks), len(blocks))
+
+
+def test_names_are_texts() -> None:
+    for make in (lambda name: lg.block(lambda x: x, name=name), lambda name: lg.State(name, 0.0), lg.Composite):
+        for name in (5, 0, "", b"x"):
+            with pytest.raises(lg.UsageError):
+                make(name)
+
+
+# --- one composite at several places ---
+
+
+def test_a_number_inside_of_a_composite_reaches_every_use_of_it(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    composite = lg.Composite("body")
+    inner = composite.graph.add(lg.block(lambda x, gain=2.0: x * gain, name="b"))
+    composite.expose(inner["x"]), composite.expose(inner["result"])
+    regions = [engine.add(lg.If("r", composite)), engine.add(lg.IfElse("q", composite, composite))]
+    engine.add(composite)
+    outputs = [*regions, composite]
+    for region in regions:
+        engine.set(region["condition"], 1)
+    for value, own in enumerate(outputs):
+        engine.set(own["x"], float(value + 1))
+    assert engine.step().ok
+    for gain in (3.0, 4.0, 5.0, 7):
+        composite.graph.set(inner["gain"], gain)
+        assert engine.step().ok
+        assert [number(engine, own) for own in outputs] == [gain, 2 * gain, 3 * gain]
+    composite.graph.disconnect(inner["gain"])
+    engine.edit(inner, lg.block(lambda x, gain=2.0: x + gain, name="b").body)
+    engine.set(regions[1]["condition"], 0)
+    assert engine.step().ok
+    assert [number(engine, own) for own in outputs] == [3.0, 4.0, 5.0]
+    with pytest.raises(lg.UsageError, match="several places"):
+        engine.read(inner)
+    engine.remove(regions[0]), engine.remove(regions[1])
+    composite.graph.set(inner["gain"], 10.0)
+    assert engine.step().ok
+    assert number(engine, inner) == 13.0
+
+
+def test_a_state_inside_of_a_composite_is_one_state_for_each_use(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    outer = [engine.add(lg.Composite(name)) for name in "ab"]
+    shared = lg.Composite("shared")
+    held = shared.graph.add(lg.State("held", 0.0))
+    more = shared.graph.add(lg.block(lambda n, by: n + by, name="more"))
+    shared.graph.connect(held, more["n"])
+    shared.graph.connect(more, held["next"])
+    shared.expose(more["by"]), shared.expose(more["result"])
+    inside = lg.Composite("inside")
+    inside.graph.add(shared)
+    inside.expose(shared["by"]), inside.expose(shared["result"])
+    outer[0].graph.add(inside)
+    with pytest.raises(lg.UsageError, match="in a graph already"):
+        outer[1].graph.add(inside)
+    outer[0].expose(inside["by"]), outer[0].expose(inside["result"])
+    engine.set(outer[0]["by"], 2.0)
+    for frame in range(1, 4):
+        assert engine.step().ok
+        assert number(engine, outer[0]["result"]) == 2.0 * frame
+    engine.reset(held)
+    engine.step()
+    assert number(engine, outer[0]["result"]) == 2.0
+
+
+def test_a_composite_is_not_inside_of_itself_nor_of_two_engines() -> None:
+    outer, inner = lg.Composite("outer"), lg.Composite("inner")
+    outer.graph.add(inner)
+    with pytest.raises(lg.UsageError, match="inside of itself"):
+        inner.graph.add(outer)
+    with pytest.raises(lg.UsageError, match="inside of itself"):
+        inner.graph.add(lg.If("r", outer))
+    shared, _ = body_of(lambda x: x)
+    lg.Engine().add(lg.If("r", shared))
+    with pytest.raises(lg.UsageError, match="another engine"):
+        lg.Engine().add(lg.If("r", shared))
+
+
+def test_an_engine_takes_a_composite_that_was_removed_from_another(executor_name: str) -> None:
+    first, second = lg.Engine(executor_name), lg.Engine(executor_name)
+    composite, inner = body_of(lambda x=1.0: x * 2.0)
+    first.add(composite)
+    first.step()
+    first.remove(composite)
+    second.add(composite)
+    composite.graph.set(inner["x"], 4.0)
+    assert second.step().ok
+    assert number(second, composite) == 8.0
+    assert first.step().ok
+
+
+@pytest.mark.parametrize("depth", [400, 1200])
+def test_composites_nest_as_deep_as_one_likes(depth: int) -> None:
+    engine = lg.Engine()
+    inner: lg.Block = lg.block(lambda x: x + 1.0, name="b")
+    for _ in range(depth):
+        outer = lg.Composite("c")
+        outer.graph.add(inner)
+        outer.expose(inner["x"]), outer.expose(inner["result"])
+        inner = outer
+    engine.add(inner)
+    engine.set(inner["x"], 2.0)
+    assert engine.step().ok
+    assert number(engine, inner) == 3.0
+
+
+def test_an_edit_waits_for_others_that_are_refused_with_it(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    own = lg.block(lambda y: y + 1, name="own")
+    engine.add(own)
+    engine.set(own["y"], 1)
+    engine.step()
+    engine.remove(own), engine.add(own)
+    engine.set(own["y"], 3.0), engine.set(own["y"], 5.0)
+    unfed = engine.add(lg.block(lambda x: x, name="unfed"))
+    assert problems_of(engine) == ["unfed.x"]
+    engine.remove(unfed)
+    assert engine.step().ok
+    assert number(engine, own) == 6.0
+
+
+def test_a_number_for_a_block_that_waits_does_not_reach_the_one_whose_name_it_took(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    old = engine.add(lg.block(lambda x=1.0: x * 2.0, name="own"))
+    after = engine.add(lg.block(lambda x: x, name="after"))
+    engine.connect(old, after["x"])
+    engine.step()
+    engine.remove(old)
+    fresh = engine.add(lg.block(lambda x=1.0: x * 100.0, name="own"))
+    engine.set(fresh["x"], 5.0)
+    engine.set(fresh["x"], 6.0)
+    assert problems_of(engine) == ["after.x"]
+    assert float(engine.read(after, running=True)) == 2.0
+    engine.connect(fresh, after["x"])
+    assert engine.step().ok
+    assert number(engine, after) == 600.0
