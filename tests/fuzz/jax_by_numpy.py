@@ -252,8 +252,8 @@ def _broadcast(x: Any, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> An
 
 
 @rule("reshape")
-def _reshape(x: Any, *, new_sizes: Any, **_: Any) -> Any:
-    return x.reshape(new_sizes)
+def _reshape(x: Any, *, new_sizes: Any, dimensions: Any, **_: Any) -> Any:
+    return (x if dimensions is None else np.transpose(x, dimensions)).reshape(new_sizes)
 
 
 @rule("squeeze")

@@ -192,8 +192,9 @@ def _keep_for_others(work: _Work, kept: set[Node]) -> None:
     def ends(node: Node) -> bool:
         return node in work.known or (node in ours and node.op not in _TRIVIAL and can_be_handed_on(node))
 
-    waiting = [holder._node for holder in values.waiting_holders() if holder._node not in ours]
-    for node in values.reach(waiting, ends, values.MOST_LOOKED_AT)[0]:
+    holders = values.waiting_holders(max(1000, len(ours)))
+    waiting = [holder._node for holder in holders if holder._node not in ours]
+    for node in values.reach(waiting, ends, max(values.MOST_LOOKED_AT, 4 * len(ours)))[0]:
         if node in work.known:
             work.lent.add(node)
         elif node.operands and ends(node):
@@ -314,7 +315,7 @@ def _let_go(work: _Work, inputs: list[Node]) -> None:
         # Asked again only once in a while: a history that a gradient may be asked for stays, and grows.
         if work.volatile or not work.generation or work.generation % MOST_GENERATIONS:
             return
-        settle_all(work.kept)
+        settle_all(work.kept, len(work.order))
 
 
 def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progress: Progress | None) -> None:

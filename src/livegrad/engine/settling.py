@@ -29,6 +29,8 @@ from livegrad.ir.node import Node
 from livegrad.ir.walk import exchange, toposort
 from livegrad.ir.walk import keep as keep_as_it_is
 
+_SHARE_OF_WORK = 8  # it is looked once in eight executions: as much each time as those have computed
+
 
 def settle(node: Node, value: Value) -> Node:
     """A leaf with a node's value: from here on the value stands by itself, and its history can go."""
@@ -41,14 +43,16 @@ def has_long_history(node: Node) -> bool:
     return cell is not None and cell.value is not None and cell.generation >= MOST_GENERATIONS
 
 
-def settle_all(computed: Iterable[Node]) -> None:
+def settle_all(computed: Iterable[Node], work: int) -> None:
     """Cuts the history of nodes that were just computed, and of values that tensors which wait are built on.
 
-    Those of them through which a gradient can be asked for keep theirs.
+    Those of them through which a gradient can be asked for keep theirs. What is looked at is bounded by the `work` that
+    was done: a step of many parameters leaves many gradients waiting.
     """
-    waiting = waiting_holders()
+    most = max(MOST_LOOKED_AT, _SHARE_OF_WORK * work)
+    waiting = waiting_holders(max(1000, work))
     candidates = [node for node in computed if _has_value(node)]
-    below, _ = reach((holder._node for holder in waiting), _has_value, MOST_LOOKED_AT)
+    below, _ = reach((holder._node for holder in waiting), _has_value, most)
     candidates += [node for node in below if has_long_history(node) and known_value(node) is not None]
     needed = differentiable_among(candidates)
     known = [node for node in dict.fromkeys(candidates) if node not in needed]
@@ -59,7 +63,7 @@ def settle_all(computed: Iterable[Node]) -> None:
             holder._settle(data)
         node.cell.settled = data
     if made:
-        _rebase(waiting, made, needed)
+        _rebase(waiting, made, needed, most)
 
 
 def _data_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
@@ -91,22 +95,22 @@ def _leaves_below(nodes: list[Node]) -> dict[Node, list[Leaf]]:
     return {node: [leaf for place, leaf in enumerate(leaves) if bits[node] >> place & 1] for node in nodes}
 
 
-def _rebase(waiting: Iterable[Any], made: dict[Node, Node], needed: Container[Node]) -> None:
+def _rebase(waiting: Iterable[Any], made: dict[Node, Node], needed: Container[Node], most: int) -> None:
     """Tensors that were built on some nodes before these were computed go on from the data that they have become.
 
     Otherwise a loop that builds its next step before it asks for the result of the last would never let go of any.
     """
     moving: list[Any] = []
     given = dict(made)
-    left = MOST_LOOKED_AT
+    seen: set[Node] = set()  # what tensors that wait share is looked at once
 
     def ends(node: Node) -> bool:
         return node in made or (_has_value(node) and node not in needed)
 
     for holder in waiting:
-        below, complete = reach([holder._node], ends, left)
+        below, complete = reach([holder._node], lambda node: node in seen or ends(node), most - len(seen))
         if complete:
-            left -= len(below)
+            seen.update(below)
             moving.append(holder)
             given |= {node: node for node in below if node not in made and ends(node)}
     moved = exchange([holder._node for holder in moving], keep_as_it_is, given)

@@ -272,3 +272,18 @@ def test_a_tensor_that_a_loop_begins_with_keeps_its_type() -> None:
 
     with pytest.raises(lg.TypeRuleError, match="keeps shape and type"):
         lg.fori_loop(0, 3, added, lg.asarray(0.0))
+
+
+def test_statistics_count_what_compiled_functions_run():
+    double = lg.jit(lambda x: lg.sum(x * 2.0) + lg.linalg.det(x))
+    x = lg.asarray(np.eye(5))
+    lg.reset_stats()
+    double(x)
+    first = lg.stats()
+    assert (first.executions, first.programs_compiled, first.programs_reused, first.library_calls) == (1, 1, 0, 1)
+    assert first.kernels_run > 0
+    assert first.nodes_computed > 0
+    double(x)
+    second = lg.stats()
+    assert (second.executions, second.programs_compiled, second.programs_reused) == (2, 1, 1)
+    assert second.kernels_run == 2 * first.kernels_run

@@ -282,3 +282,22 @@ def test_what_was_computed_from_a_settled_value_is_no_longer_good_when_its_origi
     x.fill(5.0)
     with pytest.raises(lg.UsageError, match="too long ago"):
         y.numpy()
+
+
+def test_a_training_loop_of_many_parameters_forgets_its_steps():
+    weights = [lg.asarray(np.full((3, 3), 0.1 * i)).requires_grad_() for i in range(40)]
+    x = lg.asarray(np.ones((2, 3)))
+    counts = []
+    for step in range(33):
+        h = x
+        for w in weights:
+            h = lg.tanh(h @ w)
+        loss = lg.mean(h * h)
+        loss.backward()
+        float(loss)
+        for w in weights:
+            w -= w.grad * 0.01
+            w.grad = None
+        if step % 8 == 0 and step >= 16:
+            counts.append(settled_node_count())
+    assert len(set(counts)) == 1, counts

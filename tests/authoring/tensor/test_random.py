@@ -188,3 +188,13 @@ def test_drawing_is_one_kernel() -> None:
     lg.reset_stats()
     (lg.random.normal(key(12), (50, 40), std=2.0) + 1.0).execute()
     assert (lg.stats().kernels_run, lg.stats().library_calls) == (1, 0)
+
+
+def test_filling_without_a_seed_gives_each_tensor_numbers_of_its_own():
+    first, second, third = lg.empty(8), lg.empty(8), lg.empty(8)
+    first.fill_random()
+    second.fill_random()
+    assert first.tolist() != second.tolist()
+    second.fill_random(seed=3)
+    third.fill_random(seed=3)
+    assert second.tolist() == third.tolist()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import importlib
 from functools import cache
+from secrets import randbits
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,8 +58,8 @@ class Lifecycle:
         number = exact_value(value, self.dtype, "fill")
         replace_data(leaf, np.full(self.shape, self.dtype(number), self.dtype.dtype))
 
-    def fill_random(self: Any, seed: int = 0) -> None:
-        """Gives a leaf uniform random numbers from 0 to 1; the same seed gives the same numbers.
+    def fill_random(self: Any, seed: int | None = None) -> None:
+        """Gives a leaf uniform random numbers from 0 to 1; the same seed gives the same numbers, none gives new ones.
 
         >>> import livegrad as lg
         >>> x = lg.empty(3)
@@ -70,7 +71,7 @@ class Lifecycle:
         if self.dtype.kind != "float":
             raise UsageError("random numbers are floats", where=caller_origin(), found=str(self.dtype))
         random = _module("random")
-        drawn = random.uniform(random.key(seed), self.shape, dtype=self.dtype)
+        drawn = random.uniform(random.key(randbits(63) if seed is None else seed), self.shape, dtype=self.dtype)
         replace_data(leaf, drawn._value())
 
     def _leaf(self: Any, user: str) -> Leaf:
