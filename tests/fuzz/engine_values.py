@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-DEFAULT_FLOAT = np.dtype(np.float64)  # of a Python float that meets nothing else
+DEFAULT_FLOAT = np.dtype(np.float32)  # of a Python float that meets nothing else
 _RANK = {"b": 0, "i": 1, "f": 2}
 
 

@@ -27,6 +27,7 @@ from livegrad.engine.sources import (
     describe_setting,
     same_value,
     setting_of,
+    settled_number,
 )
 from livegrad.ir.node import Function
 from livegrad.ir.types import Type
@@ -189,7 +190,8 @@ AnyBlock = TypeVar("AnyBlock", bound=Block)
 class State(Block):
     """A value that lasts from frame to frame: readers of `value` see the last frame's, `next` becomes the new one.
 
-    The only way to close a cycle. It advances once a frame, after all steps have run.
+    The only way to close a cycle. It advances once a frame, after all steps have run. One that begins with a Python
+    float is float32; begin it with `np.float64(0.0)` for float64.
 
     >>> State("position", [0.0, 0.0, 0.0])["next"]
     position.next
@@ -199,7 +201,7 @@ class State(Block):
         self.name = name
         self.debug = Debug()
         self.shapes = {}
-        self.initial: Numbers = array_of(initial)
+        self.initial: Numbers = array_of(settled_number(initial))
         self._make_pins(("next",), ("value",))
 
     def default_of(self, name: str) -> Any:

@@ -118,6 +118,16 @@ def setting_of(value: Any, like: Setting | None = None) -> Setting:
     return Setting(array[()] if array.ndim == 0 else array, given)
 
 
+def settled_number(value: Any) -> Any:
+    """A Python number in the type that it has where nothing else decides; anything else as it is.
+
+    >>> settled_number(1.5), settled_number([1.5])
+    (np.float32(1.5), [1.5])
+    """
+    kinds = {float: np.float32, complex: np.complex64}
+    return kinds[value.__class__](value) if value.__class__ in kinds else value
+
+
 def array_of(value: Any) -> Numbers:
     """A copy of a number, a nest of numbers or an array, in one piece.
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from livegrad.authoring.block.captured import CapturedBody
 from livegrad.authoring.function.captured import CapturedFunction
+from livegrad.authoring.tensor.declared import declared_numbers
 from livegrad.authoring.tensor.handle import wrap
 from livegrad.authoring.tensor.tracing import name_of, placeholders, result_node
 from livegrad.authoring.tensor.trees import flatten
@@ -212,19 +213,23 @@ class TracedBody:
         self.traces += 1
         nodes = placeholders(types)
         names = [spec.name for spec in self.inputs]
+        with weak_numbers(node for own, node in zip(weak, nodes, strict=True) if own):
+            result = self._call(dict(zip(names, map(wrap, nodes), strict=True)))
+            if isinstance(result, Mapping):
+                result = tuple(result[output] for output in self.outputs)
+            # Numbers that met nothing with a type of its own are float32 from here on.
+            results = tuple(result_node(leaf, self.name) for leaf in flatten(result)[0])
+        del result  # whoever still holds a tensor that was read is not this function
+        return _close_over(results, nodes, self.name)
+
+    def _call(self, arguments: dict[str, Any]) -> Any:
+        _, named = declared_numbers(self.function, (), arguments, traced_only=True)
         try:
-            with weak_numbers(node for own, node in zip(weak, nodes, strict=True) if own):
-                result = self.function(**dict(zip(names, map(wrap, nodes), strict=True)))
+            return self.function(**named)
         except LivegradError:
             raise
         except Exception as error:
             raise GraphError(f"`{self.name}` raised {type(error).__name__}: {error}", where=raised_at(error)) from error
-        if isinstance(result, Mapping):
-            result = tuple(result[output] for output in self.outputs)
-        leaves, _ = flatten(result)
-        results = tuple(result_node(leaf, self.name) for leaf in leaves)
-        del result, leaves  # whoever still holds a tensor that was read is not this function
-        return _close_over(results, nodes, self.name)
 
 
 def _require_numbers(default: Any, parameter: str, function: str) -> None:

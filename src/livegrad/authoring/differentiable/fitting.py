@@ -43,11 +43,10 @@ def _fits(type: FrontType, value: Any, lifted: bool) -> bool:
         case RecordType(fields=fields):
             return all(hasattr(value, f.name) and _fits(f.type, getattr(value, f.name), lifted) for f in fields)
         case TupleType(elements=elements):
-            fitting = isinstance(value, tuple | list) and len(value) == len(elements)
+            fitting = _has_length(value, len(elements))
             return fitting and all(_fits(own, item, lifted) for own, item in zip(elements, value, strict=True))
         case ArrayType(element=element, size=size):
-            fitting = isinstance(value, list | tuple | np.ndarray) and np.ndim(value) != 0 and len(value) == size
-            return fitting and all(_fits(element, item, lifted) for item in value)
+            return _has_length(value, size) and all(_fits(element, item, lifted) for item in value)
         case OptionalType(element=element):
             return value is None or _fits(element, value, lifted)
         case TaggedType():
@@ -57,6 +56,11 @@ def _fits(type: FrontType, value: Any, lifted: bool) -> bool:
         case ir.Scalar() | ir.Vector() | ir.Matrix():
             return _is_number(type, value, lifted)
     return type is NONE and value is None
+
+
+def _has_length(value: Any, size: int) -> bool:
+    listed = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    return listed and len(value) == size
 
 
 def _is_accepted(type: TaggedType, value: Any) -> bool:

@@ -57,6 +57,7 @@ class Specialization:
     dependencies: Dependencies
     context: Context
     edition: int = 0
+    result_weak: bool = False  # a number that met nothing with a type of its own
 
     @property
     def runtime_slots(self) -> list[Slot]:

@@ -20,6 +20,7 @@ from livegrad.authoring.function.regions import FLAGS, flag, refuse_leaks, set_f
 from livegrad.authoring.function.statements import checked_result, execute
 from livegrad.authoring.function.types import NONE, FrontType, differential_type, ir_of
 from livegrad.authoring.function.values import Value, from_python, node_of, runtime, static, zero_value
+from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op
 from livegrad.ir.node import Key, Node
@@ -84,7 +85,16 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     assert result_type is not None
     made = make_function(source.name, inputs, [node])
     refuse_leaks(source.name, (n for n in toposort(made.results) if n.op is input_op))
-    return Specialization(function, slots, made, result_type, context.result_no_diff, context.dependencies, context)
+    return Specialization(
+        function,
+        slots,
+        made,
+        result_type,
+        context.result_no_diff,
+        context.dependencies,
+        context,
+        result_weak=value.weak and isinstance(result_type, ir.Scalar),
+    )
 
 
 def result_annotation(function: CapturedFunction, slots: tuple[Slot, ...]) -> FrontType | None:

@@ -33,7 +33,7 @@ from livegrad.authoring.function.types import (
 )
 from livegrad.authoring.function.values import Value, is_lossless
 from livegrad.authoring.tensor.handle import Tensor, wrap, wrap_array
-from livegrad.authoring.tensor.weakness import is_weak
+from livegrad.authoring.tensor.weakness import is_weak, typed
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
@@ -77,7 +77,7 @@ def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords
         if slot.type is not None:
             value = given.value if isinstance(given, Default) else given
             arguments.append(LazyArgument(parameter.name, slot.type, value))
-    return call_lazily(made.function, arguments, made.result_type)
+    return call_lazily(made.function, arguments, made.result_type, made.result_weak)
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,12 @@ class LazyArgument:
     value: Any
 
 
-def call_lazily(function: Function, arguments: Sequence[LazyArgument], result: FrontType) -> Any:
+def call_lazily(function: Function, arguments: Sequence[LazyArgument], result: FrontType, weak: bool = False) -> Any:
     """A call of an IR function as a tensor, or a struct or tuple of tensors, with one value for each point."""
     nodes = [_node(argument.value, argument.type, argument.name) for argument in arguments]
     lifted = any(n.type is not t for n, t in zip(nodes, function.parameter_types, strict=True))
     node = apply_mapped(function, nodes) if lifted else call(*nodes, function=function)
-    return _wrapped(node, result, lifted)
+    return wrap(node) if weak else _wrapped(node, result, lifted)
 
 
 def abstract_lazily(value: Any, expected: FrontType | TensorPattern | None, fitting: bool = False) -> Value:
@@ -213,10 +213,10 @@ def _wrapped(node: Node, type: FrontType, lifted: bool) -> Any:
     if type is NONE:
         return None
     if isinstance(node.type, ir.Scalar):
-        return wrap(broadcast_to(node, ()))
+        node = broadcast_to(node, ())
     if not isinstance(node.type, ir.Tensor):
         raise UsageError(f"a {describe(type)} cannot be a lazy result", where=caller_origin())
-    return wrap(node)
+    return wrap(typed(node))  # the function says what type it has
 
 
 LAZY.append(run_lazily)

@@ -194,7 +194,7 @@ def call_captured(
     node = found.function.called(call_op(*nodes, function=made.function))
     if made.context.has_effects:
         add_effects_of_call(context, node if made.result_type is NONE else None, made.context.prints)
-    result = runtime(made.result_type, node)
+    result = runtime(made.result_type, node, weak=made.result_weak)
     carrying = [value for value, slot in zip(values, made.runtime_slots, strict=True) if not slot.no_diff]
     if not found.function.differentiable:
         return context.with_flow(result, "call", values, at, function.__name__)

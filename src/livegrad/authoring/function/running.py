@@ -177,7 +177,9 @@ def abstract_argument(value: Any, expected: FrontType | TensorPattern | None, fi
         raise UsageError("this argument has no type", where=caller_origin(), help=str(error)) from None
     # NumPy's own default numbers, elements of arrays for one, are as good as Python's.
     weak = isinstance(value, bool | int | float | complex) or value.__class__ is np.int64
-    return Value(found, weak=weak and (fitting or expected is not None))
+    if expected is None and not fitting:
+        weak = weak and not isinstance(value, np.generic)  # without an annotation, a type of NumPy's decides
+    return Value(found, weak=weak)
 
 
 def _is_static_argument(value: Any) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from livegrad.authoring.tensor.declared import declared_number, declared_numbers
 from livegrad.authoring.tensor.handle import ShapeError, are_numbers, node_of, wrap
 from livegrad.authoring.tensor.tracing import (
     Arguments,
@@ -85,7 +86,7 @@ def while_loop(
 
         return unflatten(state.structure, map(wrap, make_while_loop(test, step, *given, limit=max_iters)))
 
-    return _looped(state, (), "while_loop", loop)
+    return _looped(declared_number(body, 0, state), (), "while_loop", loop)
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
@@ -105,7 +106,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
 
         return unflatten(state.structure, map(wrap, make_for_loop(end - start, step, *given)))
 
-    return _looped(state, (), "fori_loop", loop)
+    return _looped(declared_number(body, 1, state), (), "fori_loop", loop)
 
 
 def scan(
@@ -129,7 +130,7 @@ def scan(
     def loop(given: list[Node], state: _State) -> tuple[Any, Any]:
         return _scan(body, given, state, rows, row_structure, size, reverse)
 
-    return _looped(state, inputs, "scan", loop)
+    return _looped(declared_number(body, 0, state), inputs, "scan", loop)
 
 
 def _scan(
@@ -198,7 +199,7 @@ def _on_nodes(
     structures: list[Structure] = []
     rows: list[list[Any]] = []
     for branch in branches:
-        leaves, structure = flatten(branch(*given.filled(map(wrap, inputs))))
+        leaves, structure = flatten(branch(*declared_numbers(branch, given.filled(map(wrap, inputs)), {})[0]))
         rows.append(leaves)
         structures.append(structure)
         if structure != structures[0]:

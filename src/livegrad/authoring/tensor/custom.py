@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any
 
+from livegrad.authoring.tensor.declared import declared_numbers
 from livegrad.authoring.tensor.handle import Tensor, wrap
 from livegrad.authoring.tensor.tracing import (
     Arguments,
@@ -126,7 +127,7 @@ class custom_vjp(_Custom):
         if self._rule is None:
             raise self._missing("defvjp")
         forward, backward = self._rule
-        given = take_apart(args, self._name)
+        given = take_apart(declared_numbers(self._function, args, {})[0], self._name)
         inputs = placeholders([node.type for node in given.nodes])
         returned = self._function(*given.filled(map(wrap, inputs)))
         results = self._nodes(returned)
@@ -216,7 +217,7 @@ class custom_jvp(_Custom):
     def _call(self, args: tuple[Any, ...]) -> Any:
         if self._rule is None:
             raise self._missing("defjvp")
-        given = take_apart(args, self._name)
+        given = take_apart(declared_numbers(self._function, args, {})[0], self._name)
         inputs = placeholders([node.type for node in given.nodes])
         returned = self._function(*given.filled(map(wrap, inputs)))
         results, result_structure = self._nodes(returned), flatten(returned)[1]

@@ -14,6 +14,7 @@ from weakref import ref
 
 import numpy as np
 
+from livegrad.authoring.tensor.declared import declared_numbers
 from livegrad.authoring.tensor.errors import NumberRangeError
 from livegrad.authoring.tensor.handle import Tensor, is_traced, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.tracing import close, name_of, placeholders
@@ -204,6 +205,7 @@ class Jitted:
         ]
         positional, named = unflatten(structure, given)
         with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
+            positional, named = declared_numbers(self.function, positional, named, traced_only=True)
             traced = close(name_of(self.function), inputs, self.function(*positional, **named), _can_be_held)
         for result in traced.function.result_types:
             if not isinstance(result, TensorType):

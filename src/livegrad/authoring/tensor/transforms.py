@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 from livegrad.authoring.tensor.concrete import standing_for
+from livegrad.authoring.tensor.declared import declared_numbers
 from livegrad.authoring.tensor.handle import Tensor, node_of, wrap
 from livegrad.authoring.tensor.operands import whole_number
 from livegrad.authoring.tensor.tracing import (
@@ -233,7 +234,7 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function, updated=())
     def recomputed(*args: Any, **kwargs: Any) -> Any:
-        given = take_apart((args, kwargs), name_of(function))
+        given = take_apart(declared_numbers(function, args, kwargs), name_of(function))
 
         def call(*tensors: Tensor) -> Any:
             positional, named = given.filled(tensors)
@@ -255,6 +256,7 @@ class _Call:
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, argnums: Arguments) -> None:
         self.name = name_of(function)
         self.single = not isinstance(argnums, Iterable)
+        args, kwargs = declared_numbers(function, args, kwargs)
         places = argument_places(argnums, len(args), self.name)
         leaves, self.structure = flatten(tuple(args[place] for place in places))
         self.nodes = typed_nodes(leaves, self.name, (args, kwargs))

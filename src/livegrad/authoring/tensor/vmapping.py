@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 from livegrad.authoring.tensor.creation import eye
+from livegrad.authoring.tensor.declared import declared_numbers
 from livegrad.authoring.tensor.handle import ShapeError, Tensor, node_of, wrap
 from livegrad.authoring.tensor.holomorphic import checked_linear, is_complex, may_conjugate, require_complex
 from livegrad.authoring.tensor.manipulation import moveaxis, reshape
@@ -42,6 +43,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
 
     @wraps(function, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = declared_numbers(function, args, kwargs)
         axes = _leaf_axes(in_axes, args, name_of(function)) + [0] * len(flatten(kwargs)[0])
         given = take_apart((args, kwargs), name_of(function), [axis is None for axis in axes])
         nodes = given.nodes
@@ -235,6 +237,7 @@ def _by_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
 ) -> tuple[Any, Callable[[Any], Any]]:
     """The arguments at `argnums` as one nest, and the function of that nest."""
+    args, kwargs = declared_numbers(function, args, kwargs)
     places = argument_places(argnums, len(args), name_of(function))
     single = not isinstance(argnums, Iterable)
 
