@@ -194,3 +194,16 @@ def test_an_error_of_no_library_that_we_know_is_raised_until_its_cause_is_gone(e
 @pytest.mark.parametrize("reuse_memory", [False, True])
 def test_frames_that_are_interrupted_anywhere_are_done_by_the_next(executor_name: str, reuse_memory: bool) -> None:
     assert sum(play(seed, executor_name, reuse_memory) for seed in range(6)) > 30
+
+
+def test_another_default_is_not_lost_with_the_frame_that_saw_it_first():
+    for after in range(1, 400, 7):
+        engine = lg.Engine()
+        scale = engine.add(lg.block(lambda x=5.0: x * 2.0, name="scale"))
+        engine.step()
+        lg.edit(engine, scale, lambda x=2.0: x * 3.0)
+        try:
+            call_interrupted(engine.step, after)
+        except Interrupted:
+            engine.step()
+        assert float(engine.read(scale)) == 6.0, after

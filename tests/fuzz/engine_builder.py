@@ -7,7 +7,7 @@ import numpy as np
 import livegrad as lg
 from tests.fuzz.engine_bodies import BODIES, COUNTDOWNS
 from tests.fuzz.engine_editor import FAMILIES, REGIONS, Editor
-from tests.fuzz.engine_model import CONTROLS, Choice, Edge, Group, Leaf, Memory, Net, Node
+from tests.fuzz.engine_model import Choice, Edge, Group, Leaf, Memory, Net, Node
 
 _MAKERS = {"if": lg.If, "if_else": lg.IfElse, "switch": lg.Switch}
 
@@ -139,13 +139,7 @@ class Builder(Editor):
         first = bodies[0]
         carried = {"x": "result"} if kind in ("for", "while") and "x" in first.inputs else {}
         carried |= {"n": "left"} if kind == "while" else {}
-        pins = dict.fromkeys(pin for body in bodies for pin in body.inputs)
-        if kind == "for":
-            pins.pop("index", None)
-        pins.pop(CONTROLS[kind], None)
-        outputs = [pin for pin in first.outputs if kind != "while" or pin != "condition"]
-        inputs = (CONTROLS[kind], *pins)
-        node = Choice(name, kind, dict(zip(labels, bodies, strict=True)), carried, inputs, tuple(outputs))
+        node = Choice(name, kind, dict(zip(labels, bodies, strict=True)), carried)
         reals = [self.real[body] for body in bodies]
         if kind in _MAKERS:
             self.real[node] = _MAKERS[kind](name, *reals)

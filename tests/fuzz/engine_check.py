@@ -20,11 +20,10 @@ class Findings:
 
     required: set[tuple[str, Node, str | None]] = field(default_factory=set)
     allowed: set[tuple[str, Node]] = field(default_factory=set)
-    dangling: bool = False
 
     @property
     def ok(self) -> bool:
-        return not (self.required or self.dangling)
+        return not self.required
 
 
 class Checker:
@@ -51,11 +50,12 @@ class Checker:
 
     def _validate(self, one: Instance) -> None:
         for pin, ref in one.feeds.items():
-            if ref is None:
+            if ref is None or ref is DANGLING:
                 self._report(one, pin)
-        if any(ref is DANGLING for ref in one.refs()):
-            self.findings.dangling = True
-            self._broken.add(one)
+        outputs = [set(body.outputs) for body in one.bodies]
+        lost = any(ref is DANGLING for body in one.bodies for ref in body.outputs.values())
+        if lost or any(own != outputs[0] for own in outputs):
+            self._report(one, ANY)
         if isinstance(one.node, Memory) and one.inside:
             self._report(one, None)
 

@@ -191,8 +191,7 @@ class Editor:
         """Feeds a pin of a new or broken block with something that mostly fits."""
         control = isinstance(node, Choice) and pin == node.control
         if control or pin == "n":
-            assert isinstance(node, Choice) or pin == "n"
-            counted = pin == "n" or node.kind in ("for", "switch")
+            counted = not isinstance(node, Choice) or pin == "n" or node.kind in ("for", "switch")
             kind = "turns" if counted else self.chance.choice(("bool", "int", "float"))
             self.set(net, node, pin, kind, "set control")
         elif isinstance(node, Memory):

@@ -58,7 +58,7 @@ class Edits(Builder):
         net = self._some_net()
         if len(net.nodes) > (12 if net is self.net else 4):
             return False
-        makers = [self.add_leaf, self.add_leaf, self.add_leaf]
+        makers: list[Callable[[Net], Node | None]] = [self.add_leaf, self.add_leaf, self.add_leaf]
         if "/" not in self.where[net] and self.where[net] != "shared":
             makers += [self.add_group, self.add_region, self.add_region]
         if self.where[net] in ("top", "composite") or self._often(0.05):
@@ -136,21 +136,22 @@ class Edits(Builder):
         return True
 
     def expose_some(self) -> bool:
-        """One more pin of a composite."""
-        groups = [node for net in self.alive() for node in net.nodes.values() if isinstance(node, Group)]
-        groups = [group for group in groups if self.where[group.net].endswith("composite")]
-        if not groups:
+        """One more pin of a composite, or of a body of regions, which have it from then on."""
+        net = self._some_net()
+        group = next((one for one in self.real if isinstance(one, Group) and one.net is net), None)
+        if group is None:
             return False
-        group = self.chance.choice(groups)
         exposed = {place for places in group.inner_inputs.values() for place in places}
-        spots = [(node, pin) for node in group.net.nodes.values() for pin in node.inputs if (node, pin) not in exposed]
-        spots = [spot for spot in spots if spot not in group.net.sources and not isinstance(spot[0], Memory)]
+        spots = [(node, pin) for node in net.nodes.values() for pin in node.inputs if (node, pin) not in exposed]
+        spots = [spot for spot in spots if spot not in net.sources and not isinstance(spot[0], Memory)]
+        spots += [(node, pin) for node in net.nodes.values() for pin in node.outputs if self._often(0.2)]
+        spots = [spot for spot in spots if not _is_countdown(spot[0])]
         if not spots:
             return False
         node, pin = self.chance.choice(spots)
         self._number += 1
         self.expose(group, node, pin, f"{pin}{self._number}")
-        self._note("expose", group.net, self._kind_of(node), "")
+        self._note("expose", net, self._kind_of(node), "")
         return True
 
     # --- values ---
@@ -198,6 +199,22 @@ class Edits(Builder):
         self.set(*spot, kind if self._often(0.7) else self.kind(), "set default")
         return True
 
+    def control_some(self) -> bool:
+        """What decides about a region: memory of ours, or another block."""
+        spot = self._some_pin(lambda s: isinstance(s[1], Choice) and s[2] == s[1].control)
+        if spot is None:
+            return False
+        net, node, pin = spot
+        assert isinstance(node, Choice)
+        if node.kind in ("if", "if_else", "switch") and self._often(0.5) and self.connect(net, node, pin):
+            return True
+        value = np.array(self.value("turns" if node.kind in ("for", "switch") else "bool"))
+        external = lg.ExternalBuffer(value, version=self.chance.choice((None, 0)))
+        self.graphs[net].bind(self.real[node][pin], external)
+        net.sources[node, pin] = Bound(external)
+        self._note("bind control", net, value.dtype.name, f"bind {node.name}.{pin} to {value!r}")
+        return True
+
     def bind_some(self) -> bool:
         spot = self._some_pin(_is_data)
         if spot is None:
@@ -218,7 +235,8 @@ class Edits(Builder):
 
     def write(self, external: lg.ExternalBuffer) -> None:
         """New contents for memory of ours."""
-        numbers = [self.chance.randint(-3, 9) for _ in range(external.array.size)]
+        most = 9 if external.array.ndim else 3  # it may say how often a loop runs
+        numbers = [self.chance.randint(-3, most) for _ in range(external.array.size)]
         external.array[...] = np.array(numbers).reshape(external.array.shape)
         if external.version is not None:
             external.touch()
@@ -397,6 +415,6 @@ def _pins(body: Body) -> tuple[tuple[str, ...], tuple[str, ...]]:
 EDITS: list[Callable[[Edits], bool]] = [
     Edits.add_something, Edits.add_something, Edits.remove, Edits.add_again, Edits.replace_state, Edits.connect_some,
     Edits.disconnect, Edits.expose_some, Edits.set_some, Edits.set_some, Edits.turn_knob, Edits.turn_knob,
-    Edits.give_pin_without_source, Edits.bind_some, Edits.touch, Edits.resize, Edits.set_time, Edits.reset, Edits.keep,
-    Edits.edit_body, Edits.edit_to_other_pins, Edits.refuse_something,
+    Edits.give_pin_without_source, Edits.bind_some, Edits.control_some, Edits.touch, Edits.resize, Edits.set_time,
+    Edits.reset, Edits.keep, Edits.edit_body, Edits.edit_to_other_pins, Edits.refuse_something,
 ]  # fmt: skip

@@ -81,12 +81,22 @@ class Choice:
     kind: str
     bodies: dict[str, Group]
     carried: dict[str, str]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
     @property
     def control(self) -> str:
         return CONTROLS[self.kind]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Its control, and whatever its bodies expose."""
+        pins = dict.fromkeys([self.control, *(pin for body in self.bodies.values() for pin in body.inputs)])
+        return tuple(pin for pin in pins if self.kind != "for" or pin != "index")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What its bodies expose; the condition of a loop stays inside."""
+        pins = dict.fromkeys(pin for body in self.bodies.values() for pin in body.outputs)
+        return tuple(pin for pin in pins if self.kind != "while" or pin != "condition")
 
     def default(self, pin: str) -> Any:
         return None

@@ -18,7 +18,7 @@ from livegrad.engine.keys import pin_key
 from livegrad.engine.live_plan import BlockStep, LivePlan
 from livegrad.engine.problems import Problem
 from livegrad.engine.propagate import Inputs
-from livegrad.engine.sources import same_value
+from livegrad.engine.sources import Setting, same_value
 from livegrad.engine.transaction import Transaction
 
 
@@ -88,10 +88,10 @@ def _has_same_defaults(home: Graph, node: NetworkNode) -> bool:
         if pin in home.sources or not isinstance(ref, RootRef) or ref.key != pin_key(node.key, name):
             continue
         default = node.block.default_of(name)
-        known = pin.default
-        if known is None or not _is_same_number(known[0], default):
+        # Compared with what runs: a frame that was interrupted may have looked the new default up already.
+        if not isinstance(ref.source, Setting) or not _is_same_number(ref.source.value, default):
             return False
-        pin.default = default, known[1]  # the same setting from now on: plans are compared by it
+        pin.default = default, ref.source  # the same setting from now on: plans are compared by it
     return True
 
 

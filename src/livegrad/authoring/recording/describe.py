@@ -54,7 +54,8 @@ class Describer:
         """The composite that a graph is inside of; None: the engine's own graph."""
         if graph is top:
             return None
-        owner = next((own for own in self._blocks if isinstance(own, Composite) and own.graph is graph), None)
+        composites = (own for own in self._blocks if isinstance(own, Composite) and not isinstance(own, Region))
+        owner = next((own for own in composites if own.graph is graph), None)
         if owner is None:
             raise NotRecordable("this graph cannot be recorded: it is in no composite of this engine")
         return self._blocks[owner]
