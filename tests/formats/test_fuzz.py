@@ -15,10 +15,11 @@ from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.pruning import Lattice, bounded, find_blocks
 from livegrad.authoring.assembly.resources import BeamLattice, TriangleMesh
 from livegrad.diagnostics import LivegradError
+from livegrad.formats.threemf.names import BEAM_LATTICE
 from livegrad.formats.vm import parse_vm
 from livegrad.tools import cli
 from tests.authoring.assembly.test_images import painted
-from tests.formats.test_threemf import CORE, model, package
+from tests.formats.test_threemf import model, package
 from tests.tools.test_cli import assembly
 
 TAPE = """x var-x
@@ -156,8 +157,11 @@ def test_numbers_beyond_the_precision_are_refused_by_name(tmp_path: Path) -> Non
         lg.parts(lg.Assembly(made.functions, {**made.resources, 10: far}, made.items))
     with pytest.raises(AssemblyError, match="an index that no table can have"):
         BeamLattice([[0, 0, 0], [1, 0, 0]], [[0, 10**30]], [[1, 1]])  # type: ignore[arg-type]
-    beams = f'<b:beamlattice xmlns:b="{CORE}" radius="1"><b:beams><b:beam v1="0" v2="1e30"/></b:beams></b:beamlattice>'
+    lattice = f'<b:beamlattice xmlns:b="{BEAM_LATTICE}" minlength="0" radius="1">'
+    beams = f'{lattice}<b:beams><b:beam v1="0" v2="1e30"/></b:beams></b:beamlattice>'
     vertices = '<vertices><vertex x="0" y="0" z="0"/><vertex x="1" y="0" z="0"/></vertices>'
     broken = model(f'<object id="1"><mesh>{vertices}<triangles/>{beams}</mesh></object>')
-    with pytest.raises(LivegradError, match="an index that no table can have"):
+    with pytest.raises(LivegradError, match="attribute `v2` is no index"):
         lg.load_3mf(package(tmp_path, broken))
+    with pytest.raises(LivegradError, match="an index that no table can have"):
+        lg.load_3mf(package(tmp_path, broken), check=False)

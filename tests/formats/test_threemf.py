@@ -158,10 +158,24 @@ def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [file.name for file in tmp_path.iterdir()] == ["part.3mf"]
 
 
-def package(folder: Path, model: str) -> Path:
+RELATIONS = """<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">
+<Relationship Id="rel0" Target="/3D/3dmodel.model" Type="http://schemas.microsoft.com/3dmanufacturing/2013/01/3dmodel"/>
+</Relationships>"""
+TYPES = """<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
+<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>
+<Default Extension="model" ContentType="application/vnd.ms-package.3dmanufacturing-3dmodel+xml"/>
+<Default Extension="png" ContentType="image/png"/>
+</Types>"""
+
+
+def package(folder: Path, model: str, **parts: str | bytes | None) -> Path:
+    """A package with a model; other parts by keyword, without those that are None."""
     path = folder / "hand.3mf"
+    standard = {"[Content_Types].xml": TYPES, "_rels/.rels": RELATIONS, "3D/3dmodel.model": model}
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("3D/3dmodel.model", model)
+        for name, data in {**standard, **parts}.items():
+            if data is not None:
+                archive.writestr(name, data)
     return path
 
 
@@ -212,7 +226,8 @@ def test_old_dialects_load(tmp_path: Path, implicit: str) -> None:
 
 
 def test_resources_of_other_extensions_are_passed_over(tmp_path: Path) -> None:
-    materials = '<m:colorgroup xmlns:m="http://schemas.microsoft.com/3dmanufacturing/material/2015/02" id="2"/>'
+    materials = '<m:colorgroup xmlns:m="http://schemas.microsoft.com/3dmanufacturing/material/2015/02" id="2">'
+    materials += '<m:color color="#FF0000"/></m:colorgroup>'
     assert load_3mf(package(tmp_path, model(materials))) == Assembly()
 
 

@@ -43,6 +43,7 @@ def calling(number: int, callee: int) -> str:
 
 IMAGE = '<v:image3d id="1"><v:imagestack rowcount="{}" columncount="{}" sheetcount="{}">{}</v:imagestack></v:image3d>'
 
+SHEET = '<v:imagesheet path="/nothing.png"/>'
 BAD_MODELS = {
     "not well-formed": "<model",
     "not a 3MF model": "<html/>",
@@ -60,11 +61,13 @@ BAD_MODELS = {
     "is not finite": model(function('<i:constant identifier="c" value="1e999"/>')),
     "expected 16 numbers": model(function('<i:constmat identifier="c" matrix="1 2 3"/>')),
     "cannot tell whether": model(function('<i:sin identifier="s"/>')),
-    "impossible size": model(IMAGE.format(1 << 30, 1 << 30, 1, "")),
-    "sheets are missing": model(IMAGE.format(2, 2, 3, "")),
+    "impossible size": model(IMAGE.format(1 << 30, 1 << 30, 1, SHEET)),
+    "sheets are missing": model(IMAGE.format(2, 2, 3, SHEET)),
     "has no part": model(IMAGE.format(2, 2, 1, '<v:imagesheet path="/nothing.png"/>')),
     "not there": model('<object id="1"><v:levelset functionid="7" channel="s" meshid="8"/></object>'),
-    "contains itself": model('<object id="1"><components><component objectid="1"/></components></object>'),
+    "object 1 is not there, or comes later": model(
+        '<object id="1"><components><component objectid="1"/></components></object>'
+    ),
     "an object without mesh": model('<object id="1"/>'),
     "names a vertex that is not there": model(
         '<object id="1"><mesh><vertices><vertex x="0" y="0" z="0"/></vertices>'
@@ -97,13 +100,16 @@ def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "text.3mf", "`text.3mf` is no 3MF file: expected a whole zip package")
     with zipfile.ZipFile(tmp_path / "empty.3mf", "w"):
         pass
-    refused(tmp_path / "empty.3mf", "has no 3D model")
+    refused(tmp_path / "empty.3mf", "has no content types")
 
 
 def test_a_bomb_is_refused_before_it_goes_off(tmp_path: Path) -> None:
-    path = tmp_path / "bomb.3mf"
+    path = package(tmp_path, "")
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("3D/3dmodel.model", b" " * (1 << 24))
+        for name, data in {**parts, "3D/3dmodel.model": b" " * (1 << 24)}.items():
+            archive.writestr(name, data)
     assert path.stat().st_size < 1 << 16
     refused(path, "is too large", Limits(part_bytes=1 << 20))
 

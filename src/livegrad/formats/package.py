@@ -6,6 +6,7 @@ import io
 import os
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ class Limits:
 
 
 class Package:
-    """The parts of a zip file by name, without the leading slash; names differ by more than case."""
+    """The parts of a zip file by name, without the leading slash. Names that differ only by case are refused."""
 
     def __init__(self, path: str | os.PathLike[str], limits: Limits) -> None:
         self.name = Path(path).name
@@ -52,7 +53,10 @@ class Package:
         entries = self._archive.infolist()
         if len(entries) > limits.parts:
             raise FormatError(f"`{self.name}` has too many parts", expected=str(limits.parts), found=str(len(entries)))
-        self._entries = {entry.filename.lstrip("/").lower(): entry for entry in entries}
+        self._entries = {entry.filename.lstrip("/"): entry for entry in entries}
+        if len({name.lower() for name in self._entries}) < len(entries):
+            names = Counter(entry.filename.lstrip("/").lower() for entry in entries)
+            raise FormatError(f"`{self.name}` has two parts `{names.most_common(1)[0][0]}`")
 
     def __enter__(self) -> Package:
         return self
@@ -65,13 +69,15 @@ class Package:
         self.warnings.append(f"{message} ({place})")
 
     def has(self, name: str) -> bool:
-        return name.lstrip("/").lower() in self._entries
+        return name.lstrip("/") in self._entries
 
     def read(self, name: str) -> bytes:
         """A part's bytes."""
-        entry = self._entries.get(name.lstrip("/").lower())
+        entry = self._entries.get(name.lstrip("/"))
         if entry is None:
             raise FormatError(f"`{self.name}` has no part `{name}`")
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FormatError(f"part `{name}` of `{self.name}` is packed in a way that no 3MF file may use")
         limit = min(self.limits.part_bytes, self.limits.package_bytes - self.read_so_far)
         try:
             with self._archive.open(entry) as part:

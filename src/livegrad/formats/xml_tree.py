@@ -28,6 +28,9 @@ class Element:
     children: list[Element] = field(default_factory=list)
     text: str = ""
     rows: list[tuple[str, ...]] = field(default_factory=list)
+    row_properties: set[tuple[str | None, ...]] = field(default_factory=set)  # pid, p1, p2, p3 of rows that have any
+    row_attributes: set[str] = field(default_factory=set)  # what rows have besides
+    prefixes: dict[str, str] = field(default_factory=dict)  # of the root: namespaces by prefix
 
     @property
     def place(self) -> TextOrigin:
@@ -40,6 +43,23 @@ class Element:
     def named(self, name: str) -> Iterator[Element]:
         """The children of this name."""
         return (child for child in self.children if child.name == name)
+
+    def attribute(self, vocabulary: str, name: str) -> str | None:
+        """An attribute from the namespace of another vocabulary, by a word in the namespace."""
+        for key, value in self.attributes.items():
+            namespace, _, own = key.rpartition(" ")
+            if own == name and f"/{vocabulary}/" in namespace:
+                return value
+        return None
+
+    def descendants(self, *names: str) -> Iterator[Element]:
+        """The elements of these names below this one, in order."""
+        pending = list(reversed(self.children))
+        while pending:
+            element = pending.pop()
+            if element.name in names:
+                yield element
+            pending.extend(reversed(element.children))
 
     def error(self, what: str, **facts: str) -> FormatError:
         """An error that points at this element."""
@@ -75,8 +95,13 @@ class _Parser:
         self.parser.EndElementHandler = self.end
         self.parser.CharacterDataHandler = self.text
         self.parser.StartDoctypeDeclHandler = self.refuse
+        self.parser.XmlDeclHandler = self.declare
+        self.parser.StartNamespaceDeclHandler = self.name_space
+        self.prefixes: dict[str, str] = {}
 
     def parse(self, data: bytes) -> Element:
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise FormatError("not in UTF-8", where=TextOrigin(self.file, 1))
         try:
             self.parser.Parse(data, True)
         except xml.parsers.expat.ExpatError as error:
@@ -90,6 +115,14 @@ class _Parser:
         # Document types bring entities, which bring files of the reader's machine and bombs.
         raise FormatError("a document type is not allowed", where=self.here())
 
+    def declare(self, version: str, encoding: str | None, standalone: int) -> None:
+        if encoding is not None and encoding.lower() not in ("utf-8", "utf8"):
+            raise FormatError("not in UTF-8", where=self.here(), found=encoding[:40])
+
+    def name_space(self, prefix: str | None, uri: str) -> None:
+        if self.root is None:
+            self.prefixes[prefix or ""] = uri
+
     def here(self) -> TextOrigin:
         return TextOrigin(self.file, self.parser.CurrentLineNumber)
 
@@ -100,19 +133,24 @@ class _Parser:
         if len(self.open) >= self.limits.depth:
             raise FormatError("elements nested too deeply", where=self.here(), expected=f"{self.limits.depth} levels")
         namespace, _, name = qualified.rpartition(" ")
-        row = _ROWS.get(name)
+        row = _ROWS.get(name) if "/core/" in namespace else None
         if row is not None and self.open:
+            parent = self.open[-1]
             try:
-                self.open[-1].rows.append(tuple([attributes[key] for key in row]))
+                parent.rows.append(tuple([attributes[key] for key in row]))
             except KeyError as error:
                 raise FormatError(f"<{name}>: attribute {error} is missing", where=self.here()) from None
-            self.open.append(self.open[-1])
+            if len(attributes) > len(row):
+                parent.row_properties.add(tuple([attributes.get(key) for key in ("pid", "p1", "p2", "p3")]))
+                parent.row_attributes.update(attributes)
+            self.open.append(parent)
             return
         made = Element(namespace, name, attributes, self.parser.CurrentLineNumber, self.file)
         if self.open:
             self.open[-1].children.append(made)
         else:
             self.root = made
+            made.prefixes = self.prefixes
         self.open.append(made)
 
     def end(self, qualified: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from livegrad.authoring.assembly.ports import PortType
 from livegrad.authoring.assembly.resources import TriangleMesh
 from livegrad.authoring.assembly.shapes import Shape
 from livegrad.diagnostics import UsageError
-from livegrad.formats.threemf import load_3mf
+from livegrad.formats.threemf import open_3mf
 from livegrad.formats.vm import load_vm
 from livegrad.ir.types import Scalar, f32
 from livegrad.tools.argument_values import is_object
@@ -50,7 +51,10 @@ def open_assembly(path: Path) -> Assembly:
             f"`{path.name}` is a tape, which has no functions of nodes",
             help="this command takes 3MF files; `livegrad info` tells what a tape holds",
         )
-    return load_3mf(path, check=False)
+    assembly, notes = open_3mf(path)
+    for note in notes:
+        print(f"livegrad: {note}", file=sys.stderr)
+    return assembly
 
 
 def open_part(path: Path, choice: PartChoice) -> Part:

@@ -33,7 +33,7 @@ from livegrad.authoring.assembly.ports import (
     literal_for,
     source_for,
 )
-from livegrad.authoring.assembly.resources import BuildItem, Components, LevelSet, Resource, VolumeData
+from livegrad.authoring.assembly.resources import BeamLattice, BuildItem, Components, LevelSet, Resource, VolumeData
 from livegrad.authoring.assembly.signatures import SignatureEdits, require_known, require_name, require_new
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.types import Scalar, f32
@@ -340,6 +340,8 @@ def _uses(resource: Resource) -> set[int]:
             return {number for number, _ in members}
         case VolumeData(material_group=group):
             return set() if group is None else {group}
+        case BeamLattice(clipping_mesh=clip, representation_mesh=shown):
+            return {number for number in (clip, shown) if number is not None}
     volume = getattr(resource, "volume_data", None)
     return set() if volume is None else {volume}
 

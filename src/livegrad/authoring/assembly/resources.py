@@ -5,7 +5,7 @@ Read and written by `formats.threemf`, sampled by `to_ir`, turned into parts by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,30 @@ def require_reach(coordinates: NDArray[Any], element: Scalar, what: str) -> None
         )
 
 
+OBJECT_TYPES = ("model", "solidsupport", "support", "surface", "other")
+CAPS = ("sphere", "hemisphere", "butt")
+
+
+def _require_one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise AssemblyError(f"no {what}", where=caller_origin(), expected=", ".join(allowed), found=repr(value)[:40])
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    """A small picture of a file or of an object, as a PNG or JPEG file.
+
+    >>> Thumbnail(b"...", "image/jpeg").content_type
+    'image/jpeg'
+    """
+
+    data: bytes
+    content_type: str = "image/png"
+
+    def __post_init__(self) -> None:
+        _require_one_of("content type of a thumbnail", self.content_type, ("image/png", "image/jpeg"))
+
+
 @dataclass(frozen=True, eq=False)
 class TriangleMesh:
     """Vertices of shape (n, 3) and triangles of shape (m, 3), as indices of vertices.
@@ -52,6 +76,8 @@ class TriangleMesh:
     triangles: NDArray[np.int64]
     name: str = ""
     volume_data: int | None = None  # the resource that says what is inside
+    object_type: str = "model"
+    thumbnail: Thumbnail | None = None
 
     def __repr__(self) -> str:
         named = f" {self.name}" if self.name else ""
@@ -70,13 +96,15 @@ class TriangleMesh:
             raise AssemblyError("a triangle names a vertex that is not there", where=caller_origin())
         if not np.isfinite(vertices).all():
             raise AssemblyError("a vertex of the mesh is not a finite number", where=caller_origin())
+        _require_one_of("type of an object", self.object_type, OBJECT_TYPES)
         object.__setattr__(self, "vertices", vertices)
         object.__setattr__(self, "triangles", triangles)
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, TriangleMesh)
-            and (self.name, self.volume_data) == (other.name, other.volume_data)
+            and (self.name, self.volume_data, self.object_type, self.thumbnail)
+            == (other.name, other.volume_data, other.object_type, other.thumbnail)
             and np.array_equal(self.vertices, other.vertices)
             and np.array_equal(self.triangles, other.triangles)
         )
@@ -133,9 +161,13 @@ class TriangleMesh:
 
 @dataclass(frozen=True, eq=False)
 class BeamLattice:
-    """Round beams between nodes: positions (n, 3), beams (m, 2) as indices of nodes, radii (m, 2) at both ends.
+    """Beams between nodes: positions (n, 3), beams (m, 2) as indices of nodes, radii (m, 2) at both ends.
 
-    >>> BeamLattice([[0, 0, 0], [0, 0, 9]], [[0, 1]], [[1.0, 0.5]]).radii.tolist()
+    A beam is a frustum, closed at each end by a cap: `sphere`, `hemisphere` or `butt`; beams shorter than `min_length`
+    are none. There may be balls at nodes, and `triangles` between them as in a mesh. `clipping` keeps what is `inside`
+    or `outside` of another mesh of the file.
+
+    >>> BeamLattice([[0, 0, 0], [0, 0, 9]], [[0, 1]], [[1.0, 0.5]], caps=[["butt", "sphere"]]).radii.tolist()
     [[1.0, 0.5]]
     """
 
@@ -143,28 +175,58 @@ class BeamLattice:
     beams: NDArray[np.int64]
     radii: NDArray[np.float64]
     name: str = ""
+    caps: Any = "sphere"  # of all ends, or (m, 2)
+    balls: Any = ()  # indices of nodes
+    ball_radii: Any = ()
+    triangles: Any = ()
+    min_length: float = 0.0001
+    clipping: str = "none"
+    clipping_mesh: int | None = None
+    representation_mesh: int | None = None  # what others may show instead
+    object_type: str = "model"
+    thumbnail: Thumbnail | None = None
 
     def __post_init__(self) -> None:
-        vertices, beams, radii = (
-            _fixed(self.vertices, np.float64),
-            _fixed(self.beams, np.int64),
-            _fixed(self.radii, np.float64),
-        )
+        vertices, beams = _fixed(self.vertices, np.float64), _fixed(self.beams, np.int64)
+        radii = _fixed(self.radii, np.float64)
         if vertices.ndim != 2 or vertices.shape[1:] != (3,) or beams.shape[1:] != (2,) or radii.shape != beams.shape:
             raise AssemblyError("not a beam lattice", where=caller_origin(), found=f"{vertices.shape}, {beams.shape}")
-        if beams.size and not (beams.min() >= 0 and beams.max() < len(vertices)):
-            raise AssemblyError("a beam names a vertex that is not there", where=caller_origin())
-        if not (np.isfinite(vertices).all() and np.isfinite(radii).all() and (radii >= 0).all()):
+        caps = np.array(np.broadcast_to(np.asarray(self.caps, np.str_), beams.shape))
+        balls, ball_radii = _fixed(self.balls, np.int64).reshape(-1), _fixed(self.ball_radii, np.float64).reshape(-1)
+        triangles = _fixed(self.triangles, np.int64).reshape(-1, 3)
+        if balls.shape != ball_radii.shape:
+            raise AssemblyError("not one radius for each ball", where=caller_origin())
+        for what, indices in (("beam", beams), ("ball", balls), ("triangle", triangles)):
+            if indices.size and not (indices.min() >= 0 and indices.max() < len(vertices)):
+                raise AssemblyError(f"a {what} names a vertex that is not there", where=caller_origin())
+        all_radii = np.concatenate([radii.reshape(-1), ball_radii])
+        if not (np.isfinite(vertices).all() and np.isfinite(all_radii).all() and (all_radii >= 0).all()):
             raise AssemblyError("a beam's ends and radii must be finite, and radii not negative", where=caller_origin())
-        for name, value in (("vertices", vertices), ("beams", beams), ("radii", radii)):
+        for cap in np.unique(caps):
+            _require_one_of("cap of a beam", str(cap), CAPS)
+        _require_one_of("way to clip", self.clipping, ("none", "inside", "outside"))
+        _require_one_of("type of an object", self.object_type, OBJECT_TYPES)
+        arrays = {"vertices": vertices, "beams": beams, "radii": radii, "caps": caps}
+        for name, value in {**arrays, "balls": balls, "ball_radii": ball_radii, "triangles": triangles}.items():
             object.__setattr__(self, name, value)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, BeamLattice)
-            and self.name == other.name
-            and all(np.array_equal(getattr(self, n), getattr(other, n)) for n in ("vertices", "beams", "radii"))
+        if not isinstance(other, BeamLattice):
+            return False
+        arrays = ("vertices", "beams", "radii", "caps", "balls", "ball_radii", "triangles")
+        others = [f.name for f in fields(self) if f.name not in arrays]
+        return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in arrays) and all(
+            getattr(self, n) == getattr(other, n) for n in others
         )
+
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The corners of a box that holds the beams, balls and triangles."""
+        ends, radii = self.vertices[self.beams].reshape(-1, 3), self.radii.reshape(-1, 1)
+        centres = np.concatenate([ends, self.vertices[self.balls], self.vertices[self.triangles.reshape(-1)]])
+        around = np.concatenate([radii, self.ball_radii[:, None], np.zeros((self.triangles.size, 1))])
+        if not len(centres):
+            raise AssemblyError("an empty lattice has no bounds", where=caller_origin())
+        return (centres - around).min(0), (centres + around).max(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +282,8 @@ class LevelSet:
     fallback: float = 0.0
     volume_data: int | None = None
     name: str = ""
+    object_type: str = "model"
+    thumbnail: Thumbnail | None = None
 
 
 @dataclass(frozen=True)
@@ -258,6 +322,8 @@ class Components:
 
     members: tuple[tuple[int, tuple[float, ...]], ...]
     name: str = ""
+    object_type: str = "model"
+    thumbnail: Thumbnail | None = None
 
 
 @dataclass(frozen=True)
@@ -282,3 +348,5 @@ class Document:
 
     unit: str = "millimeter"
     metadata: tuple[tuple[str, str], ...] = field(default=())
+    thumbnail: Thumbnail | None = None
+    prefixes: tuple[tuple[str, str], ...] = ()  # namespaces of metadata, by prefix

@@ -1,27 +1,42 @@
-"""The namespaces and part names of 3MF, as the reader and the writer share them."""
+"""The namespaces, relationship types, content types and part names of 3MF, as the reader and the writer share them."""
 
 from __future__ import annotations
+
+import re
 
 CORE = "http://schemas.microsoft.com/3dmanufacturing/core/2015/02"
 IMPLICIT = "http://schemas.3mf.io/3dmanufacturing/implicit/2023/12"
 VOLUMETRIC = "http://schemas.3mf.io/3dmanufacturing/volumetric/2022/01"
 BEAM_LATTICE = "http://schemas.microsoft.com/3dmanufacturing/beamlattice/2017/02"
+BALLS = "http://schemas.microsoft.com/3dmanufacturing/beamlattice/balls/2020/07"
 LIVEGRAD = "urn:livegrad:assembly"  # of metadata that only we read
 RELATIONSHIPS = "http://schemas.openxmlformats.org/package/2006/relationships"
 CONTENT_TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
 MODEL_RELATIONSHIP = "http://schemas.microsoft.com/3dmanufacturing/2013/01/3dmodel"
 TEXTURE_RELATIONSHIP = "http://schemas.microsoft.com/3dmanufacturing/2013/01/3dtexture"
+THUMBNAIL_RELATIONSHIP = f"{RELATIONSHIPS}/metadata/thumbnail"
 MODEL_PART = "3D/3dmodel.model"
+MODEL_TYPE = "application/vnd.ms-package.3dmanufacturing-3dmodel+xml"
+RELATIONSHIPS_TYPE = "application/vnd.openxmlformats-package.relationships+xml"
+IMAGE_TYPES = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg"}  # of thumbnails, by extension
 UNITS = ("micron", "millimeter", "centimeter", "inch", "foot", "meter")
+OBJECT_TYPES = ("model", "solidsupport", "support", "surface", "other")
+WELL_KNOWN_METADATA = (
+    "Title", "Designer", "Description", "Copyright", "LicenseTerms", "Rating", "CreationDate", "ModificationDate",
+    "Application",
+)  # fmt: skip
+
+# What an extension is called in its namespaces, of whatever year; those of the years before 3mf.io too.
+READ = ("core", "implicit", "volumetric", "beamlattice", "production", "trianglesets")
+PASSED_OVER = ("material", "slice", "toolpath", "displacement", "booleans", "securecontent")
+_FAMILY = re.compile(r"/(?:3dmanufacturing/)?(" + "|".join((*READ, *PASSED_OVER)) + r")(?:/|$)")
 
 
 def family(namespace: str) -> str:
-    """Which vocabulary a namespace belongs to, of whatever year: core, implicit, volumetric, beamlattice, or other.
+    """Which vocabulary a namespace belongs to, of whatever year: core, implicit, beamlattice, …, or other.
 
-    >>> family(IMPLICIT), family("http://schemas.microsoft.com/3dmanufacturing/implicit/2023/02")
-    ('implicit', 'implicit')
+    >>> family(IMPLICIT), family("http://schemas.microsoft.com/3dmanufacturing/implicit/2023/02"), family("urn:mine")
+    ('implicit', 'implicit', 'other')
     """
-    for name in ("implicit", "volumetric", "beamlattice", "core"):
-        if f"/3dmanufacturing/{name}/" in namespace:
-            return name
-    return "other"
+    found = _FAMILY.search(namespace)
+    return found.group(1) if found and "3dmanufacturing" in namespace else "other"

@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.resources import (
+    CAPS,
     IDENTITY,
+    OBJECT_TYPES,
     BeamLattice,
     Components,
     ImageStack,
     LevelSet,
     Resource,
+    Thumbnail,
     TriangleMesh,
     VolumeChannel,
     VolumeData,
 )
 from livegrad.formats.errors import FormatError
 from livegrad.formats.package import Package
-from livegrad.formats.png import read_png
+from livegrad.formats.png import SIGNATURE, read_png
 from livegrad.formats.xml_tree import Element
 
 
 def resource_number(element: Element, attribute: str) -> int:
     """An attribute that is a resource id."""
-    text = element.require(attribute).strip()
+    return resource_id_of(element, attribute, element.require(attribute))
+
+
+def resource_id_of(element: Element, attribute: str, given: str) -> int:
+    """A text that is a resource id, or an error at the element."""
+    text = given.strip()
     if not (text.isascii() and text.isdigit()) or len(text) > 10 or not 0 < int(text) < 2**31:
         raise element.error(f"attribute `{attribute}` is no resource id", found=repr(text)[:40])
     return int(text)
+
+
+_NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
 
 
 def number_in(element: Element, attribute: str, default: float | None = None) -> float:
@@ -39,10 +52,9 @@ def number_in(element: Element, attribute: str, default: float | None = None) ->
     text = element.attributes.get(attribute)
     if text is None and default is not None:
         return default
-    try:
-        value = float(element.require(attribute))
-    except ValueError:
-        raise element.error(f"attribute `{attribute}` is no number", found=repr(text)[:40]) from None
+    if not _NUMBER.fullmatch(element.require(attribute)):  # Python's numbers may have underscores, or be nan
+        raise element.error(f"attribute `{attribute}` is no number", found=repr(text)[:40])
+    value = float(element.require(attribute))
     if not math.isfinite(value):
         raise element.error(f"attribute `{attribute}` is not finite", found=repr(text)[:40])
     return value
@@ -50,10 +62,8 @@ def number_in(element: Element, attribute: str, default: float | None = None) ->
 
 def numbers_in(element: Element, text: str, count: int) -> tuple[float, ...]:
     """Several finite numbers in a text."""
-    try:
-        values = tuple(map(float, text.split()))
-    except ValueError:
-        values = ()
+    words = text.split()
+    values = tuple(map(float, words)) if all(map(_NUMBER.fullmatch, words)) else ()
     if len(values) != count or not all(map(math.isfinite, values)):
         raise element.error(f"expected {count} numbers", found=repr(text)[:60])
     return values
@@ -77,52 +87,127 @@ def _flag(element: Element, attribute: str) -> bool:
     return choice(element, attribute, ("false", "true", "0", "1")) in ("true", "1")
 
 
-def read_object(element: Element) -> Resource:
-    """An object: a mesh, a beam lattice in a mesh, a level set, or components."""
+def read_object(
+    element: Element, package: Package, member: Callable[[Element], tuple[int, tuple[float, ...]]]
+) -> Resource:
+    """An object: a mesh, a beam lattice in a mesh, a level set, or components, whose `member`s are read so."""
     name = element.attributes.get("name", "")
-    try:
-        for child in element.children:
-            if child.name == "mesh":
-                return _mesh(child, name)
-            if child.name == "levelset":
-                return _level_set(child, name)
-            if child.name == "components":
-                members = [(resource_number(c, "objectid"), read_transform(c)) for c in child.named("component")]
-                return Components(tuple(members), name)
-    except AssemblyError as error:
-        raise element.error(error.what) from None
+    thumbnail = element.attributes.get("thumbnail")
+    about = {
+        "object_type": choice(element, "type", OBJECT_TYPES),
+        "thumbnail": None if thumbnail is None else read_thumbnail(package, thumbnail),
+    }
+    for child in element.children:
+        if child.name == "mesh":
+            return _mesh(child, name, about, package)
+        if child.name == "levelset":
+            return replace(_level_set(child, name), **about)
+        if child.name == "components":
+            return Components(tuple(map(member, child.named("component"))), name, **about)
     raise element.error("an object without mesh, level set or components")
+
+
+def read_thumbnail(package: Package, part: str) -> Thumbnail:
+    """A small picture: what its bytes are, whatever its name says."""
+    data = package.read(part)
+    if data.startswith(SIGNATURE):
+        return Thumbnail(data, "image/png")
+    if not data.startswith(b"\xff\xd8\xff"):
+        raise FormatError(f"thumbnail `{part}` of `{package.name}` is no picture", expected="a PNG or JPEG file")
+    if _channels_of_jpeg(data) == 4:
+        raise FormatError(f"thumbnail `{part}` of `{package.name}` is in CMYK", expected="red, green and blue")
+    return Thumbnail(data, "image/jpeg")
+
+
+def _channels_of_jpeg(data: bytes) -> int | None:
+    """How many colours a JPEG file has, by the header of its frame."""
+    position = 2
+    while position + 9 < len(data) and data[position] == 0xFF:
+        kind, size = data[position + 1], int.from_bytes(data[position + 2 : position + 4])
+        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
+            return data[position + 9]
+        position += 2 + size
+    return None
 
 
 def _table(element: Element | None, dtype: type[np.generic], width: int) -> NDArray[np.generic]:
     """Rows of numbers; a number that is none is an error at the element."""
     if element is None or not element.rows:
         return np.empty((0, width), dtype)
+    # Python reads more than XML allows: 1_000, nan, digits of other scripts.
+    letters = set("".join([text for row in element.rows for text in row]))
+    allowed = "0123456789+ \t\n\r" + ("-.eE" if dtype is np.float64 else "")
+    if not letters <= set(allowed):
+        raise element.error("a row that is no numbers", found=repr("".join(sorted(letters - set(allowed))))[:40])
     try:
         return np.array(element.rows, object).astype(dtype).reshape(-1, width)
     except (ValueError, OverflowError) as error:
         raise element.error(f"a row that is no numbers: {str(error)[:80]}") from None
 
 
-def _mesh(element: Element, name: str) -> TriangleMesh | BeamLattice:
+def _mesh(element: Element, name: str, about: dict[str, Any], package: Package) -> TriangleMesh | BeamLattice:
     vertices = _table(element.child("vertices"), np.float64, 3)
     triangles = _table(element.child("triangles"), np.int64, 3)
     lattice = element.child("beamlattice")
     if lattice is not None:
-        return _lattice(lattice, vertices, name)
-    volume = resource_number(element, "volumeid") if "volumeid" in element.attributes else None
-    return TriangleMesh(vertices, triangles, name, volume)  # type: ignore[arg-type]
+        return read_lattice(lattice, vertices, triangles, name, about)
+    given = element.attributes.get("volumeid", element.attribute("volumetric", "volumeid"))
+    volume = None if given is None else resource_id_of(element, "volumeid", given)
+    return TriangleMesh(vertices, triangles, name, volume, **about)  # type: ignore[arg-type]
 
 
-def _lattice(element: Element, vertices: NDArray[np.generic], name: str) -> BeamLattice:
-    radius = number_in(element, "radius")
-    beams, radii = [], []
+def read_lattice(
+    element: Element, vertices: NDArray[Any], triangles: NDArray[Any], name: str, about: dict[str, Any]
+) -> BeamLattice:
+    """A beam lattice with its caps, balls and clipping."""
+    radius, cap = number_in(element, "radius"), choice(element, "cap", CAPS)
+    beams, radii, caps = [], [], []
     for section in element.named("beams"):
         for beam in section.named("beam"):
             first = number_in(beam, "r1", radius)
-            beams.append((int(number_in(beam, "v1")), int(number_in(beam, "v2"))))
+            beams.append((_index(beam, "v1"), _index(beam, "v2")))
             radii.append((first, number_in(beam, "r2", first)))
-    return BeamLattice(vertices, np.array(beams).reshape(-1, 2), np.array(radii).reshape(-1, 2), name)  # type: ignore[arg-type]
+            caps.append(tuple(choice(beam, end, CAPS) if end in beam.attributes else cap for end in ("cap1", "cap2")))
+    balls = _balls(element, np.array(beams, np.int64))
+    return BeamLattice(
+        vertices,
+        np.array(beams, np.int64).reshape(-1, 2),
+        np.array(radii).reshape(-1, 2),
+        name,
+        np.array(caps, np.str_).reshape(-1, 2),
+        np.array(list(balls), np.int64),
+        np.array(list(balls.values())),
+        triangles,
+        number_in(element, "minlength", 0.0001),
+        choice(element, "clippingmode", ("none", "inside", "outside")),
+        resource_number(element, "clippingmesh") if "clippingmesh" in element.attributes else None,
+        resource_number(element, "representationmesh") if "representationmesh" in element.attributes else None,
+        **about,
+    )
+
+
+def _balls(element: Element, beams: NDArray[np.int64]) -> dict[int, float]:
+    """The radius of the ball at each node that has one."""
+    given = {name: element.attributes.get(name, element.attribute("beamlattice", name)) for name in _BALL_SETTINGS}
+    mode = given["ballmode"] or "none"
+    if mode == "none":
+        return {}
+    radius = float(given["ballradius"]) if _NUMBER.fullmatch(given["ballradius"] or "") else 0.0  # type: ignore[arg-type]
+    found = {int(node): radius for node in np.unique(beams)} if mode == "all" else {}
+    for section in element.named("balls"):
+        for ball in section.named("ball"):
+            found[_index(ball, "vindex")] = number_in(ball, "r", radius)
+    return found
+
+
+_BALL_SETTINGS = ("ballmode", "ballradius")
+
+
+def _index(element: Element, attribute: str) -> int:
+    text = element.require(attribute).strip()
+    if not (text.isascii() and text.removeprefix("+").isdigit()) or len(text) > 11:
+        raise element.error(f"attribute `{attribute}`: an index that no table can have", found=repr(text)[:40])
+    return int(text)
 
 
 def _level_set(element: Element, name: str) -> LevelSet:

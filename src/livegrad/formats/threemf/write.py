@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from xml.sax.saxutils import escape, quoteattr
-
-import numpy as np
 
 from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.checks import call_order, has_default, input_types, node_order, output_types
@@ -15,23 +14,28 @@ from livegrad.authoring.assembly.graph import GraphFunction, GraphNode, ImageFun
 from livegrad.authoring.assembly.node_types import GRADIENT_TYPES
 from livegrad.authoring.assembly.ports import PortType, Reference
 from livegrad.authoring.assembly.resources import (
-    IDENTITY,
     BeamLattice,
     BuildItem,
     Components,
     ImageStack,
     LevelSet,
-    Resource,
+    Thumbnail,
     TriangleMesh,
-    VolumeChannel,
     VolumeData,
 )
 from livegrad.diagnostics import caller_origin
 from livegrad.formats.errors import FormatError
 from livegrad.formats.package import write_package
-from livegrad.formats.png import write_png
 from livegrad.formats.threemf import names
 from livegrad.formats.threemf.positions import POSITIONS, positions_text
+from livegrad.formats.threemf.rules import built_objects, solid_problem
+from livegrad.formats.threemf.write_resources import (
+    attributes,
+    material_lines,
+    resource_lines,
+    sheet_bytes,
+    transform_text,
+)
 
 _REFERENCES = {type: ("resourceref" if type is PortType.RESOURCE else f"{type.value}ref") for type in PortType}
 
@@ -57,46 +61,81 @@ def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
             found=type(assembly).__name__,
             help="`lg.assembly_of_part(part)` makes one of a part",
         )
-    plain = literals_to_constants(assembly)
+    plain = _with_material_groups(literals_to_constants(assembly))
     order = call_order(plain, list(plain.functions))
     if order is None:
         raise FormatError(
             "the calls of the functions go round in a circle: no file can hold that", where=caller_origin()
         )
-    sheets = {
-        number: [f"3D/volumetric/image{number}/sheet{index:04}.png" for index in range(len(resource.samples))]
-        for number, resource in plain.resources.items()
-        if isinstance(resource, ImageStack)
-    }
-    write_package(path, _parts(plain, _model(plain, order, sheets), sheets))
+    _require_conforming(plain)
+    _Writer(plain, order).write(path)
 
 
-def _parts(assembly: Assembly, model: str, sheets: Mapping[int, list[str]]) -> dict[str, bytes]:
-    relation = f'<Relationship Type="{names.MODEL_RELATIONSHIP}" Target="/{names.MODEL_PART}" Id="model"/>'
-    parts = {
-        "[Content_Types].xml": _content_types(),
-        "_rels/.rels": _relationships([relation]),
-        names.MODEL_PART: model.encode(),
-    }
-    textures = [path for paths in sheets.values() for path in paths]
-    if textures:
-        parts["3D/_rels/3dmodel.model.rels"] = _relationships(
-            f'<Relationship Type="{names.TEXTURE_RELATIONSHIP}" Target="/{path}" Id="sheet{index}"/>'
-            for index, path in enumerate(textures)
-        )
-    for number, paths in sheets.items():
-        stack = assembly.resources[number]
-        assert isinstance(stack, ImageStack)
-        for sheet, path in zip(stack.samples, paths, strict=True):
-            parts[path] = _sheet(sheet, stack)
-    return parts
+class _Writer:
+    """Collects the parts of a package: the model, the sheets of images, thumbnails; and what relates them."""
+
+    def __init__(self, assembly: Assembly, order: list[int]) -> None:
+        self.assembly = assembly
+        self.order = order
+        self.parts: dict[str, bytes] = {}
+        self.relations: list[tuple[str, str]] = []  # of the model: type and target
+        self.sheets: dict[int, list[str]] = {}
+        self.thumbnails: dict[int, str] = {}
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        package = [(names.MODEL_RELATIONSHIP, f"/{names.MODEL_PART}")]
+        if self.assembly.document.thumbnail is not None:
+            target = self._picture(self.assembly.document.thumbnail, "Metadata/thumbnail")
+            package.append((names.THUMBNAIL_RELATIONSHIP, f"/{target}"))
+        for number, resource in self.assembly.resources.items():
+            if isinstance(resource, ImageStack):
+                self._add_sheets(number, resource)
+            elif (thumbnail := getattr(resource, "thumbnail", None)) is not None:
+                self.thumbnails[number] = self._picture(thumbnail, f"Thumbnails/object{number}")
+                self.relations.append((names.THUMBNAIL_RELATIONSHIP, f"/{self.thumbnails[number]}"))
+        model = _model(self.assembly, self.order, self.sheets, self.thumbnails)
+        first = {"[Content_Types].xml": _content_types(), "_rels/.rels": _relationships(package)}
+        if self.relations:
+            self.parts["3D/_rels/3dmodel.model.rels"] = _relationships(self.relations)
+        write_package(path, {**first, names.MODEL_PART: model.encode(), **self.parts})
+
+    def _picture(self, thumbnail: Thumbnail, stem: str) -> str:
+        name = f"{stem}.{'png' if thumbnail.content_type == 'image/png' else 'jpeg'}"
+        self.parts[name] = thumbnail.data
+        return name
+
+    def _add_sheets(self, number: int, stack: ImageStack) -> None:
+        self.sheets[number] = []
+        for index, samples in enumerate(stack.samples):
+            name = f"3D/volumetric/image{number}/sheet{index:04}.png"
+            self.parts[name] = sheet_bytes(samples, stack)
+            self.sheets[number].append(name)
+            self.relations.append((names.TEXTURE_RELATIONSHIP, f"/{name}"))
 
 
-def _sheet(samples: np.ndarray, stack: ImageStack) -> bytes:  # type: ignore[type-arg]
-    depth = 16 if stack.depth == 16 else 8
-    whole = np.rint(samples.astype(np.float64) * ((1 << depth) - 1)).astype(np.uint16)
-    channels = {1: [0], 2: [0, 3], 3: [0, 1, 2], 4: [0, 1, 2, 3]}[stack.channels]
-    return write_png(whole[..., channels], depth)
+def _require_conforming(assembly: Assembly) -> None:
+    """An error for what no reader of such files would take."""
+    known: set[str] = set()
+    for name, _ in assembly.document.metadata:
+        if name in known:
+            raise FormatError(f"metadata `{name}` is there twice", where=caller_origin())
+        if ":" not in name and name not in names.WELL_KNOWN_METADATA:
+            expected = ", ".join(names.WELL_KNOWN_METADATA)
+            raise FormatError(
+                f"3MF files have no metadata `{name}`",
+                where=caller_origin(),
+                expected=expected,
+                help="give it a prefix",
+            )
+        known.add(name)
+    for number in built_objects(assembly.resources, assembly.items):
+        mesh = assembly.resources[number]
+        if isinstance(mesh, TriangleMesh) and (problem := solid_problem(mesh)) is not None:
+            raise FormatError(
+                f"mesh {number} cannot be saved: {problem}",
+                where=caller_origin(),
+                help='a mesh that is no solid is saved as an object of another type: object_type="surface"',
+            )
 
 
 def _content_types() -> bytes:
@@ -104,12 +143,17 @@ def _content_types() -> bytes:
         "rels": "application/vnd.openxmlformats-package.relationships+xml",
         "model": "application/vnd.ms-package.3dmanufacturing-3dmodel+xml",
         "png": "image/png",
+        "jpeg": "image/jpeg",
     }
     lines = [f'<Default Extension="{name}" ContentType="{type}"/>' for name, type in types.items()]
     return _document(f'<Types xmlns="{names.CONTENT_TYPES}">', lines, "</Types>")
 
 
-def _relationships(lines: Iterable[str]) -> bytes:
+def _relationships(relations: Sequence[tuple[str, str]]) -> bytes:
+    lines = [
+        f'<Relationship Type="{type}" Target="{target}" Id="rel{index}"/>'
+        for index, (type, target) in enumerate(relations)
+    ]
     return _document(f'<Relationships xmlns="{names.RELATIONSHIPS}">', lines, "</Relationships>")
 
 
@@ -117,58 +161,123 @@ def _document(first: str, lines: Iterable[str], last: str) -> bytes:
     return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', first, *lines, last, ""]).encode()
 
 
-def _attributes(**values: object) -> str:
-    """Attributes as text; those that are None are left out."""
-    return "".join(f" {name}={quoteattr(_text(value))}" for name, value in values.items() if value is not None)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return " ".join(map(_text, value))
-    return repr(value) if isinstance(value, float) else str(value)
-
-
-def _transform(transform: tuple[float, ...]) -> tuple[float, ...] | None:
-    return None if transform == IDENTITY else transform
-
-
-def _model(assembly: Assembly, order: list[int], sheets: Mapping[int, list[str]]) -> str:
-    spaces = {"i": names.IMPLICIT, "v": names.VOLUMETRIC, "b": names.BEAM_LATTICE}
+def _model(assembly: Assembly, order: list[int], sheets: Mapping[int, list[str]], thumbnails: Mapping[int, str]) -> str:
     positions = positions_text(assembly.functions)
-    if positions is not None:
-        spaces["livegrad"] = names.LIVEGRAD
-    declared = "".join(f' xmlns:{prefix}="{space}"' for prefix, space in spaces.items())
-    used = [prefix for prefix, needed in (("i", assembly.functions), ("v", assembly.resources)) if needed]
+    own = () if positions is None else ((POSITIONS, positions),)
+    metadata = (*assembly.document.metadata, *own)
+    used = _extensions(assembly)
+    spaces = {**used, **_vendor_prefixes(assembly, [name for name, _ in metadata])}
+    declared = "".join(f" xmlns:{prefix}={quoteattr(space)}" for prefix, space in spaces.items())
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     lines.append(
         f'<model xmlns="{names.CORE}"{declared} xml:lang="en-US"'
-        f"{_attributes(unit=assembly.document.unit, requiredextensions=' '.join(used) or None)}>"
+        f"{attributes(unit=assembly.document.unit, requiredextensions=' '.join(used) or None)}>"
     )
-    own = () if positions is None else ((POSITIONS, positions),)
-    for name, text in (*assembly.document.metadata, *own):
-        lines.append(f"<metadata{_attributes(name=name)}>{escape(text)}</metadata>")
+    for name, text in metadata:
+        lines.append(f"<metadata{attributes(name=name)}>{escape(text)}</metadata>")
     lines.append("<resources>")
-    # What is referred to comes before what refers to it.
-    ranks = (ImageStack, TriangleMesh, BeamLattice)
-    for number, resource in assembly.resources.items():
-        if isinstance(resource, ranks) and getattr(resource, "volume_data", None) is None:
-            lines += _resource(number, resource, sheets)
-    for number in order:
-        lines += _function(assembly, number)
-    for types in (VolumeData, TriangleMesh, LevelSet, Components):
-        for number, resource in assembly.resources.items():
-            first = isinstance(resource, ranks) and getattr(resource, "volume_data", None) is None
-            if isinstance(resource, types) and not first:
-                lines += _resource(number, resource, sheets)
+    for group, count in _material_groups(assembly).items():
+        lines += material_lines(group, count)
+    for number in _in_order_of_need(assembly, order):
+        if number in assembly.functions:
+            lines += _function(assembly, number)
+        else:
+            about = attributes(thumbnail=f"/{thumbnails[number]}") if number in thumbnails else ""
+            lines += resource_lines(number, assembly.resources[number], sheets, about)
     lines += ["</resources>", "<build>", *map(_item, assembly.items), "</build>", "</model>", ""]
     return "\n".join(lines)
 
 
+def _material_groups(assembly: Assembly) -> dict[int, int]:
+    """How many shares there are of each group of materials."""
+    found: dict[int, int] = {}
+    for resource in assembly.resources.values():
+        if isinstance(resource, VolumeData) and resource.material_group is not None:
+            found[resource.material_group] = sum(channel.kind == "material" for channel in resource.channels)
+    return found
+
+
+def _with_material_groups(assembly: Assembly) -> Assembly:
+    """The assembly with an id for the materials of every composite."""
+    resources = dict(assembly.resources)
+    free = assembly.free_id()
+    for number, resource in assembly.resources.items():
+        shares = isinstance(resource, VolumeData) and any(channel.kind == "material" for channel in resource.channels)
+        if shares and isinstance(resource, VolumeData) and resource.material_group is None:
+            resources[number] = replace(resource, material_group=free)
+            free += 1
+    return replace(assembly, resources=resources)
+
+
+def _extensions(assembly: Assembly) -> dict[str, str]:
+    """The extensions that a reader must know, by prefix."""
+    resources = assembly.resources.values()
+    functions = assembly.functions.values()
+    volumetric = (LevelSet, VolumeData, ImageStack)
+    lattices = [resource for resource in resources if isinstance(resource, BeamLattice)]
+    found = {
+        "i": (names.IMPLICIT, any(isinstance(function, GraphFunction) for function in functions)),
+        "v": (
+            names.VOLUMETRIC,
+            any(isinstance(resource, volumetric) or getattr(resource, "volume_data", None) for resource in resources)
+            or any(isinstance(function, ImageFunction) for function in functions),
+        ),
+        "b": (names.BEAM_LATTICE, bool(lattices)),
+        "b2": (names.BALLS, any(len(lattice.balls) for lattice in lattices)),
+    }
+    return {prefix: space for prefix, (space, needed) in found.items() if needed}
+
+
+def _vendor_prefixes(assembly: Assembly, metadata: Iterable[str]) -> dict[str, str]:
+    """The namespaces of prefixes in names; one that nobody stated gets one of its own."""
+    channels = [r.channels for r in assembly.resources.values() if isinstance(r, VolumeData)]
+    listed = [*metadata, *(channel.name for group in channels for channel in group)]
+    used = [name.partition(":")[0] for name in listed if ":" in name]
+    known = {**dict(assembly.document.prefixes), POSITIONS.partition(":")[0]: names.LIVEGRAD}
+    return {prefix: known.get(prefix, f"urn:{prefix}") for prefix in dict.fromkeys(used)}
+
+
+def _in_order_of_need(assembly: Assembly, order: list[int]) -> list[int]:
+    """Functions and resources, each after those that it refers to, as readers that go through a file once need it."""
+    found: dict[int, None] = {}
+    started: set[int] = set()
+    for root in (*order, *assembly.resources):
+        pending = [root]
+        while pending:
+            number = pending[-1]
+            if number in started:
+                found.setdefault(pending.pop())
+                continue
+            started.add(number)
+            pending.extend(reversed([n for n in _needs(assembly, number) if n not in started]))
+    return list(found)
+
+
+def _needs(assembly: Assembly, number: int) -> list[int]:
+    function = assembly.functions.get(number)
+    named: list[int | None] = []
+    match assembly.resources.get(number) if function is None else function:
+        case GraphFunction(nodes=nodes):
+            named = [node.value for node in nodes.values() if node.type.name == "ResourceId"]  # type: ignore[misc]
+        case ImageFunction(image=image):
+            named = [image]
+        case LevelSet(function=field, mesh=mesh, volume_data=volume):
+            named = [field, mesh, volume]
+        case VolumeData(channels=channels):
+            named = [channel.function for channel in channels]
+        case Components(members=members):
+            named = [member for member, _ in members]
+        case TriangleMesh(volume_data=volume):
+            named = [volume]
+        case BeamLattice(clipping_mesh=clip, representation_mesh=shown):
+            named = [clip, shown]
+    known = (*assembly.functions, *assembly.resources) if named else ()
+    return [n for n in named if n is not None and n in known]
+
+
 def _item(item: BuildItem) -> str:
     number = item.part_number or None
-    described = _attributes(objectid=item.object, transform=_transform(item.transform), partnumber=number)
+    described = attributes(objectid=item.object, transform=transform_text(item.transform), partnumber=number)
     return f"<item{described}/>"
 
 
@@ -179,7 +288,7 @@ def _function(assembly: Assembly, number: int) -> list[str]:
     function = assembly.functions[number]
     if isinstance(function, ImageFunction):
         u, v, w = function.tile_styles
-        described = _attributes(
+        described = attributes(
             id=number,
             displayname=function.name,
             image3did=function.image,
@@ -194,7 +303,7 @@ def _function(assembly: Assembly, number: int) -> list[str]:
     nodes = node_order(function)
     if nodes is None:
         raise FormatError(f"the links of function `{function.name}` go round in a circle: no file can hold that")
-    lines = [f"<i:implicitfunction{_attributes(id=number, displayname=function.name)}>", "<i:in>"]
+    lines = [f"<i:implicitfunction{attributes(id=number, displayname=function.name)}>", "<i:in>"]
     lines += [_declared(name, type) for name, type in function.inputs.items()]
     lines.append("</i:in>")
     for node in nodes:
@@ -206,12 +315,12 @@ def _function(assembly: Assembly, number: int) -> list[str]:
 
 
 def _declared(name: str, type: PortType) -> str:
-    return f"<i:{type.value}{_attributes(identifier=name, displayname=name)}/>"
+    return f"<i:{type.value}{attributes(identifier=name, displayname=name)}/>"
 
 
 def _linked(name: str, type: PortType, source: object) -> str:
     reference = str(source) if isinstance(source, Reference) else ""
-    return f"<i:{_REFERENCES[type]}{_attributes(identifier=name, displayname=name, ref=reference)}/>"
+    return f"<i:{_REFERENCES[type]}{attributes(identifier=name, displayname=name, ref=reference)}/>"
 
 
 def _node(assembly: Assembly, function: GraphFunction, node: GraphNode) -> list[str]:
@@ -222,7 +331,7 @@ def _node(assembly: Assembly, function: GraphFunction, node: GraphNode) -> list[
         values = {"matrix" if node.type.name == "ConstMat" else "value": node.value}
     if node.type.name in GRADIENT_TYPES:
         values |= {"scalaroutput": node.scalar_output, "vectorinput": node.vector_input}
-    described = _attributes(identifier=node.identifier, displayname=node.display_name, tag=node.tag, **values)
+    described = attributes(identifier=node.identifier, displayname=node.display_name, tag=node.tag, **values)
     lines = [f"<i:{node.type.tag}{described}>"]
     types = input_types(assembly, function, node)
     if types:
@@ -234,93 +343,3 @@ def _node(assembly: Assembly, function: GraphFunction, node: GraphNode) -> list[
         lines += ["<i:in>", *ports, "</i:in>"]
     ports = [_declared(name, type) for name, type in output_types(assembly, function, node).items()]
     return [*lines, "<i:out>", *ports, "</i:out>", f"</i:{node.type.tag}>"]
-
-
-# --- resources -------------------------------------------------------------------------------------------------------
-
-
-def _resource(number: int, resource: Resource, sheets: Mapping[int, list[str]]) -> list[str]:
-    match resource:
-        case ImageStack():
-            return _image(number, resource, sheets[number])
-        case VolumeData():
-            return _volume(number, resource)
-        case TriangleMesh():
-            mesh = _attributes(volumeid=resource.volume_data)
-            return _object(number, resource.name, [f"<mesh{mesh}>", *_geometry(resource), "</mesh>"])
-        case BeamLattice():
-            return _object(number, resource.name, ["<mesh>", *_lattice(resource), "</mesh>"])
-        case LevelSet():
-            return _object(number, resource.name, [_level_set(resource)])
-        case Components():
-            members = [
-                f"<component{_attributes(objectid=member, transform=_transform(transform))}/>"
-                for member, transform in resource.members
-            ]
-            return _object(number, resource.name, ["<components>", *members, "</components>"])
-    raise FormatError(f"no 3MF file holds a {type(resource).__name__}")
-
-
-def _object(number: int, name: str, lines: list[str]) -> list[str]:
-    return [f'<object{_attributes(id=number, name=name or None)} type="model">', *lines, "</object>"]
-
-
-def _geometry(mesh: TriangleMesh) -> list[str]:
-    lines = ["<vertices>"]
-    lines += [f'<vertex x="{x!r}" y="{y!r}" z="{z!r}"/>' for x, y, z in mesh.vertices.tolist()]
-    lines += ["</vertices>", "<triangles>"]
-    lines += [f'<triangle v1="{a}" v2="{b}" v3="{c}"/>' for a, b, c in mesh.triangles.tolist()]
-    return [*lines, "</triangles>"]
-
-
-def _lattice(lattice: BeamLattice) -> list[str]:
-    lines = ["<vertices>"]
-    lines += [f'<vertex x="{x!r}" y="{y!r}" z="{z!r}"/>' for x, y, z in lattice.vertices.tolist()]
-    lines += ["</vertices>", "<triangles/>", '<b:beamlattice radius="1.0" minlength="0.0001">', "<b:beams>"]
-    for (a, b), (first, second) in zip(lattice.beams.tolist(), lattice.radii.tolist(), strict=True):
-        lines.append(f'<b:beam v1="{a}" v2="{b}" r1="{first!r}" r2="{second!r}"/>')
-    return [*lines, "</b:beams>", "</b:beamlattice>"]
-
-
-def _level_set(level_set: LevelSet) -> str:
-    described = _attributes(
-        functionid=level_set.function,
-        channel=level_set.channel,
-        meshid=level_set.mesh,
-        meshbboxonly=level_set.box_only,
-        transform=_transform(level_set.transform),
-        minfeaturesize=level_set.min_feature_size,
-        fallbackvalue=level_set.fallback,
-        volumeid=level_set.volume_data,
-    )
-    return f"<v:levelset{described}/>"
-
-
-def _volume(number: int, volume: VolumeData) -> list[str]:
-    lines = [f"<v:volumedata{_attributes(id=number)}>"]
-    shares = [_channel("materialmapping", channel) for channel in volume.channels if channel.kind == "material"]
-    if shares:
-        lines += [f"<v:composite{_attributes(basematerialid=volume.material_group)}>", *shares, "</v:composite>"]
-    lines += [_channel(channel.kind, channel) for channel in volume.channels if channel.kind != "material"]
-    return [*lines, "</v:volumedata>"]
-
-
-def _channel(tag: str, channel: VolumeChannel) -> str:
-    described = _attributes(
-        name=channel.name or None,
-        functionid=channel.function,
-        channel=channel.channel,
-        transform=_transform(channel.transform),
-        minfeaturesize=channel.min_feature_size,
-        fallbackvalue=channel.fallback,
-        required=channel.required or None,
-    )
-    return f"<v:{tag}{described}/>"
-
-
-def _image(number: int, stack: ImageStack, paths: list[str]) -> list[str]:
-    sheets, rows, columns, _ = stack.samples.shape
-    size = _attributes(rowcount=rows, columncount=columns, sheetcount=sheets)
-    described = _attributes(id=number, name=stack.name or None)
-    listed = [f"<v:imagesheet{_attributes(path='/' + path)}/>" for path in paths]
-    return [f"<v:image3d{described}>", f"<v:imagestack{size}>", *listed, "</v:imagestack>", "</v:image3d>"]
