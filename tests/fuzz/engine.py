@@ -108,9 +108,10 @@ class Session(Edits):
     def _interrupted_frame(self) -> None:
         error = self.chance.choice((KeyboardInterrupt, Fault))
         at = int(2 ** self.chance.uniform(0, 11))
-        self.log.append(f"step with {error.__name__} at call {at}")
+        by_line = self._often(0.5)
+        self.log.append(f"step with {error.__name__} at {'line' if by_line else 'call'} {at}")
         happened = [after for one in self.moments for after in next_moments(one, self.net, self.time, self.resets)]
-        _, raised = call_with_fault(self.engine.step, at, error)
+        _, raised = call_with_fault(self.engine.step, at, error, by_line)
         self.moments = [*self.moments, *happened] if raised else happened
         if not raised:
             self.resets.clear()

@@ -13,6 +13,7 @@ import livegrad
 _FOLDER = os.path.dirname(os.path.abspath(livegrad.__file__)) + os.sep
 
 
+_ENGINE = os.path.join(_FOLDER, "engine") + os.sep
 _FREEING = {"__del__"}
 _TRACING = {"_trace", *_FREEING}
 
@@ -21,28 +22,42 @@ class Fault(Exception):
     """An error of no library that the engine knows."""
 
 
-def call_with_fault(function: Callable[[], Any], at: int, error: type[BaseException]) -> tuple[Any, bool]:
-    """Calls a function, and raises at the call number `at` of a function of livegrad; says whether it was raised."""
+def call_with_fault(
+    function: Callable[[], Any], at: int, error: type[BaseException], by_line: bool = False
+) -> tuple[Any, bool]:
+    """Calls a function, and raises at a call or line of livegrad, number `at`; says whether it was raised."""
     left = at
 
-    def profile(frame: FrameType, event: str, argument: Any) -> None:
+    def count(frame: FrameType) -> None:
         nonlocal left
+        left -= 1
+        # An error inside of a user's function is one of that function; what is freed meanwhile has no caller.
+        inside = _TRACING if issubclass(error, Exception) else _FREEING
+        if left <= 0 and inside.isdisjoint(_callers(frame)):
+            sys.setprofile(None)
+            sys.settrace(None)
+            raise error
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(_FOLDER):
-            left -= 1
-            # An error inside of a user's function is one of that function; what is freed meanwhile has no caller.
-            inside = _TRACING if issubclass(error, Exception) else _FREEING
-            if left <= 0 and inside.isdisjoint(_callers(frame)):
-                sys.setprofile(None)
-                raise error
+            count(frame)
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(_ENGINE):
+            return None
+        if event == "line":
+            count(frame)
+        return trace
 
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None  # in a callback of what was freed
-    sys.setprofile(profile)
+    sys.settrace(trace) if by_line else sys.setprofile(profile)
     try:
         return function(), False
     except error:
         return None, True
     finally:
         sys.setprofile(None)
+        sys.settrace(None)
         sys.unraisablehook = hook
 
 

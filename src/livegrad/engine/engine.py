@@ -176,7 +176,7 @@ class Engine:
                 elif transaction.changed:
                     transaction.close()
                 frame = Frame(self.frame.number + 1)
-                if journal.entries or journal.mailbox or not runtime.is_quiet:
+                if journal.entries or journal.applying or journal.mailbox or not runtime.is_quiet:
                     self._run_frame(frame)
                 if self._watches:
                     self._report_watches(frame)
