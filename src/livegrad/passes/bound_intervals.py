@@ -7,7 +7,7 @@ like any other: it is compiled once and runs over all boxes of a level at a time
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from livegrad import ops
 from livegrad.ir.keeping import keeps_places
@@ -23,6 +23,7 @@ from livegrad.passes.interval_rules import RULES, Interval, anything
 __all__ = ["Interval", "bound_intervals", "intervals_of"]
 
 CallRule = Callable[[Function, Sequence[Interval]], tuple[Interval, ...]]
+_Known = tuple[tuple[bool, bool, bool], ...]  # of each argument: whether it is a point, unbounded, never negative
 
 
 @keeps_places
@@ -62,9 +63,12 @@ def _point(node: Node) -> Interval:
 
 @dataclass
 class _Bounds:
-    """Computes bounds of nodes, function by function."""
+    """Computes bounds of nodes, function by function: each once for what is known of its arguments, however often it
+    is called.
+    """
 
     rules: dict[Function, CallRule]
+    done: dict[tuple[Function, _Known], tuple[Function, tuple[Interval, ...]]] = field(default_factory=dict)
 
     def call(self, function: Function, arguments: Sequence[Interval]) -> tuple[Interval, ...]:
         rule = self.rules.get(function)
@@ -83,8 +87,10 @@ class _Bounds:
         if node.op is constant_op:
             return _point(node)
         operands = [values[operand] for operand in node.operands]
-        if node.op is ops.call:
+        if node.op is ops.call and node.attribute("function") in self.rules:
             return _packed(node.type, self.call(node.attribute("function"), operands))
+        if node.op is ops.call and not all(operand.is_point for operand in operands):
+            return _packed(node.type, self._called(node.attribute("function"), operands))
         if all(operand.is_point for operand in operands):
             # The same for the whole box: no bounds are needed, loops and reads of tensors included.
             return _point(node.op(*[operand.low for operand in operands], **dict(node.attributes)))
@@ -94,6 +100,43 @@ class _Bounds:
         made = rule(node, *operands)
         unbounded = made.unbounded or any(operand.unbounded for operand in operands)
         return replace(made, unbounded=unbounded) if unbounded else made
+
+    def _called(self, function: Function, operands: Sequence[Interval]) -> tuple[Interval, ...]:
+        """The bounds of a call, as a call of a function that computes them."""
+        known = tuple((operand.is_point, operand.unbounded, operand.nonnegative) for operand in operands)
+        if (function, known) not in self.done:
+            self.done[function, known] = self._function_of_bounds(function, operands)
+        made, results = self.done[function, known]
+        given = [end for operand in operands for end in _ends(operand)]
+        value = ops.call(*given, function=made)
+        number = len(made.results)
+        found = iter([value] if number == 1 else [ops.get(value, index=index) for index in range(number)])
+
+        def moved(result: Interval) -> Interval:
+            if result.is_point:
+                point = result.low if result.low.op is constant_op else next(found)
+                return replace(result, low=point, high=point)
+            return replace(result, low=next(found), high=next(found))
+
+        return tuple(map(moved, results))
+
+    def _function_of_bounds(
+        self, function: Function, operands: Sequence[Interval]
+    ) -> tuple[Function, tuple[Interval, ...]]:
+        """(the ends of each operand) → the ends of each result that is no constant; and what is known of those."""
+        parameters = parameters_of([end.type for operand in operands for end in _ends(operand)])
+        fresh = iter(parameters)
+        arguments = []
+        for operand in operands:
+            low = next(fresh)
+            arguments.append(replace(operand, low=low, high=low if operand.is_point else next(fresh)))
+        results = self.call(function, arguments)
+        ends = [end for result in results for end in _ends(result) if end.op is not constant_op or not result.is_point]
+        return Function(f"{function.name}.bounds", parameters, tuple(ends or parameters[:1])), results
+
+
+def _ends(interval: Interval) -> tuple[Node, ...]:
+    return (interval.low,) if interval.is_point else (interval.low, interval.high)
 
 
 _KNOWN = frozenset(RULES)

@@ -1,4 +1,4 @@
-"""The `flatten_calls` pass: every call gives way to the callee's body; loops, branches and maps stay.
+"""The `flatten_calls` pass: a call gives way to the callee's body; loops, branches and maps stay.
 
 A call is walked through once for each different list of arguments, and only as far as its results are read: the work
 is linear in the size of the module that goes in and of the one that comes out, however deep calls nest.
@@ -6,8 +6,10 @@ is linear in the size of the module that goes in and of the one that comes out, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
+from livegrad.diagnostics import CompileError, Place
 from livegrad.ir.keeping import keeps_places
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
@@ -16,22 +18,97 @@ from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call
 from livegrad.passes.differentiate.tangents import pack_results
-from livegrad.passes.functions import exchange_attributes, renamed, uses_any
+from livegrad.passes.functions import exchange_attributes, is_pure, renamed, uses_any
+
+SMALL = 4000  # nodes: up to here code without calls is quick to compile, and quicker to run
+_MOST_NODES = 1 << 18  # of code without calls: minutes of compiling
+_MOST_WORK = 1 << 20  # operations of one call
+_WORTH_A_CALL = 16  # nodes
 
 
 @keeps_places
 def flatten_calls(module: Module) -> Module:
-    """The module with every call inlined, in the bodies of loops, branches and maps too."""
+    """The module with every call inlined, in the bodies of loops, branches and maps too.
+
+    Raises where calls that call others often make more of it than can be compiled.
+    """
     order = reachable_functions(module.functions)
     if not uses_any(order, (call,)):
         return module
-    standing = set(module.functions).union(*map(_run_by_regions, order))
-    flattener = _Flattener()
+    try:
+        return _flattened(module, order, frozenset(), max(_MOST_NODES, 8 * _size(order)))
+    except _TooLarge as error:
+        largest = max(order, key=_work)
+        raise CompileError(
+            f"`{largest.name}` is too large: functions in it call others again and again",
+            where=error.where,
+            expected=f"at most {_MOST_NODES:,} nodes with all calls written out, or {_MOST_WORK:,} operations",
+            found=f"{float(_work(largest)):.3g} operations",
+            help="call each function once and use its result twice, or have fewer levels of calls",
+        ) from None
+
+
+@keeps_places
+def flatten_few_calls(module: Module) -> Module:
+    """The module with calls inlined where that leaves it small; what a large one calls often stays a function.
+
+    For backends that have code for calls of functions of numbers (`is_pure`).
+    """
+    order = reachable_functions(module.functions)
+    if not uses_any(order, (call,)):
+        return module
+    try:
+        return _flattened(module, order, frozenset(), max(SMALL, _size(order) * 5 // 4))
+    except _TooLarge:
+        kept = _called_often(order)
+    # What is called with the same arguments from many places is computed once where it is inlined, and only there.
+    if not kept or max(map(_work, order)) > _MOST_WORK:
+        return flatten_calls(module)
+    return _flattened(module, order, kept, max(_MOST_NODES, 8 * _size(order)))
+
+
+class _TooLarge(Exception):
+    def __init__(self, where: Place | None) -> None:
+        super().__init__()
+        self.where = where
+
+
+def _flattened(module: Module, order: Sequence[Function], kept: frozenset[Function], most: int) -> Module:
+    standing = set(module.functions).union(kept, *map(_run_by_regions, order))
+    flattener = _Flattener(kept, most)
     for function in order:
         if function in standing:
             flattener.flatten(function)
     done = flattener.done
     return Module(tuple(renamed(done[function], function.name) for function in module.functions))
+
+
+def _size(functions: Sequence[Function]) -> int:
+    return sum(len(nodes_of(function)) for function in functions)
+
+
+@lru_cache(maxsize=4096)
+def _work(function: Function) -> int:
+    """How many operations a call of the function takes; loops count as one trip."""
+    return sum(1 + sum(map(_work, node.functions)) for node in nodes_of(function) if node.operands)
+
+
+def _called_often(order: Sequence[Function]) -> frozenset[Function]:
+    """The functions of numbers that are worth a call, and that several nodes call."""
+    callers: dict[Function, int] = {}
+    for function in order:
+        for node in nodes_of(function):
+            if node.op is call:
+                callers[node.attribute("function")] = callers.get(node.attribute("function"), 0) + 1
+    kept: set[Function] = set()
+    sizes: dict[Function, int] = {}
+    for function in order:  # callees first
+        own = len(nodes_of(function))
+        called = [node.attribute("function") for node in nodes_of(function) if node.op is call]
+        sizes[function] = own + sum(0 if callee in kept else sizes[callee] for callee in called)
+        if callers.get(function, 0) > 1 and sizes[function] >= _WORTH_A_CALL and is_pure(function):
+            kept.add(function)
+    return frozenset(kept)
 
 
 def _run_by_regions(function: Function) -> set[Function]:
@@ -52,7 +129,9 @@ class _Frame:
 class _Flattener:
     """Functions flattened so far, and the frames that were opened for them; frames with the same arguments are one."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: frozenset[Function], most: int) -> None:
+        self.kept = kept  # calls of these stay
+        self.left = most  # nodes that may still be made
         self.done: dict[Function, Function] = {}
         self._frames: dict[tuple[Function, tuple[Node, ...]], _Frame] = {}
         self._depending: dict[Function, set[Node]] = {}
@@ -89,12 +168,15 @@ class _Flattener:
 
     def _waiting(self, frame: _Frame, node: Node) -> list[tuple[_Frame, Node]]:
         """What must be there before the node has a value in this frame; when nothing is missing, it gets one."""
-        called = node.operands[0] if node.op is get and _gives_several(node.operands[0]) else node
+        called = node.operands[0] if node.op is get and self._gives_several(node.operands[0]) else node
         missing = [operand for operand in called.operands if operand not in frame.values]
         if missing:
             return [(frame, operand) for operand in missing]
         operands = tuple([frame.values[operand] for operand in called.operands])
-        if called.op is not call:
+        self.left -= 1
+        if self.left < 0:
+            raise _TooLarge(node.origin)
+        if not self._is_inlined(called):
             frame.values[node] = self._rebuilt(node, operands)
             return []
         function: Function = called.attribute("function")
@@ -109,16 +191,18 @@ class _Flattener:
         frame.values[node] = value
         return []
 
+    def _is_inlined(self, node: Node) -> bool:
+        return node.op is call and node.attribute("function") not in self.kept
+
+    def _gives_several(self, node: Node) -> bool:
+        return self._is_inlined(node) and len(node.attribute("function").results) != 1
+
     def _rebuilt(self, node: Node, operands: tuple[Node, ...]) -> Node:
         moved = rebuild(node, operands)
         if not moved.attributes:
             return moved
         with originating_from(node.origins):
             return exchange_attributes(moved, self.done)
-
-
-def _gives_several(node: Node) -> bool:
-    return node.op is call and len(node.attribute("function").results) != 1
 
 
 def _depending_on_parameters(function: Function) -> set[Node]:

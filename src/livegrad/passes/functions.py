@@ -6,13 +6,16 @@ Passes call `rewrite_functions`; callees come before their callers, and each fun
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from livegrad.ir.function import map_results
 from livegrad.ir.keeping import keeps_places
+from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.walk import exchanged_functions, functions_in, ops_in, reachable_functions, substitute
-from livegrad.ops.control import parameters_of
+from livegrad.ir.types import Tensor, Trace
+from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_in, reachable_functions, substitute
+from livegrad.ops.control import call, cond, parameters_of
 
 
 @keeps_places
@@ -30,6 +33,19 @@ def rewrite_functions(module: Module, transform: Callable[[Function], Function])
 def uses_any(functions: Iterable[Function], ops: Container[Op]) -> bool:
     """Whether a node of these functions, themselves only, is of one of these ops."""
     return any(op in ops for function in functions for op in ops_in(function))
+
+
+@lru_cache(maxsize=4096)
+def is_pure(function: Function) -> bool:
+    """Whether a function computes numbers from numbers and nothing else: no checks, no loops, no tensors."""
+    return all(map(is_pure_node, nodes_of(function)))
+
+
+def is_pure_node(node: Node) -> bool:
+    """Whether a node needs nothing but its operands: it never fails, and it reads no memory."""
+    if isinstance(node.type, Tensor | Trace) or node.op.checked or node.op is input_op:
+        return False
+    return not node.functions or (node.op in (call, cond) and all(map(is_pure, node.functions)))
 
 
 def exchange_functions(function: Function, exchange: Mapping[Function, Function]) -> Function:

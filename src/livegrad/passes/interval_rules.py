@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from livegrad import ops
 from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
-from livegrad.ir.node import Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Array, Struct, Tuple, Type, Vector, bool_, components, scalar_of
+from livegrad.ops.control import parameters_of
 from livegrad.ops.rules import filled
 
 _PRODUCT_ERROR = 2.0**-22
@@ -225,10 +227,26 @@ def _inverse_of_bounded(op: Callable[[Node], Node], *, falling: bool) -> Rule:
     return rule
 
 
+def _as_function(rule: Callable[[Interval], Interval]) -> Rule:
+    """A rule of many nodes as a call of a function that is made once: a part may have thousands of sines."""
+
+    @lru_cache(maxsize=64)
+    def function_for(type: Type) -> Function:
+        low, high = parameters_of([type, type])
+        found = rule(Interval(low, high))
+        return Function(rule.__name__, (low, high), (found.low, found.high))
+
+    def called(node: Node, a: Interval) -> Interval:
+        bounds = ops.call(a.low, a.high, function=function_for(a.low.type))
+        return Interval(ops.get(bounds, index=0), ops.get(bounds, index=1))
+
+    return called
+
+
 def _periodic(op: Callable[[Node], Node], top: float, bottom: float) -> Rule:
     """sin and cos: the ends, unless a top or a bottom of the wave lies between."""
 
-    def rule(node: Node, a: Interval) -> Interval:
+    def wave_bounds(a: Interval) -> Interval:
         ends = [op(a.low), op(a.high)]
         low, high = ops.min(*ends) - 1e-6, ops.max(*ends) + 1e-6
         one = _number(1.0, low.type)
@@ -237,7 +255,7 @@ def _periodic(op: Callable[[Node], Node], top: float, bottom: float) -> Rule:
         endless = ~(ops.is_finite(a.low) & ops.is_finite(a.high))
         return Interval(ops.select(endless, -one, low), ops.select(endless, one, high))
 
-    return rule
+    return _as_function(wave_bounds)
 
 
 def _passes(a: Interval, phase: float) -> Node:

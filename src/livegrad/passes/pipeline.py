@@ -17,7 +17,7 @@ from livegrad.ir.verify import verify_module
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.passes.differentiate.lower import DERIVATIVE_RULES, differentiate
-from livegrad.passes.flatten_calls import flatten_calls
+from livegrad.passes.flatten_calls import flatten_calls, flatten_few_calls
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
 from livegrad.passes.optimize_outputs import optimize_outputs
 from livegrad.passes.simplify import Simplify
@@ -38,6 +38,11 @@ PIPELINE = (
     Pass("flatten_calls", flatten_calls, removes=frozenset({call})),
     Pass("lower_bfloat16", lower_bfloat16),
     Pass("simplify", Simplify()),
+)
+
+# For backends that have code for calls: functions that large programs call often stay functions.
+NATIVE_PIPELINE = tuple(
+    Pass("flatten_calls", flatten_few_calls) if step.name == "flatten_calls" else step for step in PIPELINE
 )
 
 

@@ -23,7 +23,7 @@ from livegrad.ir.node import Function, Module
 from livegrad.ops.control import map_over
 from livegrad.passes.functions import rearranged
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
-from livegrad.passes.pipeline import run_pipeline
+from livegrad.passes.pipeline import NATIVE_PIPELINE, run_pipeline
 from livegrad.passes.split_choices import LEAST_COST, Choices, function_cost, split_choices
 
 Masks = NDArray[np.uint32]  # a row for each word, a column for each box or point
@@ -38,7 +38,7 @@ def choices_of(function: Function) -> Choices | None:
     # derivatives are written out is not worth to be looked at; it may grow a few times as large.
     if len(plain.results) != 1 or distance_rules(plain) or function_cost(plain) < LEAST_COST / 4:
         return None
-    return split_choices(run_pipeline(Module((plain,))).functions[0], least_cost=LEAST_COST)
+    return split_choices(run_pipeline(Module((plain,)), NATIVE_PIPELINE).functions[0], least_cost=LEAST_COST)
 
 
 def number_of_words(function: Function) -> int:

@@ -25,7 +25,7 @@ from livegrad.ir.node import Function, Module
 from livegrad.ir.places import mark_places, name_place
 from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector, bf16
 from livegrad.passes.bind_sizes import bind_sizes
-from livegrad.passes.pipeline import run_pipeline
+from livegrad.passes.pipeline import NATIVE_PIPELINE, run_pipeline
 from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.schedule import schedule
 from livegrad.schedule.signature import assemble_value, leaf_types
@@ -143,8 +143,12 @@ class CpuFunction:
 
     @cached_property
     def lowered(self) -> Function:
-        """The function after all passes."""
+        """The function after all passes, as backends take it that have no code for calls."""
         return run_pipeline(Module((self.function,))).functions[0]
+
+    @cached_property
+    def _lowered_for_cpu(self) -> Function:
+        return run_pipeline(Module((self.function,)), NATIVE_PIPELINE).functions[0]
 
     def schedule(
         self,
@@ -153,7 +157,7 @@ class CpuFunction:
         begin: Callable[[KernelStep], None] | None = None,
     ) -> Plan:
         """The plan for these sizes, as it would be compiled; `begin` is told each kernel as soon as it is there."""
-        bound = bind_sizes(self.lowered, sizes or {})
+        bound = bind_sizes(self._lowered_for_cpu if for_cpu else self.lowered, sizes or {})
         with keeping_places((bound,)):
             return schedule(bound, for_cpu, begin)
 

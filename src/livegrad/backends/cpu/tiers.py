@@ -82,7 +82,7 @@ class Source:
     @property
     def fits_the_stack(self) -> bool:
         """Whether poor code will do: it needs memory for every value."""
-        return self.lines * self.vector_bytes <= _MOST_STACK
+        return self.quick.longest * self.vector_bytes <= _MOST_STACK
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ One assembler writes one kernel; the modules beside it are its vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -39,12 +39,26 @@ class Assembler:
     uses_traces: bool = False
     polls: bool = False
     comparisons: dict[str, tuple[str, Register, Register]] = field(default_factory=dict)  # opposite predicate, operands
+    subroutines: dict[Hashable, object] = field(default_factory=dict)  # what was made beside the kernel, by what it is
+    definitions: list[str] = field(default_factory=list)  # their texts
     _names: int = 0
 
     @property
     def has_masks(self) -> bool:
         """Whether instructions work under masks: those on vectors of this size do."""
         return self.vector_bytes == _MASKING_BYTES
+
+    def beside(self) -> Assembler:
+        """An assembler for another function of the same module."""
+        return Assembler(
+            self.lanes,
+            declarations=self.declarations,
+            math=self.math,
+            quick=self.quick,
+            vector_bytes=self.vector_bytes,
+            subroutines=self.subroutines,
+            definitions=self.definitions,
+        )
 
     # --- text ---
 

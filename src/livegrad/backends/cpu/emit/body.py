@@ -10,6 +10,7 @@ from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.elementwise import emit_elementwise
 from livegrad.backends.cpu.emit.fused import emit_fused, fused_products
 from livegrad.backends.cpu.emit.order import in_order_of_writing
+from livegrad.backends.cpu.emit.subroutines import LONG, emit_call, emit_in_pieces
 from livegrad.backends.cpu.emit.values import Product, Register, TensorReference, TraceReference, Value
 from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
@@ -19,7 +20,7 @@ from livegrad.ir.types import Scalar, bool_, components, scalar_of
 from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.ops.aggregate import get, get_at, make, set_at
 from livegrad.ops.assignment import assign
-from livegrad.ops.control import check, cond, for_loop, switch, while_loop
+from livegrad.ops.control import call, check, cond, for_loop, switch, while_loop
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.sorting import searchsorted
 from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
@@ -61,20 +62,46 @@ def emit_results(
     order, copies = traces.execution_order(results)
     fused, single = fused_products(order, results)
     left_open = {result for number, result in enumerate(results) if number in added and result in single}
-    unwritten = {*fused.values(), *left_open}
-    for node in in_order_of_writing(order, asm.lanes, asm.vector_bytes):
-        if node in values or node in unwritten:
-            continue
-        if node in fused:
-            values[node] = _emit_fused(asm, node, fused[node], values)
-            continue
-        operands = [values[operand] for operand in node.operands]
-        if copies:
+    done = {*values, *fused.values(), *left_open}
+    written = [node for node in in_order_of_writing(order, asm.lanes, asm.vector_bytes) if node not in done]
+    if len(written) > LONG and not copies:
+        _emit_in_pieces(asm, written, fused, results, left_open, values)
+        written = []
+    for node in written:
+        if copies and node not in fused:
+            operands = [values[operand] for operand in node.operands]
             for place, operand in enumerate(operands):
                 if (node, place) in copies and isinstance(operand, TraceReference):
                     operands[place] = traces.copied(asm, operand)
-        values[node] = _emit_node(asm, node, operands)
+            values[node] = _emit_node(asm, node, operands)
+        else:
+            values[node] = emit_one(asm, node, fused, values)
     return [_factors(result, values) if result in left_open else values[result] for result in results]
+
+
+def _emit_in_pieces(
+    asm: Assembler,
+    written: Sequence[Node],
+    fused: Mapping[Node, Node],
+    results: Sequence[Node],
+    left_open: set[Node],
+    values: dict[Node, Value],
+) -> None:
+    def reads(node: Node) -> Sequence[Node]:
+        product = fused.get(node)
+        if product is None:
+            return node.operands
+        return (*product.operands, *[operand for operand in node.operands if operand is not product])
+
+    kept = [node for result in results for node in (result.operands if result in left_open else (result,))]
+    emit_in_pieces(
+        asm,
+        written,
+        {node: reads(node) for node in written},
+        kept,
+        values,
+        lambda own, node, known: emit_one(own, node, fused, known),
+    )
 
 
 def emit_one(asm: Assembler, node: Node, fused: Mapping[Node, Node], values: dict[Node, Value]) -> Value:
@@ -214,6 +241,11 @@ def _trace(emit: Callable[..., Value]) -> EmitNode:
     return handler
 
 
+def _call(asm: Assembler, node: Node, operands: list[Value]) -> Value:
+    results = emit_call(asm, native_form(node.attribute("function")), operands, emit_function)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
 def _cond(asm: Assembler, node: Node, operands: list[Value]) -> Value:
     return control.emit_cond(asm, node, operands, emit_function)
 
@@ -242,6 +274,7 @@ _HANDLERS: dict[Op, EmitNode] = {
     searchsorted: _searchsorted,
     scatter_add: _write,
     assign: _write,
+    call: _call,
     cond: _cond,
     switch: _switch,
     for_loop: _for_loop,

@@ -28,7 +28,8 @@ class KernelText:
     """LLVM text of a kernel, the words it takes, and its checks."""
 
     declarations: frozenset[str]
-    definition: str  # of the function `kernel`
+    definition: str  # of the function `kernel`, and of those beside it that it calls
+    longest: int  # lines of any of them
     attributes: str
     uses_traces: bool
     words: tuple[str, ...]
@@ -50,12 +51,17 @@ def module_text(kernels: Sequence[KernelText], symbols: Sequence[str]) -> str:
         [
             *sorted(declarations),
             RUNTIME if any(kernel.uses_traces for kernel in kernels) else "",
-            *[kernel.definition.replace("@kernel(", f"@{symbol}(", 1) for kernel, symbol in pairs],
+            *[_under_name(kernel.definition, symbol) for kernel, symbol in pairs],
             kernels[0].attributes,
             "!0 = !{}",
             "!1 = !{i32 1}",
         ]
     )
+
+
+def _under_name(definition: str, symbol: str) -> str:
+    """The function `kernel` and those beside it, `kernel.0` and so on, under another name."""
+    return definition.replace("@kernel(", f"@{symbol}(", 1).replace("@kernel.", f"@{symbol}.")
 
 
 def emit_kernel(kernel: Kernel, layout: Layout, quick: bool = False) -> KernelText:
@@ -119,11 +125,14 @@ class _Emitter(Stages):
             entry.append("  %arena = alloca [4 x i64], align 8")
             named += self._arena_lines()
         body = "\n".join([*entry, *rest, *named, "  br label %items", *asm.lines])
+        definition = f"define void @kernel(i64 %begin, i64 %end, ptr noalias %args, i64 %worker) #0 {{\n{body}\n}}"
+        definitions = [definition, *asm.definitions]
         width = self.layout.vector_bytes * 8
         common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
         return KernelText(
             frozenset(asm.declarations | {math_declaration(request) for request in asm.math}),
-            f"define void @kernel(i64 %begin, i64 %end, ptr noalias %args, i64 %worker) #0 {{\n{body}\n}}",
+            "\n".join(definitions),
+            max(text.count("\n") for text in definitions),
             f'attributes #0 = {{ {common} "stackrealign" }}',
             asm.uses_traces,
             tuple(self.words.names),

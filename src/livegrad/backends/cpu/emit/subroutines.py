@@ -1,0 +1,241 @@
+"""Functions beside a kernel's own: one for each function that is called from several places, and pieces of long code.
+
+`body.py` asks. LLVM's time grows faster than the length of a function: code in pieces of bounded length takes time that
+grows with its length alone, and a function that is called often is compiled once. Neither changes a bit of what is
+computed, for the text says what is fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from livegrad.backends.cpu.emit.assembler import Assembler
+from livegrad.backends.cpu.emit.values import Register, Value, byte_size, llvm_type, registers_of
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Tensor, Trace
+from livegrad.passes.functions import is_pure, is_pure_node
+
+EmitFunction = Callable[[Assembler, Function, Sequence[Value]], list[Value]]
+EmitNode = Callable[[Assembler, Node, dict[Node, Value]], Value]
+
+LONG = 4000  # nodes: shorter code stays in one piece, and its registers are dealt out all together
+_PIECE = 2000
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class _Subroutine:
+    symbol: str
+    returned: str  # its LLVM type
+    results: list[Value]  # as the registers of its own body
+
+
+def rebuild_value(value: Value, registers: list[Register]) -> Value:
+    """A value of the same shape over other registers, taken from the front of the list."""
+    if isinstance(value, Register):
+        return registers.pop(0)
+    assert isinstance(value, tuple)
+    return tuple(rebuild_value(part, registers) for part in value)
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+def emit_call(asm: Assembler, function: Function, arguments: Sequence[Value], emit: EmitFunction) -> list[Value]:
+    """The results of a call: of a function beside this one, or written out here where it needs the kernel."""
+    if not is_pure(function) or any(isinstance(type, Tensor | Trace) for type in function.parameter_types):
+        return emit(asm, function, arguments)
+    given = [register for argument in arguments for register in registers_of(argument)]
+    key: Hashable = (function, asm.lanes, tuple((register.type, register.lanes) for register in given))
+    found = asm.subroutines.get(key)
+    if found is None:
+        found = asm.subroutines[key] = _define(asm, function, arguments, emit)
+    assert isinstance(found, _Subroutine)
+    text = f"call {found.returned} @{found.symbol}({', '.join(register.typed for register in given)})"
+    wanted = [register for value in found.results for register in registers_of(value)]
+    if len(wanted) == 1:
+        registers = [asm.make(text, wanted[0].type, wanted[0].lanes)]
+    else:
+        packed = asm.raw(text)
+        registers = [
+            asm.make(f"extractvalue {found.returned} {packed}, {number}", own.type, own.lanes)
+            for number, own in enumerate(wanted)
+        ]
+    return [rebuild_value(value, registers) for value in found.results]
+
+
+def _define(asm: Assembler, function: Function, arguments: Sequence[Value], emit: EmitFunction) -> _Subroutine:
+    inner = asm.beside()
+    given = [register for argument in arguments for register in registers_of(argument)]
+    own = [Register(f"%a{number}", register.type, register.lanes) for number, register in enumerate(given)]
+    fresh = list(own)
+    results = emit(inner, function, [rebuild_value(argument, fresh) for argument in arguments])
+    returned = [register for value in results for register in registers_of(value)]
+    types = [llvm_type(register.type, register.lanes) for register in returned]
+    if len(types) == 1:
+        kind = types[0]
+        inner.line(f"ret {returned[0].typed}")
+    else:
+        kind = f"{{ {', '.join(types)} }}"
+        packed = "poison"
+        for number, register in enumerate(returned):
+            packed = inner.raw(f"insertvalue {kind} {packed}, {register.typed}, {number}")
+        inner.line(f"ret {kind} {packed}")
+    symbol = _finish(asm, inner, kind, [register.typed for register in own])
+    return _Subroutine(symbol, kind, results)
+
+
+def _finish(asm: Assembler, inner: Assembler, returned: str, parameters: Iterable[str]) -> str:
+    """Puts a function that was written beside this one into the module; its name goes out."""
+    assert not inner.sites and not inner.polls and not inner.uses_traces  # noqa: PT018 - one rule
+    symbol = f"kernel.{len(asm.definitions)}"
+    body = "\n".join(["start:", *inner.entry, *inner.lines])
+    asm.definitions.append(f"define internal {returned} @{symbol}({', '.join(parameters)}) noinline #0 {{\n{body}\n}}")
+    return symbol
+
+
+# --- long code in pieces ----------------------------------------------------------------------------------------------
+
+
+def emit_in_pieces(
+    asm: Assembler,
+    written: Sequence[Node],
+    reads: Mapping[Node, Sequence[Node]],
+    kept: Iterable[Node],
+    values: dict[Node, Value],
+    emit: EmitNode,
+) -> None:
+    """Writes nodes in order, runs of them that need nothing of the kernel as functions of their own.
+
+    `reads` says which nodes each needs the values of, `kept` which are needed afterwards: those are in `values` then.
+    """
+    frame = _Frame(asm, values, reads, written, set(kept))
+    for first, last in _runs(written):
+        if last - first == 1:
+            node = written[first]
+            frame.fetch(reads[node])
+            values[node] = emit(asm, node, values)
+        else:
+            frame.run(written[first:last], emit)
+        frame.release(last)
+    frame.fetch(kept)
+    asm.entry.append(f"  {frame.pointer} = alloca [{max(frame.size, 1)} x i8], align {_ALIGNMENT}")
+
+
+def _runs(written: Sequence[Node]) -> Iterable[tuple[int, int]]:
+    """Where functions of their own begin and end; what cannot be in one is a run of a single node."""
+    first = 0
+    for place, node in enumerate(written):
+        pure = is_pure_node(node)
+        if place > first and (not pure or place - first == _PIECE):
+            yield first, place
+            first = place
+        if not pure:
+            yield place, place + 1
+            first = place + 1
+    if first < len(written):
+        yield first, len(written)
+
+
+_Slot = tuple[int, Scalar, int]  # where in the frame, what, for how many lanes
+
+
+@dataclass
+class _Frame:
+    """Memory through which pieces hand on values; what is no longer read makes room for others."""
+
+    asm: Assembler
+    values: dict[Node, Value]  # those that the caller has in registers
+    reads: Mapping[Node, Sequence[Node]]
+    written: Sequence[Node]
+    kept: set[Node]
+    size: int = 0
+    pointer: str = ""
+    slots: dict[Node, tuple[Value, list[_Slot | None]]] = field(default_factory=dict)
+    free: dict[int, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pointer = self.asm.name("frame")
+        self.last: dict[Node, int] = {}
+        for place, node in enumerate(self.written):
+            for operand in self.reads[node]:
+                self.last[operand] = place
+        self.ending: dict[int, list[Node]] = {}
+        for node, place in self.last.items():
+            if node not in self.kept:
+                self.ending.setdefault(place, []).append(node)
+        self.released = 0
+
+    def run(self, nodes: Sequence[Node], emit: EmitNode) -> None:
+        """A piece as a function, and a call of it."""
+        own = set(nodes)
+        inner = self.asm.beside()
+        local: dict[Node, Value] = {}
+        end = self.released + len(nodes)
+        for node in nodes:
+            for operand in self.reads[node]:
+                if operand not in own and operand not in local:
+                    self._store(self.asm, self.pointer, operand, self.values)
+                    local[operand] = self._load(inner, "%frame", operand)
+            local[node] = emit(inner, node, local)
+        for node in nodes:
+            if node in self.kept or self.last.get(node, -1) >= end:
+                self._store(inner, "%frame", node, local)
+        inner.line("ret void")
+        symbol = _finish(self.asm, inner, "void", ["ptr %frame"])
+        self.asm.line(f"call void @{symbol}(ptr {self.pointer})")
+
+    def fetch(self, nodes: Iterable[Node]) -> None:
+        """Loads what the caller needs in registers."""
+        for node in nodes:
+            if node not in self.values:
+                self.values[node] = self._load(self.asm, self.pointer, node)
+
+    def release(self, end: int) -> None:
+        """The nodes before this place have been written: what only they read makes room."""
+        for place in range(self.released, end):
+            for node in self.ending.get(place, ()):
+                for slot in self.slots.pop(node, (None, []))[1]:
+                    if slot is not None:
+                        self.free.setdefault(_room(slot[1], slot[2]), []).append(slot[0])
+        self.released = end
+
+    def _store(self, asm: Assembler, pointer: str, node: Node, values: Mapping[Node, Value]) -> None:
+        if node in self.slots:
+            return
+        value = values[node]
+        slots: list[_Slot | None] = []
+        for register in registers_of(value):
+            if register.literal:
+                slots.append(None)
+                continue
+            slot = self._slot(register)
+            place = asm.raw(f"getelementptr i8, ptr {pointer}, i64 {slot[0]}")
+            asm.line(f"store {register.typed}, ptr {place}, align {_ALIGNMENT}")
+            slots.append(slot)
+        self.slots[node] = value, slots
+
+    def _load(self, asm: Assembler, pointer: str, node: Node) -> Value:
+        value, slots = self.slots[node]
+        registers = []
+        for register, slot in zip(registers_of(value), slots, strict=True):
+            if slot is None:
+                registers.append(register)
+                continue
+            place = asm.raw(f"getelementptr i8, ptr {pointer}, i64 {slot[0]}")
+            text = f"load {llvm_type(register.type, register.lanes)}, ptr {place}, align {_ALIGNMENT}"
+            registers.append(asm.make(text, register.type, register.lanes))
+        return rebuild_value(value, registers)
+
+    def _slot(self, register: Register) -> _Slot:
+        room = _room(register.type, register.lanes)
+        waiting = self.free.get(room)
+        if waiting:
+            return waiting.pop(), register.type, register.lanes
+        self.size += room
+        return self.size - room, register.type, register.lanes
+
+
+def _room(type: Scalar, lanes: int) -> int:
+    return -(-byte_size(type) * lanes // _ALIGNMENT) * _ALIGNMENT
