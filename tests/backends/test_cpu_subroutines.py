@@ -75,7 +75,7 @@ def test_what_is_called_with_equal_arguments_from_many_places_is_computed_once()
 def test_calls_that_would_never_end_are_refused_at_once() -> None:
     with pytest.raises(CompileError, match="`level59` is too large: functions in it call others again and again"):
         compile_function(map_over(nested(60)))(*points(4))
-    with pytest.raises(CompileError, match="expected at most 262,144 nodes"):
+    with pytest.raises(CompileError, match="expected at most 65,536 nodes"):
         flatten_calls(Module((nested(60),)))
 
 

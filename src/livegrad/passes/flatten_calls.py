@@ -21,7 +21,7 @@ from livegrad.passes.differentiate.tangents import pack_results
 from livegrad.passes.functions import exchange_attributes, is_pure, renamed, uses_any
 
 SMALL = 4000  # nodes: up to here code without calls is quick to compile, and quicker to run
-_MOST_NODES = 1 << 18  # of code without calls: minutes of compiling
+_MOST_NODES = 1 << 16  # of code without calls: a minute of compiling
 _MOST_WORK = 1 << 20  # operations of one call
 _WORTH_A_CALL = 16  # nodes
 
