@@ -93,6 +93,11 @@ def _work(function: Function) -> int:
     return sum(1 + sum(map(_work, node.functions)) for node in nodes_of(function) if node.operands)
 
 
+def calls_much(function: Function) -> bool:
+    """Whether a call takes far more work than the function is long, so that calls in it stay calls."""
+    return _work(function) > max(SMALL, 2 * _size(reachable_functions([function])))
+
+
 def _called_often(order: Sequence[Function]) -> frozenset[Function]:
     """The functions of numbers that are worth a call, and that several nodes call."""
     callers: dict[Function, int] = {}

@@ -6,13 +6,16 @@ Meshing, slicing and rendering look at the part that this gives.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from livegrad import ops
 from livegrad.authoring.assembly.part import Part
+from livegrad.authoring.assembly.pruning import Bounded, fit_bounds, require_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
@@ -33,17 +36,36 @@ def clipped(part: Part) -> Part:
     """
     if part.ends_itself:
         return part
-    corners = (part.low.astype(part.element.dtype), part.high.astype(part.element.dtype))
-    slope = part.element.dtype.type(_slope(part))
     tables = len(part.arguments) - len(part.parameter_names)
     names = (*(part.table_names or ("",) * tables), "low", "high", "slope")
     return replace(
         part,
         function=_clipped_function(part.function),
-        arguments=(*part.arguments, *corners, slope),
+        arguments=(*part.arguments, *_box(part, _slope(part))),
         table_names=names,
         ends_itself=True,
     )
+
+
+def close_body(part: Part, view: Callable[[Part], Bounded] | None = None) -> Part:
+    """The part as a body that ends at its bounds, with bounds close around it.
+
+    Cut off first and fitted then, so that there is one function of which bounds over boxes are compiled: the one that
+    is looked at afterwards. `view` gives them where that is another one yet.
+    """
+    require_part(part)
+    body = clipped(part)
+    close = fit_bounds(body, None if view is None else view(body))
+    if part.ends_itself:
+        return close
+    # How steep the field is near the body counts, not how steep it is far away.
+    nearby = replace(part, low=close.low, high=close.high)
+    return replace(close, arguments=(*part.arguments, *_box(nearby, _slope(nearby))))
+
+
+def _box(part: Part, slope: float) -> tuple[Any, ...]:
+    dtype = part.element.dtype
+    return part.low.astype(dtype), part.high.astype(dtype), dtype.type(slope)
 
 
 def _slope(part: Part) -> float:

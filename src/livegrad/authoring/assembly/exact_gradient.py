@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from livegrad import ops
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Scalar
-from livegrad.ops.aggregate import get
+from livegrad.ir.types import Scalar, differential_of
+from livegrad.ops.aggregate import get, make_vector
 from livegrad.ops.rules import filled, zero
+from livegrad.passes.flatten_calls import calls_much
 
 SMALLEST_LENGTH = 1e-8  # gradients shorter than this have no direction
 
@@ -21,13 +22,27 @@ def exact_gradient(function: Function, arguments: Sequence[Node], position: int)
     """The normalised gradient, the gradient and its length, of a scalar function by its argument at `position`."""
     element = function.results[0].type
     assert isinstance(element, Scalar)
-    cotangents = ops.bwd_diff(*arguments, filled(1.0, element), function=function)
-    gradient = get(cotangents, index=position) if len(function.parameters) > 1 else cotangents
+    gradient = _gradient(function, arguments, position, element)
     magnitude = ops.length(gradient)
     has_direction = magnitude > SMALLEST_LENGTH
     divisor = ops.select(has_direction, magnitude, filled(1.0, element))
     normalized = ops.select(has_direction, gradient / ops.splat(divisor, type=gradient.type), zero(gradient.type))
     return normalized, gradient, magnitude
+
+
+def _gradient(function: Function, arguments: Sequence[Node], position: int, element: Scalar) -> Node:
+    if not calls_much(function):
+        cotangents = ops.bwd_diff(*arguments, filled(1.0, element), function=function)
+        return get(cotangents, index=position) if len(function.parameters) > 1 else cotangents
+    # Backwards, a function hands its caller all that its callees remember: twice as much with each level of calls. In
+    # each direction by itself nothing is remembered, and a function that is called often is differentiated once.
+    columns = []
+    for axis in range(3):
+        along = make_vector(*[filled(float(axis == other), element) for other in range(3)])
+        tangents = [zero(differential_of(argument.type)) for argument in arguments]
+        tangents[position] = along
+        columns.append(get(ops.fwd_diff(*arguments, *tangents, function=function), index=1))
+    return make_vector(*columns)
 
 
 def exact_normalized_distance(function: Function, arguments: Sequence[Node], position: int) -> Node:

@@ -36,6 +36,7 @@ from livegrad.ir.types import Scalar, Tensor, Vector, f32, scalar_of_dtype
 from livegrad.ops.aggregate import make_vector, members_of
 from livegrad.ops.rules import filled
 
+_MOST_PARTS = 10_000
 Transform = NDArray[np.float64]  # 4×4, acting on rows as 3MF does: (x, y, z, 1) @ matrix
 
 
@@ -56,12 +57,42 @@ def parts(
     >>> parts(lg.assembly_of_part(ball))
     [<part ball in (-2, -2, -2) to (2, 2, 2)>]
     """
+    _require_few(assembly)
     ready = ready_to_convert(assembly, used_functions(assembly), exact)
     return [
         _part(ready, number, placed, dict(parameters or {}), exact, element)
         for item in assembly.items
         for number, placed in _placed(assembly, item)
     ]
+
+
+def _require_few(assembly: Assembly) -> None:
+    """Raises where components that hold components place more parts than anyone builds: they are counted first."""
+    counts: dict[int, int] = {}
+    opened: set[int] = set()
+    pending = [item.object for item in assembly.items]
+    while pending:
+        number = pending[-1]
+        resource = assembly.resources.get(number)
+        members = [member for member, _ in resource.members] if isinstance(resource, Components) else []
+        waiting = [member for member in members if member not in counts]
+        if number not in counts and waiting:
+            if number in waiting or not opened.isdisjoint(waiting):
+                raise AssemblyError(f"components {number} hold themselves", where=caller_origin())
+            opened.add(number)
+            pending.extend(waiting)
+            continue
+        opened.discard(number)
+        pending.pop()
+        counts[number] = sum(counts[member] for member in members) if members else isinstance(resource, LevelSet)
+    total = sum(counts[item.object] for item in assembly.items)
+    if total > _MOST_PARTS:
+        raise AssemblyError(
+            "the file builds too many parts",
+            where=caller_origin(),
+            expected=f"at most {_MOST_PARTS:,}",
+            found=f"{total:,}, by components that hold components",
+        )
 
 
 def _placed(assembly: Assembly, item: BuildItem) -> Iterator[tuple[int, Transform]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from livegrad.authoring.assembly.clipping import clipped
+from livegrad.authoring.assembly.clipping import close_body
 from livegrad.authoring.assembly.dual_cells import CrossedCells, Indices, faces_of
 from livegrad.authoring.assembly.dual_clusters import join_vertices
 from livegrad.authoring.assembly.dual_triangles import triangles_of
@@ -17,7 +17,7 @@ from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.feature_size import cell_size, require_to_be_seen
 from livegrad.authoring.assembly.masking import is_inside, spread
 from livegrad.authoring.assembly.part import Part
-from livegrad.authoring.assembly.pruning import Found, Lattice, Progress, bounded, find_blocks, fit_bounds, silent
+from livegrad.authoring.assembly.pruning import Found, Lattice, Progress, bounded, find_blocks, silent
 from livegrad.authoring.assembly.resources import TriangleMesh
 from livegrad.diagnostics import caller_origin
 
@@ -52,7 +52,7 @@ def mesh(
     True
     """
     progress("compiling", 0.0)
-    part = clipped(fit_bounds(part))
+    part = close_body(part)
     cell = cell_size(part, feature_size)
     error = _error(tolerance, cell)
     counts = np.ceil((part.high - part.low) / cell).astype(np.int64) + 2

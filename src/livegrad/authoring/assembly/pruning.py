@@ -185,17 +185,9 @@ class _Level:
         return found
 
 
-def fit_bounds(part: Part) -> Part:
-    """The part with bounds close around it: files often give a domain that is much larger than the body.
-
-    A part that is nowhere inside its bounds keeps them.
-
-    >>> import livegrad as lg
-    >>> ball = lg.shapes.sphere(1.0).part(((-50, -50, -50), (50, 50, 50)))
-    >>> bool((fit_bounds(ball).high < 2.0).all())
-    True
-    """
-    if not isinstance(part, Part):  # what meshes, pictures and slices are made of comes by here first
+def require_part(part: Any) -> None:
+    """Raises where what meshes, pictures and slices are to be made of is no part."""
+    if not isinstance(part, Part):
         raise AssemblyError(
             "not a part",
             where=caller_origin(),
@@ -204,11 +196,24 @@ def fit_bounds(part: Part) -> Part:
             help="`shape.part(bounds)` makes one of a shape, `lg.shapes.from_function(f)` a shape of a function, "
             "`lg.parts(assembly)` gives those of a file",
         )
+
+
+def fit_bounds(part: Part, bounds: Bounded | None = None) -> Part:
+    """The part with bounds close around it: files often give a domain that is much larger than the body.
+
+    A part that is nowhere inside its bounds keeps them. `bounds` are those of its function, where there are some.
+
+    >>> import livegrad as lg
+    >>> ball = lg.shapes.sphere(1.0).part(((-50, -50, -50), (50, 50, 50)))
+    >>> bool((fit_bounds(ball).high < 2.0).all())
+    True
+    """
+    require_part(part)
     for side in (32, 64):
         margin = (part.high - part.low) * 1e-3
         cell = (part.high - part.low + 2 * margin) / side
         lattice = Lattice(part.low - margin, cell, (side, side, side), 1)
-        found = find_blocks(bounded(part.function, part.arguments, part.element.dtype), lattice)
+        found = find_blocks(bounds or bounded(part.function, part.arguments, part.element.dtype), lattice)
         boxes = [(found.crossed, 1), *found.inside]
         firsts = [first.min(0) for first, _ in boxes if len(first)]
         if not firsts:

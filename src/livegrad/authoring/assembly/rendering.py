@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.authoring.assembly.batches import in_batches
-from livegrad.authoring.assembly.clipping import clipped
+from livegrad.authoring.assembly.clipping import close_body
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.masking import is_inside
 from livegrad.authoring.assembly.part import Part
-from livegrad.authoring.assembly.pruning import Lattice, Progress, bounded, find_blocks, fit_bounds, silent
+from livegrad.authoring.assembly.pruning import Bounded, Found, Lattice, Progress, bounded, find_blocks, silent
 from livegrad.authoring.assembly.surface_points import roots
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.function import make_function
@@ -57,7 +57,7 @@ def render(
     """
     width, height = _checked_size(size, oversample)
     progress("compiling", 0.0)
-    part = clipped(fit_bounds(part))
+    part = close_body(part, _unturned)
     frame = _view_axes(direction)
     centre = (part.low + part.high) / 2
     corners = _corners(part) - centre
@@ -125,18 +125,20 @@ def _view_function(function: Function) -> Function:
     return make_function(f"{function.name}.view", [place, right, up, forward, centre, *others], [value])
 
 
+def _unturned(part: Part) -> Bounded:
+    """Bounds by the function of all views, in the part's own coordinates."""
+    unturned = [np.asarray(axis, part.element.dtype) for axis in (*np.eye(3), np.zeros(3))]
+    return bounded(_view_function(part.function), (*unturned, *part.arguments), part.element.dtype)
+
+
 def _first_inside(
     view: Function, arguments: tuple[Any, ...], lattice: Lattice, part: Part, progress: Progress
 ) -> NDArray[np.int64]:
     """For each pixel the number of the first lattice point that is inside, or the depth where none is."""
-    width, height, depth = lattice.shape
-    first = np.full((width, height), depth, np.int64)
-    flat = first.reshape(-1)
+    width, height, _ = lattice.shape
     found = find_blocks(bounded(view, arguments, part.element.dtype), lattice)
-    for boxes, side in found.inside:
-        for column, row, layer in boxes * _BLOCK:
-            area = first[column : column + side * _BLOCK, row : row + side * _BLOCK]
-            np.minimum(area, layer, out=area)
+    first = _first_block_inside(found, lattice)
+    flat = first.reshape(-1)
     order = np.argsort(found.crossed[:, 2], kind="stable")
     crossed = found.crossed[order] * _BLOCK
     side = np.arange(_BLOCK)
@@ -161,6 +163,26 @@ def _first_inside(
         np.minimum.at(flat, pixel[inside], layer[inside])
         progress("looking for the surface", 0.1 + 0.8 * min(1.0, (at + len(blocks)) / len(crossed)))
     return first
+
+
+def _first_block_inside(found: Found, lattice: Lattice) -> NDArray[np.int64]:
+    """For each pixel where the first box begins that is inside for certain, or the depth where none is.
+
+    From large boxes to small ones, each level twice as fine.
+    """
+    width, height, depth = lattice.shape
+    boxes = {side: first for first, side in found.inside}
+    side = max(boxes, default=1)
+    first = np.full(tuple(-(-lattice.blocks[:2] // side)), depth, np.int64)
+    while True:
+        if side in boxes:
+            column, row, layer = boxes[side].T
+            np.minimum.at(first, (column // side, row // side), layer * _BLOCK)
+        if side == 1:
+            return np.ascontiguousarray(first.repeat(_BLOCK, 0).repeat(_BLOCK, 1)[:width, :height])
+        side //= 2
+        columns, rows = -(-lattice.blocks[:2] // side)
+        first = first.repeat(2, 0).repeat(2, 1)[:columns, :rows]
 
 
 def _shaded(

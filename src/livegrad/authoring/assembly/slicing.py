@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.authoring.assembly.batches import in_batches
-from livegrad.authoring.assembly.clipping import clipped
+from livegrad.authoring.assembly.clipping import close_body
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.feature_size import cell_size, require_to_be_seen
 from livegrad.authoring.assembly.masking import is_inside, spread
@@ -24,7 +24,6 @@ from livegrad.authoring.assembly.pruning import (
     Lattice,
     Progress,
     find_blocks,
-    fit_bounds,
     silent,
 )
 from livegrad.authoring.assembly.surface_points import roots
@@ -95,7 +94,7 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
     if not np.isfinite(height):
         raise AssemblyError("not a height", where=caller_origin(), found=repr(height))
     progress("compiling", 0.0)
-    part = clipped(fit_bounds(part))
+    part = close_body(part)
     cell = cell_size(part, feature_size)
     counts = np.ceil((part.high[:2] - part.low[:2]) / cell).astype(np.int64) + 2
     lattice = Lattice(part.low[:2] - 0.75 * cell, np.full(2, cell), tuple(int(c) for c in counts), _BLOCK)
