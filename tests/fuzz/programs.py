@@ -174,33 +174,36 @@ def distinct(m: Maker, x: Value, axis: int) -> str:
 
 Operation = Callable[[Maker], Any]
 OPERATIONS: dict[str, tuple[float, Operation]] = {}
+FUSING: dict[str, tuple[float, Operation]] = {}  # for programs that the schedule is tested with
 
 
-def operation(name: str, weight: float = 1.0) -> Callable[[Operation], Operation]:
+def operation(name: str, weight: float = 1.0, fusing: bool = False) -> Callable[[Operation], Operation]:
     """Registers what adds values to a program."""
 
     def register(function: Operation) -> Operation:
-        assert name not in OPERATIONS, name
-        OPERATIONS[name] = weight, function
+        table = FUSING if fusing else OPERATIONS
+        assert name not in table, name
+        table[name] = weight, function
         return function
 
     return register
 
 
-def random_program(seed: int, sizes: Sequence[int], steps: tuple[int, int], single: float = 0.15) -> Program:
+def random_program(seed: int, sizes: Sequence[int], steps: tuple[int, int], fusing: bool = False) -> Program:
     """The program of a seed, over sizes of dimensions, with so many operations."""
     source, numbers = random.Random(seed), np.random.default_rng(seed)
-    float_type = "float32" if source.random() < single else "float64"
+    float_type = "float32" if source.random() < 0.15 else "float64"
     maker, arguments, counts = Maker(source, sizes, float_type), [], Counter[str]()
     for i in range(source.randrange(1, 4)):
         shape = [source.choice(sizes) for _ in range(source.choice([0, 1, 1, 2, 2, 2, 3, 3]))]
         arguments.append(np.asarray(numbers.normal(size=shape), float_type))
         maker.scope[f"a{i}"] = lg.asarray(arguments[-1])
         maker.values.append(Value(f"a{i}", tuple(shape), "f"))
-    names, weights = list(OPERATIONS), [weight for weight, _ in OPERATIONS.values()]
+    table = OPERATIONS | {name: (weight * 4.0, add) for name, (weight, add) in FUSING.items()} if fusing else OPERATIONS
+    names, weights = list(table), [weight for weight, _ in table.values()]
     for _ in range(source.randint(*steps)):
         name = source.choices(names, weights)[0]
-        OPERATIONS[name][1](maker)
+        table[name][1](maker)
         counts[name] += 1
     body = " ".join(maker.lines)
     ends = [v.name for v in maker.values if v.name not in body.replace(f"{v.name} =", "") and v.name.startswith("v")]

@@ -12,7 +12,7 @@ from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Scalar, Tensor
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.conversion import complex_parts, from_parts
-from livegrad.ops.movement import reshape
+from livegrad.ops.movement import pad, reshape
 from livegrad.ops.sorting import top_positions
 from livegrad.passes.expand import expand_ops
 from livegrad.schedule.accumulating import accumulates, memory_below
@@ -36,6 +36,7 @@ from livegrad.schedule.roots import (
 )
 from livegrad.schedule.seams import split_at_seams
 from livegrad.schedule.shared_sweeps import share_sweeps
+from livegrad.schedule.shortcuts import ALL, Shortcuts
 from livegrad.schedule.signature import flatten_signature
 from livegrad.schedule.small_products import write_out_small_products
 from livegrad.schedule.special import build_copy, build_placements, build_scan
@@ -50,7 +51,12 @@ _ROUNDS = 4
 _VIEWS = (reshape, complex_parts, from_parts)
 
 
-def schedule(function: Function, for_cpu: bool = True, begin: Callable[[KernelStep], None] | None = None) -> Plan:
+def schedule(
+    function: Function,
+    for_cpu: bool = True,
+    begin: Callable[[KernelStep], None] | None = None,
+    shortcuts: Shortcuts = ALL,
+) -> Plan:
     """The plan of a function: its parameters and results, taken apart into scalars and tensors, are its buffers.
 
     For the CPU, folds of long columns are cut into chunks, for threads that take a group of columns each (other
@@ -60,10 +66,18 @@ def schedule(function: Function, for_cpu: bool = True, begin: Callable[[KernelSt
     flat = flatten_signature(function)
     # Devices have sorting of their own, not this.
     real = split_complex(flat) if for_cpu else expand_ops(flat, lambda node: node.op is top_positions)
-    if for_cpu:
-        real = split_at_seams(write_out_small_products(loops_at_points(real)))
-    prepared = share_sweeps(turn_products(prepare_maps(thread_totals(write_out_windows(real)))))
-    plan = _Scheduler(prepared, for_cpu, begin).plan()
+    for rewrite, wanted in (
+        (loops_at_points, for_cpu and shortcuts.point_loops),
+        (write_out_small_products, for_cpu and shortcuts.small_products),
+        (split_at_seams, for_cpu and shortcuts.seams),
+        (write_out_windows, True),
+        (thread_totals, shortcuts.thread_totals),
+        (prepare_maps, True),
+        (turn_products, shortcuts.turned_products),
+        (share_sweeps, shortcuts.shared_sweeps),
+    ):
+        real = rewrite(real) if wanted else real
+    plan = _Scheduler(real, for_cpu, begin, shortcuts).plan()
     verify_plan(plan)
     return plan
 
@@ -73,6 +87,7 @@ class _Scheduler:
     function: Function
     for_cpu: bool
     begin: Callable[[KernelStep], None] | None = None
+    shortcuts: Shortcuts = ALL
     buffers: list[Buffer] = field(default_factory=list)
     stored: dict[Node, Buffer] = field(default_factory=dict)
     objects: dict[Node, ObjectSlot] = field(default_factory=dict)
@@ -96,7 +111,8 @@ class _Scheduler:
                 self.objects.setdefault(root, ObjectSlot(len(self.objects), root.op.name))
             elif root not in self.stored and kind != "view":
                 self.stored[root] = self._buffer_for(root, root.op.name, "graph")
-        self._change_in_place(roots)
+        if self.shortcuts.writes_in_place:
+            self._change_in_place(roots)
         self.wanted = read_outside(groups, roots) | set(function.results)
         for group in in_memory_order(groups, roots, function.results):
             self._add_group(group)
@@ -171,6 +187,8 @@ class _Scheduler:
     def _groups(self) -> tuple[list[Group], Roots]:
         """Groups of roots; a dear value that several groups need becomes a root, and they are formed anew."""
         forced, also = forced_kinds(self.function, self.for_cpu), long_chain_cuts(self.function)
+        if not self.shortcuts.guarded_loads:
+            also |= {node for node in nodes_of(self.function) if node.op is pad}
         roots = find_roots(self.function, forced, also)
         more = computed_often(self.function, roots)
         for _ in range(_ROUNDS):
@@ -186,7 +204,8 @@ class _Scheduler:
 
     def _grouped(self, roots: Roots) -> list[Group]:
         self.trials = Trials(StandIns(roots, self.stored))
-        return group_roots(roots, self.trials.can_hold, self.for_cpu)
+        can_hold = self.trials.can_hold if self.shortcuts.fusion else lambda *_: False
+        return group_roots(roots, can_hold, self.for_cpu)
 
     def _change_in_place(self, roots: Roots) -> None:
         """What nobody but a write by index uses goes straight to where it is changed."""

@@ -43,6 +43,7 @@ from livegrad.schedule.accumulating import accumulates
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 from livegrad.schedule.row_chains import row_chains, with_row_chains
 from livegrad.schedule.schedule import schedule
+from livegrad.schedule.shortcuts import ALL, Shortcuts
 
 Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
 
@@ -79,10 +80,15 @@ class CompiledPlan:
 
     @classmethod
     def from_plan(
-        cls, plan: Plan, run_nested: Callable[..., Any], places: Places = (), compiling: Compiling | None = None
+        cls,
+        plan: Plan,
+        run_nested: Callable[..., Any],
+        places: Places = (),
+        compiling: Compiling | None = None,
+        shortcuts: Shortcuts = ALL,
     ) -> CompiledPlan:
         """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
-        chains = worthwhile(row_chains(plan))
+        chains = worthwhile(row_chains(plan)) if shortcuts.row_chains else []
         plan = with_row_chains(plan, chains)
         recipe, counts, codes = make_recipe(plan, chains, compiling)
         return cls(recipe, codes, plan, run_nested, counts, places)

@@ -28,6 +28,7 @@ from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.pipeline import NATIVE_PIPELINE, run_pipeline
 from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.schedule import schedule
+from livegrad.schedule.shortcuts import ALL, Shortcuts
 from livegrad.schedule.signature import assemble_value, leaf_types
 
 _MOST_FUNCTIONS = 512
@@ -155,11 +156,12 @@ class CpuFunction:
         sizes: dict[str, int] | None = None,
         for_cpu: bool = True,
         begin: Callable[[KernelStep], None] | None = None,
+        shortcuts: Shortcuts = ALL,
     ) -> Plan:
         """The plan for these sizes, as it would be compiled; `begin` is told each kernel as soon as it is there."""
         bound = bind_sizes(self._lowered_for_cpu if for_cpu else self.lowered, sizes or {})
         with keeping_places((bound,)):
-            return schedule(bound, for_cpu, begin)
+            return schedule(bound, for_cpu, begin, shortcuts)
 
     def _make(self, sizes: dict[str, int]) -> CompiledPlan:
         try:

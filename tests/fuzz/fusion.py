@@ -1,0 +1,111 @@
+"""Random tensor programs and their derivatives on the CPU, with each optimisation of the schedule and without it.
+
+The oracle is the reference backend, which evaluates node by node with NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import livegrad as lg
+from livegrad.authoring.tensor.handle import wrap
+from livegrad.authoring.tensor.tracing import close, placeholders
+from livegrad.backends.cpu.chains import worthwhile
+from livegrad.backends.cpu.execute import CompiledPlan
+from livegrad.backends.cpu.function import CpuFunction, run_function
+from livegrad.backends.reference import evaluate
+from livegrad.ir.node import Function
+from livegrad.schedule.plan import Plan
+from livegrad.schedule.roots import is_storable
+from livegrad.schedule.row_chains import row_chains
+from livegrad.schedule.shortcuts import ALL, Shortcuts
+from tests.fuzz import operations, operations_folding, operations_fusing  # noqa: F401  register what programs are made of
+from tests.fuzz.programs import Livegrad, Program, random_program
+
+SHORT = 8
+SIZES = (1, 2, 3, 4, 5, 8, 17)
+
+
+def run_one(seed: int) -> Mapping[str, int]:
+    """Compares one program with all optimisations and without a few; counts which of those changed its plan."""
+    program = random_program(seed, SIZES, (3, 7), fusing=True)
+    try:
+        function, arguments = _traced(program, seed)
+        return {**program.counts, **_compare(function, arguments, program, seed)}
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}\n{program}") from None
+    except Exception as error:
+        error.add_note(f"seed {seed}\n{program}")
+        raise
+
+
+def _traced(program: Program, seed: int) -> tuple[Function, list[Any]]:
+    """The program with gradients of a loss, or with tangents, as a function of the IR, and its arguments."""
+    body = program.function(Livegrad())
+    tensors = [lg.asarray(a) for a in program.arguments]
+
+    def loss(*arguments: Any) -> Any:
+        total: Any = lg.sum(arguments[0]) * 0.3
+        for number, result in enumerate(body(*arguments)):
+            kind = result.dtype.kind
+            if kind in ("float", "complex"):
+                value = lg.real(result) + lg.imag(result) * 0.7 if kind == "complex" else result
+                weights = np.cos(np.arange(value.size) * 1.3 + number).reshape(value.shape)
+                total = total + lg.sum(value * weights.astype(program.float_type))
+        return total
+
+    gradient: Callable[..., Any] = lg.grad(loss, tuple(range(len(tensors))))
+
+    def everything(*arguments: Any) -> Any:
+        values = body(*arguments)
+        if seed % 3 == 0:
+            return values, list(gradient(*arguments))
+        if seed % 3 == 1:
+            return list(gradient(*arguments))
+        return values, list(lg.jvp(gradient, list(arguments), [a * 0.5 for a in arguments])[1])
+
+    inputs = placeholders([tensor.type for tensor in tensors])
+    traced = close("program", inputs, everything(*map(wrap, inputs)), lambda node: is_storable(node.type))
+    captured = [np.asarray(wrap(node)) for node in traced.captures]
+    return traced.function, [*program.arguments, *captured]
+
+
+def _compare(function: Function, arguments: list[Any], program: Program, seed: int) -> dict[str, int]:
+    with np.errstate(all="ignore"):
+        expected = evaluate(function, *arguments)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    source = CpuFunction(function)
+    plan = source.schedule()
+    counts = {program.float_type: 1}
+    _run(plan, ALL, arguments, expected, "with all", program)
+    names = Shortcuts.names()
+    for name in [names[(seed + k) % len(names)] for k in range(4)]:
+        shortcuts = ALL.without(name)
+        other = plan if name == "row_chains" else source.schedule(shortcuts=shortcuts)
+        differs = bool(worthwhile(row_chains(plan))) if name == "row_chains" else _text(other) != _text(plan)
+        if differs:
+            _run(other, shortcuts, arguments, expected, f"without {name}", program)
+            counts[f"without {name}"] = 1
+    return counts
+
+
+def _text(plan: Plan) -> str:
+    return "\n".join(map(str, plan.steps))
+
+
+def _run(plan: Plan, shortcuts: Shortcuts, arguments: list[Any], expected: Any, what: str, program: Program) -> None:
+    compiled = CompiledPlan.from_plan(plan, run_function, shortcuts=shortcuts)
+    tolerance = 1e-3 if program.float_type == "float32" else 1e-9
+    for again in range(2):  # what a run leaves behind must not show in the next
+        found = compiled.run([np.array(a, order="C") for a in arguments])
+        assert len(found) == len(expected), what
+        for k, (own, other) in enumerate(zip(found, expected, strict=True)):
+            own, other = np.asarray(own), np.asarray(other)
+            assert own.shape == other.shape, f"{what}, result {k}: shape {own.shape}, expected {other.shape}"
+            size = np.max(np.abs(other), initial=0.0, where=np.isfinite(other)) if other.dtype.kind in "fc" else 0.0
+            np.testing.assert_allclose(
+                own, other, rtol=tolerance, atol=tolerance * (1.0 + size), err_msg=f"{what}, run {again}, result {k}"
+            )
