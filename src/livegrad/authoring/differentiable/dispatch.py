@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from livegrad.authoring.differentiable.interface import InterfaceDifferential, InterfaceType
 from livegrad.authoring.differentiable.protocol import Differentiable
 from livegrad.authoring.differentiable.struct import STRUCT_BASES, StructType
+from livegrad.authoring.function.aliases import alias_either
 from livegrad.authoring.function.calls import METHODS, BoundMethod, call_value
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.context import Context
@@ -27,6 +28,8 @@ from livegrad.authoring.function.values import (
     CONVERSIONS,
     JOINS,
     Value,
+    aliased,
+    aliases_of,
     convert,
     flows_of,
     name_of,
@@ -80,11 +83,12 @@ def _dispatch(
     outer = [node_of(value, span) for value in values]
     inputs = [input_node(Key(name), node.type) for node in outer]
     inner = [
-        Value(value.type, node, weak=value.weak, flow=value.flow) for value, node in zip(values, inputs, strict=True)
+        Value(value.type, node, weak=value.weak, flow=value.flow, aliases=aliases_of(value))
+        for value, node in zip(values, inputs, strict=True)
     ]
     results: list[Value] = []
     for struct in structs:
-        own = runtime(struct, interface.unpack(struct, inputs[0]), target.flow)
+        own = aliased(runtime(struct, interface.unpack(struct, inputs[0]), target.flow), aliases_of(target))
         given = inner[1 : 1 + len(positional)]
         named = dict(zip(keywords, inner[1 + len(positional) :], strict=True))
         result = call_value(context, struct.methods[name], [own, *given], named, at)
@@ -93,7 +97,7 @@ def _dispatch(
     assert type is not None
     branches = tuple(make_function(name, inputs, [node_of(convert(r, type, span), span)]) for r in results)
     node = switch(member(outer[0], 0), *outer, branches=branches)
-    result = runtime(type, node)
+    result = aliased(runtime(type, node), alias_either(*map(aliases_of, results)))
     return context.with_flow(result, "operation", results, at, name) if flows_of(*results) else result
 
 

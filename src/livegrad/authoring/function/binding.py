@@ -21,7 +21,7 @@ def assign(context: Context, target: ast.expr, value: Value) -> None:
     """Binds a value to a name, a tuple of names, a component or a field."""
     match target:
         case ast.Name(id=name):
-            context.environment[name] = value
+            context.environment[name] = context.named(value, target)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             parts = unpacked(context, value, target)
             if any(isinstance(element, ast.Starred) for element in elements):
@@ -61,8 +61,7 @@ def unpacked(context: Context, value: Value, at: ast.AST) -> list[Value]:
         inner = _member_types(type)
         if inner is not None:
             return [
-                context.result(own, member(value.node, index), [value], at, value.weak)
-                for index, own in enumerate(inner)
+                context.part(own, member(value.node, index), value, at, value.weak) for index, own in enumerate(inner)
             ]
     raise context.error("LG202", f"{name_of(value)} cannot be taken apart", at, expected="a tuple, list or vector")
 

@@ -12,15 +12,17 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from livegrad.authoring.function import operators
+from livegrad.authoring.function.aliases import alias_copy, alias_members
 from livegrad.authoring.function.captured import CapturedFunction, captured_plain
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.intrinsics import INTRINSICS, SPECIAL, intrinsic_of
 from livegrad.authoring.function.iteration import listed
 from livegrad.authoring.function.overloads import call_captured
-from livegrad.authoring.function.places import share
 from livegrad.authoring.function.types import MISSING, ArrayType, RecordType, describe
 from livegrad.authoring.function.values import (
     Value,
+    aliased,
+    aliases_of,
     as_scalar_type,
     convert,
     from_python,
@@ -66,22 +68,13 @@ def arguments_of(context: Context, node: ast.Call) -> tuple[list[Value], Keyword
                 raise context.error("LG102", "the number of values after `*` must be known now", argument)
             positional += values
         else:
-            positional.append(share_in_call(context, node, argument))
+            positional.append(context.evaluate(argument))
     keywords: Keywords = {}
     for keyword in node.keywords:
         if keyword.arg is None:
             raise context.error("LG102", "functions do not have `**` in calls", keyword.value)
         keywords[keyword.arg] = context.evaluate(keyword.value)
     return positional, keywords
-
-
-def share_in_call(context: Context, node: ast.Call, argument: ast.expr) -> Value:
-    """An argument; a struct that is made from a list or vector holds the very same one."""
-    value = context.evaluate(argument)
-    callee = context.source.lookup(node.func.id) if isinstance(node.func, ast.Name) else None
-    if isinstance(getattr(callee, "__livegrad_type__", None), RecordType):
-        return share(context, argument, value)
-    return value
 
 
 def call_value(context: Context, callee: Any, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
@@ -225,13 +218,13 @@ def construct(context: Context, record: RecordType, positional: list[Value], key
         if value is None:
             if field.default is MISSING:
                 raise context.error("LG108", f"{record} needs a value for `{field.name}`", at)
-            value = from_python(field.default, span)
+            value = context.outside_value(field.default, f"{record}.{field.name}", at)
         value = convert(value, field.type, span, f"field `{field.name}`")
         if field.no_diff:
             value = context.with_flow(value, "field", [value], at, field.name)
         values.append(value)
     node = make(*[node_of(value, span) for value in values], type=record.ir)
-    return context.result(record, node, values, at)
+    return aliased(context.result(record, node, values, at), alias_members(map(aliases_of, values)))
 
 
 # --- methods ---------------------------------------------------------------------------------------------------------
@@ -254,7 +247,8 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
 
 
 def _copied(value: Value) -> Value:
-    return Value(value.type, value.node, value.static, value.weak, value.items, value.flow)
+    """What `.copy()` gives: a list of the same elements, a struct whose fields are copied too."""
+    return aliased(value, alias_copy(value.aliases) if isinstance(value.type, ArrayType) else ())
 
 
 # Methods of further types (interfaces, type variables), added by the modules that define them.

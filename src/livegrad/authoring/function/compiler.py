@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 from livegrad.authoring.function import captured
+from livegrad.authoring.function.aliases import parameter_key
 from livegrad.authoring.function.assignment import DefiniteAssignment
 from livegrad.authoring.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.authoring.function.context import Context, Dependencies
@@ -19,7 +20,7 @@ from livegrad.authoring.function.places import detached
 from livegrad.authoring.function.regions import FLAGS, flag, refuse_leaks, set_flag
 from livegrad.authoring.function.statements import checked_result, execute
 from livegrad.authoring.function.types import NONE, FrontType, differential_type, ir_of
-from livegrad.authoring.function.values import Value, from_python, node_of, runtime, static, zero_value
+from livegrad.authoring.function.values import Value, aliases_of, node_of, owned, runtime, static, zero_value
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op
@@ -76,6 +77,7 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
         node = tied(context, node_of(value, source.span(source.definition)))
         if value.type is NONE and context.has_effects:
             node = node_of(context.environment["$effects"], source.span(source.definition))
+    context.result_aliases = aliases_of(value)
     if not context.result_no_diff:
         context.expect(value)
     else:
@@ -112,14 +114,17 @@ def _bind_parameters(context: Context, function: CapturedFunction, slots: tuple[
     inputs: list[Node] = []
     for parameter, slot in zip(function.signature.parameters, slots, strict=True):
         if slot.type is None:
-            context.environment[parameter.name] = from_python(slot.static, parameter.span)
+            context.environment[parameter.name] = context.outside_value(
+                slot.static, parameter.name, context.source.definition
+            )
             continue
         if parameter.annotation.variable is not None:
             context.type_variables[parameter.annotation.variable] = slot.type
         with originating_from((parameter.span.origin,)):
             node = input_node(Key(parameter.name), ir_of(slot.type))
         inputs.append(node)
-        context.environment[parameter.name] = _parameter_value(context, parameter, slot, node)
+        value = _parameter_value(context, parameter, slot, node)
+        context.environment[parameter.name] = owned(value, parameter_key(parameter.name))
     return inputs
 
 

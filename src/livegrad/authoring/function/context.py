@@ -6,15 +6,34 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from livegrad.authoring.function.aliases import (
+    Aliases,
+    Sharing,
+    alias_either,
+    alias_members,
+    alias_parts,
+    outside_alias,
+)
 from livegrad.authoring.function.flow import FlowGraph
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.source import MISSING, Source
-from livegrad.authoring.function.types import FrontType, RecordType, differential_type
-from livegrad.authoring.function.values import Value, array_value, flows_of, runtime
+from livegrad.authoring.function.types import FrontType, RecordType, differential_type, mutable_depth
+from livegrad.authoring.function.values import (
+    Value,
+    aliased,
+    aliases_of,
+    array_value,
+    flows_of,
+    from_python,
+    owned,
+    runtime,
+    with_retired,
+)
+from livegrad.ir import types as ir
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.origins import originating_from
@@ -41,6 +60,13 @@ class Context:
         self.differentiable = differentiable
         self.graph = FlowGraph()
         self.environment: Environment = {}
+        self.sharing = Sharing()
+        self.rebound: frozenset[str] = frozenset()  # names that the loop whose iterable is looked at assigns to
+        self.taken: tuple[ast.AST | None, frozenset[str] | None] = (
+            None,
+            None,
+        )  # a call, and names it gives new values to
+        self.result_aliases: Aliases = ()
         self.exited = False  # no way leads from here to the next statement
         self.after_loop: dict[Any, frozenset[str]] = {}
         self.result_type: FrontType | None = None
@@ -83,19 +109,43 @@ class Context:
     def result(self, type: FrontType, node: Node, inputs: Iterable[Value], at: ast.AST, weak: bool = False) -> Value:
         """The result of an operation on values: its derivative flows on from theirs."""
         differential = differential_type(type)
-        if differential is None:
-            return runtime(type, node, weak=weak)
-        self.dependencies.types[type] = differential
-        flows = flows_of(*inputs)
-        flow = self.graph.add("operation", self.span(at), flows) if flows else None
-        return runtime(type, node, flow, weak)
+        flow = None
+        inputs = list(inputs)
+        if differential is not None:
+            self.dependencies.types[type] = differential
+            flows = flows_of(*inputs)
+            flow = self.graph.add("operation", self.span(at), flows) if flows else None
+        made = runtime(type, node, flow, weak)
+        if isinstance(type, ir.Vector | ir.Matrix):
+            return made  # arithmetic makes new ones
+        return aliased(made, alias_either(*map(aliases_of, inputs)))  # unless the caller knows better
+
+    def part(self, type: FrontType, node: Node, whole: Value, at: ast.AST, weak: bool = False) -> Value:
+        """An element or field of a value: the very object that is in it."""
+        return aliased(self.result(type, node, [whole], at, weak), alias_parts(aliases_of(whole)))
+
+    def named(self, value: Value, place: Hashable) -> Value:
+        """The value as a variable holds it that gets it at a place in the program."""
+        if value.items is None and not mutable_depth(value.type):
+            return value
+        self.sharing.note_twice(aliases_of(value))
+        fresh = owned(with_retired(value, place), place)
+        if any(alias.object not in {a.object for a in aliases_of(value)} for alias in aliases_of(fresh)):
+            for name, other in self.environment.items():
+                self.environment[name] = with_retired(other, place)
+        return fresh
+
+    def outside_value(self, value: Any, name: str, at: ast.AST) -> Value:
+        """A value from around the function, which others may see."""
+        return aliased(from_python(value, self.span(at)), (outside_alias(name),))
 
     def list_of(self, items: Sequence[Value], at: ast.AST) -> Value:
         """A list of values of one type, through which their derivatives flow."""
         listed = array_value(items, self.span(at))
         assert listed.type is not None
         assert listed.node is not None
-        return self.result(listed.type, listed.node, items, at, listed.weak)
+        made = self.result(listed.type, listed.node, items, at, listed.weak)
+        return aliased(made, alias_members(map(aliases_of, items)))
 
     def with_flow(self, value: Value, kind: str, inputs: Iterable[Value], at: ast.AST, label: str = "") -> Value:
         """The same value with a flow of its own in the place of what it had."""

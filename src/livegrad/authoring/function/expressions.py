@@ -20,7 +20,7 @@ from livegrad.authoring.function.iteration import listed
 from livegrad.authoring.function.local_functions import define
 from livegrad.authoring.function.narrowing import Known, narrow, narrowings
 from livegrad.authoring.function.operators import binary, both, compare, joined_values, truth, unary
-from livegrad.authoring.function.places import read_field, read_index, read_swizzle, share
+from livegrad.authoring.function.places import read_field, read_index, read_swizzle
 from livegrad.authoring.function.regions import Conflict, branch
 from livegrad.authoring.function.types import FrontType, RecordType, TensorType
 from livegrad.authoring.function.values import (
@@ -65,7 +65,7 @@ def _name(context: Context, node: ast.Name) -> Value:
         found = context.outside(node)
         if isinstance(found, TypeVar):
             found = context.type_variables.get(found, found)
-        return from_python(found, context.span(node))
+        return context.outside_value(found, node.id, node)
     if isinstance(value.static, Conflict):
         raise context.error(
             "LG203",
@@ -258,14 +258,14 @@ def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Valu
     # A bound method is made anew each time that it is asked for; it changes only with its class.
     if found is getattr(owner, node.attr) or isinstance(owner, ModuleType) or not isinstance(owner, type):
         context.dependencies.attributes.append((owner, node.attr, remembered(found)))
-    return from_python(found, context.span(node))
+    return context.outside_value(found, node.attr, node)
 
 
 def _subscript(context: Context, node: ast.Subscript) -> Value:
     return read_index(context, context.evaluate(node.value), node.slice, node)
 
 
-def _shared_elements(context: Context, elements: list[ast.expr]) -> list[Value]:
+def _elements(context: Context, elements: list[ast.expr]) -> list[Value]:
     values: list[Value] = []
     for element in elements:
         if isinstance(element, ast.Starred):
@@ -274,16 +274,16 @@ def _shared_elements(context: Context, elements: list[ast.expr]) -> list[Value]:
                 raise context.error("LG102", "the number of values after `*` must be known now", element)
             values += inner
         else:
-            values.append(share(context, element, context.evaluate(element)))
+            values.append(context.evaluate(element))
     return values
 
 
 def _tuple(context: Context, node: ast.Tuple) -> Value:
-    return tuple_value(_shared_elements(context, node.elts))
+    return tuple_value(_elements(context, node.elts))
 
 
 def _list(context: Context, node: ast.List) -> Value:
-    return context.list_of(_shared_elements(context, node.elts), node)
+    return context.list_of(_elements(context, node.elts), node)
 
 
 def _comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:
@@ -355,9 +355,8 @@ SPECIAL["sum"] = _sum
 
 
 def _named(context: Context, node: ast.NamedExpr) -> Value:
-    value = context.evaluate(node.value)
-    assign(context, node.target, value)
-    return value
+    assign(context, node.target, context.evaluate(node.value))
+    return context.environment[node.target.id]
 
 
 def _text(context: Context, node: ast.JoinedStr) -> Value:

@@ -16,6 +16,7 @@ from livegrad.authoring.function.sequences import array_of
 from livegrad.authoring.function.types import ArrayType, describe
 from livegrad.authoring.function.values import (
     Value,
+    aliased,
     as_scalar_type,
     name_of,
     node_of,
@@ -154,7 +155,8 @@ def _detach(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         return tuple_value([_detach(context, [item], at) for item in value.items])
     if value.node is None or value.type is None:
         return value
-    return context.with_flow(runtime(value.type, detached(value.node), weak=value.weak), "cut", [value], at)
+    cut = aliased(runtime(value.type, detached(value.node), weak=value.weak), value.aliases)
+    return context.with_flow(cut, "cut", [value], at)
 
 
 @intrinsic("type_name")

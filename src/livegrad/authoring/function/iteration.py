@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.operators import expect_int
+from livegrad.authoring.function.places import ITERATED
 from livegrad.authoring.function.types import ArrayType, TensorType
-from livegrad.authoring.function.values import Value, name_of, node_of, runtime, static, tuple_value
+from livegrad.authoring.function.values import Value, aliased, name_of, node_of, runtime, static, tuple_value
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
@@ -33,6 +34,7 @@ class Steps:
     at: Callable[[Node], Value] | None = None
     unrolled: list[Value] | None = None
     static_trips: int | None = None
+    over: tuple[Value, ...] = ()  # the lists that it goes over as they are now
 
 
 def iteration_of(context: Context, expression: ast.expr) -> Steps:
@@ -61,22 +63,31 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
             return _range_steps(context, static(values.start), static(values.stop), static(values.step), at)
         return Steps(unrolled=items)
     if isinstance(value.type, ArrayType | ir.Vector) and value.node is not None:
-        name = context.temporary("over")
-        context.environment[name] = value
+        name = _held_name(context, value, at)
         size = value.type.size
 
         def element(index: Node) -> Value:
             held = context.environment[name]
             assert held.node is not None
             assert isinstance(held.type, ArrayType | ir.Vector)
-            return context.result(held.type.element, get_at(held.node, index), [held], at, held.weak)
+            return context.part(held.type.element, get_at(held.node, index), held, at, held.weak)
 
-        return Steps(constant(size, ir.i64), element, static_trips=size)
+        return Steps(constant(size, ir.i64), element, static_trips=size, over=(value,))
     if isinstance(value.type, TensorType) and len(value.type.shape) == 1 and value.node is not None:
         return _over_tensor(context, value, at)
     raise context.error(
         "LG107", f"a loop cannot go over {name_of(value)}", at, expected="a range, list, vector or tuple"
     )
+
+
+def _held_name(context: Context, value: Value, at: ast.AST) -> str:
+    """The variable that a loop reads elements from: the list's own name, under which changes show as in Python, or
+    (where the loop gives that to something else) one that nothing may change."""
+    if isinstance(at, ast.Name) and at.id not in context.rebound and context.environment.get(at.id) is value:
+        return at.id
+    name = context.temporary(ITERATED.removeprefix("~"))
+    context.environment[name] = value
+    return name
 
 
 def _over_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
@@ -159,18 +170,21 @@ def _enumerate(context: Context, call: ast.Call) -> Steps:
     offset = start.static
     inner = iteration_of(context, call.args[0])
     if inner.unrolled is not None:
-        return Steps(unrolled=[tuple_value([static(offset + k), value]) for k, value in enumerate(inner.unrolled)])
+        numbered = [tuple_value([static(offset + k), value]) for k, value in enumerate(inner.unrolled)]
+        return Steps(unrolled=numbered, over=inner.over)
     at = inner.at
     assert at is not None
     return Steps(
         inner.trips,
         lambda index: tuple_value([runtime(ir.i64, index + offset if offset else index), at(index)]),
         static_trips=inner.static_trips,
+        over=inner.over,
     )
 
 
 def _zip(context: Context, call: ast.Call) -> Steps:
     inner = [iteration_of(context, argument) for argument in call.args]
+    over = tuple(value for steps in inner for value in steps.over)
     if any(keyword.arg != "strict" for keyword in call.keywords):
         raise context.error("LG108", "`zip` takes iterables and `strict`", call)
     if any(context.evaluate(keyword.value).static is not False for keyword in call.keywords):
@@ -193,9 +207,10 @@ def _zip(context: Context, call: ast.Call) -> Steps:
             trips if least is None else constant(least, ir.i64),
             lambda index: tuple_value([steps.at(index) for steps in inner if steps.at is not None]),
             static_trips=least,
+            over=over,
         )
     listed = [_all(context, steps, call) for steps in inner]
-    return Steps(unrolled=[tuple_value(row) for row in zip(*listed, strict=False)])
+    return Steps(unrolled=[tuple_value(row) for row in zip(*listed, strict=False)], over=over)
 
 
 def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
@@ -224,7 +239,8 @@ def _known(value: Value) -> Value:
     if node.op is get_at:
         index = _fold(node.operands[1])
         if index is not None:
-            return runtime(value.type, member(node.operands[0], index), value.flow, value.weak) if value.type else value
+            made = member(node.operands[0], index)
+            return aliased(runtime(value.type, made, value.flow, value.weak), value.aliases) if value.type else value
     return value
 
 
@@ -242,7 +258,7 @@ def _reversed(context: Context, call: ast.Call) -> Steps:
     _require_one(context, call, "reversed")
     inner = iteration_of(context, call.args[0])
     if inner.unrolled is not None:
-        return Steps(unrolled=inner.unrolled[::-1])
+        return Steps(unrolled=inner.unrolled[::-1], over=inner.over)
     trips, at = inner.trips, inner.at
     assert trips is not None
     assert at is not None
@@ -254,7 +270,7 @@ def _reversed(context: Context, call: ast.Call) -> Steps:
         assert last is not None
         return at(last - index)
 
-    return Steps(trips, value, static_trips=inner.static_trips)
+    return Steps(trips, value, static_trips=inner.static_trips, over=inner.over)
 
 
 def _require_one(context: Context, call: ast.Call, name: str) -> None:
@@ -264,7 +280,8 @@ def _require_one(context: Context, call: ast.Call, name: str) -> None:
 
 def _unroll(context: Context, call: ast.Call) -> Steps:
     _require_one(context, call, "unroll")
-    return Steps(unrolled=_all(context, iteration_of(context, call.args[0]), call))
+    inner = iteration_of(context, call.args[0])
+    return Steps(unrolled=_all(context, inner, call), over=inner.over)
 
 
 _CALLS: dict[object, Callable[[Context, ast.Call], Steps]] = {

@@ -250,12 +250,14 @@ def detach(x: Item) -> Item:
 def copy(x: Item) -> Item:
     """A value of its own, which can be changed without showing elsewhere.
 
-    >>> a = [1.0, 2.0]
+    >>> a = [[1.0, 2.0], [3.0, 4.0]]
     >>> b = copy(a)
-    >>> b[0] = 5.0
+    >>> b[0][0] = 5.0
     >>> a
-    [1.0, 2.0]
+    [[1.0, 2.0], [3.0, 4.0]]
     """
+    if isinstance(x, list | tuple):
+        return type(x)(map(copy, x))  # type: ignore[return-value]
     return x.copy() if hasattr(x, "copy") else copying.copy(x)  # type: ignore[attr-defined]
 
 

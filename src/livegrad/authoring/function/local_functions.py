@@ -7,11 +7,12 @@ like any other and can be handed on.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
+from livegrad.authoring.function.aliases import DEEPEST
 from livegrad.authoring.function.assignment import DefiniteAssignment, bound_names, stored_names
 from livegrad.authoring.function.binding import annotation_type
 from livegrad.authoring.function.calls import Keywords
@@ -20,7 +21,7 @@ from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.regions import FLAGS, flag, set_flag
 from livegrad.authoring.function.source import Source
 from livegrad.authoring.function.types import NONE
-from livegrad.authoring.function.values import Value, convert, static
+from livegrad.authoring.function.values import Value, aliases_of, convert, static
 
 Definition = ast.FunctionDef | ast.Lambda
 
@@ -67,7 +68,7 @@ def define(context: Context, definition: Definition) -> Value:
     for argument, default in pairs:
         # A variable: branches and loops see its value as their own.
         held = defaults[argument.arg] = context.temporary("default")
-        context.environment[held] = context.evaluate(default)
+        context.environment[held] = context.named(context.evaluate(default), default)
     return static(LocalFunction(definition, defaults))
 
 
@@ -97,9 +98,13 @@ def _inlined(
             help="return the new value instead",
         )  # fmt: skip
     context.after_loop.update(DefiniteAssignment(source, names, lambda loop: False).after)
+    known = {alias.object for value in context.environment.values() for alias in aliases_of(value)}
+    for parameter in _parameters(function):
+        given[parameter.arg] = context.named(given[parameter.arg], parameter)
     outer = {name: context.environment.get(name) for name in (*own, *FLAGS, "$return")}
-    for name in own:
-        context.environment.pop(name, None)
+    hidden = {name: context.temporary("hidden") for name in own if name in context.environment}
+    for name, temporary in hidden.items():
+        context.environment[temporary] = context.environment.pop(name)  # it still shows what is changed
     context.environment.pop("$return", None)
     context.environment.update(given)
     for name in FLAGS:
@@ -109,12 +114,21 @@ def _inlined(
     context.execute(source.body)
     value = _result(context, function)
     context.inlining.pop()
+    # An object that only the function's own names have had is new for its caller.
+    value = _with_objects(value, lambda object: object in known or context.sharing.is_shared(object, DEEPEST))
     context.result_type, context.exited = result_type, False
     for name, held in outer.items():
         context.environment.pop(name, None)
         if held is not None:
-            context.environment[name] = held
+            context.environment[name] = context.environment.pop(hidden[name]) if name in hidden else held
     return value
+
+
+def _with_objects(value: Value, stays: Callable[[Hashable], bool]) -> Value:
+    """The value, with those of its aliases whose objects stay."""
+    if value.items is not None:
+        return replace(value, items=tuple(_with_objects(item, stays) for item in value.items))
+    return replace(value, aliases=tuple(alias for alias in value.aliases if stays(alias.object)))
 
 
 def _result_type(context: Context, function: LocalFunction) -> Any:

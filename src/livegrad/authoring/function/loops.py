@@ -6,16 +6,18 @@ The statements module calls these; `regions` makes the IR of a loop from the par
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from livegrad.authoring.function.assignment import contains, stored_names
+from livegrad.authoring.function.assignment import bound_names, contains, stored_names
 from livegrad.authoring.function.binding import assign
 from livegrad.authoring.function.context import Context
-from livegrad.authoring.function.iteration import iteration_of
+from livegrad.authoring.function.iteration import Steps, iteration_of
 from livegrad.authoring.function.operators import truth
+from livegrad.authoring.function.places import ITERATED
 from livegrad.authoring.function.regions import Loop, branch, flag, pending_jump, run_loop, set_flag
-from livegrad.authoring.function.values import Value, name_of, node_of
+from livegrad.authoring.function.values import Value, aliased, name_of, node_of
 from livegrad.ir.node import Node
 from livegrad.ir.origins import originating_from
 
@@ -117,10 +119,44 @@ def _loop_else(context: Context, statement: ast.For | ast.While) -> None:
 
 
 def run_for(context: Context, statement: ast.For) -> None:
+    before = set(context.environment)
+    rebound, context.rebound = context.rebound, frozenset(bound_names([statement.target, *statement.body]))
     steps = iteration_of(context, statement.iter)
+    context.rebound = rebound
     if steps.unrolled is not None:
+        for value in steps.over:
+            context.environment[context.temporary(ITERATED.removeprefix("~"))] = value
         _unrolled(context, statement, steps.unrolled)
-        return
+    else:
+        _over(context, statement, steps)
+    for name in set(context.environment) - before:
+        if name.startswith("~"):
+            context.environment.pop(name)
+    if not _are_read_later(context, statement):
+        for name in bound_names([statement.target]) & context.environment.keys():
+            context.environment[name] = aliased(context.environment[name], ())
+
+
+def _are_read_later(context: Context, loop: ast.For) -> bool:
+    """Whether a loop's own names may be read after it: somewhere else than in loops that set them themselves."""
+    names = bound_names([loop.target])
+    read_in_loops, read = Counter[str](), Counter[str]()
+    for statement in context.source.body:
+        for node in ast.walk(statement):
+            read.update(_reads(node, names))
+            if isinstance(node, ast.For) and names <= bound_names([node.target]):
+                inner = [part for child in node.body for part in ast.walk(child)]
+                if not any(isinstance(part, ast.For) and names <= bound_names([part.target]) for part in inner):
+                    for part in inner:
+                        read_in_loops.update(_reads(part, names))
+    return read != read_in_loops
+
+
+def _reads(node: ast.AST, names: set[str]) -> list[str]:
+    return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names else []
+
+
+def _over(context: Context, statement: ast.For, steps: Steps) -> None:
     assert steps.at is not None
     jumps = contains(statement.body, ast.Break, loops=False) or contains(
         statement.body, (ast.Return, ast.Raise), loops=True

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from livegrad.authoring.function.context import Context
-from livegrad.authoring.function.values import Value
+from livegrad.authoring.function.values import Value, aliased, aliases_of
 
 # Names of which a test says something: the class that they are of, or None where they just have a value.
 Known = dict[str, ast.expr | None]
@@ -57,4 +57,4 @@ def narrow(context: Context, known: Known) -> None:
         found = [rule(value) for rule in NARROWINGS] if cls is None else [r(value, of_class) for r in CLASS_NARROWINGS]
         for narrowed in found:
             if narrowed is not None:
-                context.environment[name] = narrowed
+                context.environment[name] = aliased(narrowed, aliases_of(value))

@@ -10,10 +10,13 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from livegrad.authoring.function.aliases import Alias
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.types import NONE, ArrayType, FrontType, RecordType, describe
 from livegrad.authoring.function.values import (
     Value,
+    aliased,
+    aliases_of,
     as_scalar_type,
     convert,
     join,
@@ -144,10 +147,15 @@ def _sequence(context: Context, op: ast.operator, left: Value, right: Value, at:
     if isinstance(op, ast.Mult):
         for sequence, count in ((left, right), (right, left)):
             if isinstance(count.static, int) and not isinstance(count.static, bool):
-                if sequence.items is not None:
-                    return tuple_value(list(sequence.items) * count.static)
+                members = list(sequence.items or ())
                 if isinstance(sequence.type, ArrayType):
-                    return context.list_of(elements(sequence, context, at) * count.static, at)
+                    members = elements(sequence, context, at)
+                elif sequence.items is None:
+                    continue
+                if count.static > 1:  # one object each, that is there several times
+                    members = [aliased(m, (*aliases_of(m), Alias((at, k), 0, 0))) for k, m in enumerate(members)]
+                repeated = members * count.static
+                return tuple_value(repeated) if sequence.items is not None else context.list_of(repeated, at)
     return None
 
 
@@ -156,7 +164,7 @@ def elements(value: Value, context: Context, at: ast.AST) -> list[Value]:
     assert isinstance(value.type, ArrayType)
     node = node_of(value, context.span(at))
     own = value.type.element
-    return [context.result(own, member(node, index), [value], at, value.weak) for index in range(value.type.size)]
+    return [context.part(own, member(node, index), value, at, value.weak) for index in range(value.type.size)]
 
 
 def unify(context: Context, left: Value, right: Value, at: ast.AST, symbol: str) -> tuple[Shaped, Node, Node]:

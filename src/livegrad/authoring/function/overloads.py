@@ -6,18 +6,30 @@ Calls from Python, from captured functions and of derivatives all choose here.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from livegrad.authoring.function.assignment import bound_names, stored_names
-from livegrad.authoring.function.captured import CapturedFunction, Slot
+from livegrad.authoring.function.aliases import DEEPEST, Aliases, alias_result, is_outside, outside_alias, parameter_key
+from livegrad.authoring.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.effects import add_effects_of_call
+from livegrad.authoring.function.places import other_name
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.signature import Default, Parameter, fitting_array
-from livegrad.authoring.function.types import NONE, ArrayType, FrontType, TensorType, describe, is_mutable
-from livegrad.authoring.function.values import Value, convert, convertible, from_python, name_of, node_of, runtime
+from livegrad.authoring.function.types import NONE, ArrayType, FrontType, TensorType, describe
+from livegrad.authoring.function.values import (
+    Value,
+    aliased,
+    aliases_of,
+    convert,
+    convertible,
+    from_python,
+    name_of,
+    node_of,
+    runtime,
+)
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ops.control import call as call_op
@@ -44,7 +56,9 @@ def match(
     variables: dict[TypeVar, FrontType] = {}
     for parameter in function.signature.parameters:
         given = bound[parameter.name]
-        value = from_python(given.value, span) if isinstance(given, Default) else given
+        value = given
+        if isinstance(given, Default):
+            value = aliased(from_python(given.value, span), (outside_alias(parameter.name),))
         slot = slot_for(parameter, value, variables)
         if isinstance(slot, str):
             return slot
@@ -185,9 +199,8 @@ def call_captured(
     """A call of one captured function from another."""
     span = context.span(at)
     found = choose(function, positional, keywords, span)
-    if context.dropped is at:
-        _forbid_lost_change(context, found, at)
     made = found.function.specialize(found.slots)
+    _forbid_lost_change(context, found, made, at)
     context.dependencies.callees.append(made.is_current)
     context.dependencies.types.update(made.dependencies.types)
     values, nodes = argument_nodes(found, span)
@@ -195,6 +208,7 @@ def call_captured(
     if made.context.has_effects:
         add_effects_of_call(context, node if made.result_type is NONE else None, made.context.prints)
     result = runtime(made.result_type, node, weak=made.result_weak)
+    result = aliased(result, _result_aliases(context, found, made, at))
     carrying = [value for value, slot in zip(values, made.runtime_slots, strict=True) if not slot.no_diff]
     if not found.function.differentiable:
         return context.with_flow(result, "call", values, at, function.__name__)
@@ -205,16 +219,53 @@ def call_captured(
     return context.with_flow(result, "operation", carrying, at, function.__name__)
 
 
-def _forbid_lost_change(context: Context, found: Match, at: ast.AST) -> None:
-    """A call for the sake of what it changes in its arguments would change copies."""
-    body = found.function.source.body
-    changed = stored_names(body) - bound_names(body)
-    for parameter, slot in zip(found.function.signature.parameters, found.slots, strict=True):
-        if parameter.name in changed and slot.type is not None and is_mutable(slot.type):
-            name = found.function.__name__
-            raise context.error(
-                "LG106",
-                f"`{name}` changes its `{parameter.name}`, which is a copy: nobody would see it",
-                at,
-                help=f"return the changed value from `{name}`, and assign it where it is called",
-            )
+def _result_aliases(context: Context, found: Match, made: Specialization, at: ast.AST) -> Aliases:
+    """What a call's result has to do with the objects of its caller."""
+    parameters = [parameter_key(parameter.name) for parameter in found.function.signature.parameters]
+    arguments = dict(zip(parameters, map(aliases_of, found.values), strict=True))
+    times = Counter(alias.object for alias in made.context.result_aliases)
+    aliases: Aliases = ()
+    for alias in made.context.result_aliases:
+        own = (at, alias.object)
+        if arguments.get(alias.object):
+            aliases += alias_result(alias, arguments[alias.object])
+        elif is_outside(alias.object):
+            aliases += (alias,)
+        elif alias.object in made.context.sharing.shared or times[alias.object] > 1:
+            context.sharing.shared[own] = made.context.sharing.shared.get(alias.object, 0)
+            aliases += (replace(alias, object=own),)
+    return aliases
+
+
+def _forbid_lost_change(context: Context, found: Match, made: Specialization, at: ast.AST) -> None:
+    """A function changes copies of its arguments: an error where Python would show the change.
+
+    The names that the call's own result goes to are read no more as they were, nor are those of a function that ends.
+    """
+    taken, names = context.taken
+    ends = taken is at and names is None and not context.inlining
+    besides = context.environment.keys() if ends else (names or frozenset()) if taken is at else frozenset()
+    parameters = [parameter.name for parameter in found.function.signature.parameters]
+    for parameter, value in zip(parameters, found.values, strict=True):
+        if parameter_key(parameter) not in made.context.sharing.changed:
+            continue
+        others = Counter(alias.object for other in found.values for alias in aliases_of(other))
+        others.subtract(alias.object for alias in aliases_of(value))
+        for alias in aliases_of(value):
+            object = alias.object
+            shown = others[object] > 0 or context.sharing.is_shared(object, DEEPEST)
+            if shown or other_name(context, object, DEEPEST, besides) is not None:
+                raise _lost_change(context, found, parameter, at)
+            context.sharing.changed.add(object)
+        if context.dropped is at:
+            raise _lost_change(context, found, parameter, at)
+
+
+def _lost_change(context: Context, found: Match, parameter: str, at: ast.AST) -> FunctionError:
+    name = found.function.__name__
+    return context.error(
+        "LG106",
+        f"`{name}` changes its `{parameter}`, which is a copy: nobody would see it",
+        at,
+        help=f"return the changed value from `{name}`, and assign it where it is called",
+    )

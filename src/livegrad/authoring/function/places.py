@@ -1,22 +1,25 @@
 """Parts of values by name and index: reading `value.field[index]`, and changing one part of a local variable.
 
-Values are never shared: changing a list, vector or struct that has two names is an error, because Python would show
+Compiled values are copies: changing a list, vector or struct that has two names is an error, because Python would show
 the change under both.
 """
 
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from collections.abc import Hashable, Set
 from typing import Any
 
+from livegrad.authoring.function.aliases import alias_copy, alias_either, alias_members, alias_parts
 from livegrad.authoring.function.assignment import root_name
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.operators import expect_int
 from livegrad.authoring.function.sequences import sequence
-from livegrad.authoring.function.types import MISSING, ArrayType, RecordType, TensorType, describe, is_mutable
+from livegrad.authoring.function.types import MISSING, ArrayType, RecordType, TensorType, describe
 from livegrad.authoring.function.values import (
     Value,
+    aliased,
+    aliases_of,
     convert,
     name_of,
     node_of,
@@ -31,6 +34,8 @@ from livegrad.ir.node import Node
 from livegrad.ops.aggregate import get_at, make, member, set_, set_at
 from livegrad.ops.elementwise import detach, select
 from livegrad.ops.indexing import lookup
+
+ITERATED = "~over"  # how variables begin that hold what a loop goes over
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
@@ -51,8 +56,9 @@ def read_field(context: Context, value: Value, index: int, at: ast.AST) -> Value
     field = value.type.fields[index]
     node = member(node_of(value, context.span(at)), index)
     if not field.no_diff:
-        return context.result(field.type, node, [value], at, value.weak)
-    return context.with_flow(runtime(field.type, detached(node)), "read_field", [value], at, field.name)
+        return context.part(field.type, node, value, at, value.weak)
+    cut = aliased(runtime(field.type, detached(node)), alias_parts(value.aliases))
+    return context.with_flow(cut, "read_field", [value], at, field.name)
 
 
 def read_swizzle(context: Context, value: Value, name: str, at: ast.AST) -> Value | None:
@@ -94,9 +100,9 @@ def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
     node = node_of(value, context.span(at))
     if isinstance(place.static, int):
         position = _static_index(context, place.static, value.type.size, index)
-        return context.result(value.type.element, member(node, position), [value], at, value.weak)
+        return context.part(value.type.element, member(node, position), value, at, value.weak)
     chosen = wrapped_index(context, place, value.type.size, index)
-    return context.result(value.type.element, get_at(node, chosen), [value], at, value.weak)
+    return context.part(value.type.element, get_at(node, chosen), value, at, value.weak)
 
 
 def _static_key(place: Value) -> Any:
@@ -137,9 +143,11 @@ def _matrix_part(context: Context, value: Value, index: ast.expr, at: ast.AST) -
     place = context.evaluate(index)
     lines = [make(*[member(node, r * columns + c) for c in range(columns)], type=row) for r in range(rows)]
     if isinstance(place.static, int):
-        return context.result(row, lines[_static_index(context, place.static, rows, index)], [value], at)
-    table = make(*lines, type=ir.Array(row, rows))
-    return context.result(row, get_at(table, wrapped_index(context, place, rows, index)), [value], at)
+        line = context.result(row, lines[_static_index(context, place.static, rows, index)], [value], at)
+    else:
+        table = make(*lines, type=ir.Array(row, rows))
+        line = context.result(row, get_at(table, wrapped_index(context, place, rows, index)), [value], at)
+    return aliased(line, value.aliases)  # NumPy gives a view: to change one is to change the other
 
 
 def _tensor_element(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
@@ -181,44 +189,50 @@ def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Valu
     node = node_of(value, context.span(at))
     places = range(value.type.size)[bounds]
     element = value.type.element
-    parts = [context.result(element, member(node, place), [value], at, value.weak) for place in places]
+    parts = [context.part(element, member(node, place), value, at, value.weak) for place in places]
     if isinstance(value.type, ir.Vector) and parts:
         type = ir.Vector(value.type.element, len(parts))
         nodes = [node_of(item, context.span(at)) for item in parts]
-        return context.result(type, make(*nodes, type=type), [value], at)
-    return context.list_of(parts, at)
+        return aliased(context.result(type, make(*nodes, type=type), [value], at), value.aliases)  # a view
+    return aliased(context.list_of(parts, at), alias_copy(value.aliases))
 
 
 # --- changing --------------------------------------------------------------------------------------------------------
 
 
-def share(context: Context, expression: ast.expr, value: Value) -> Value:
-    """Notes that a second name is given to a value that Python could change in place."""
-    if value.type is None or not is_mutable(value.type):
-        return value
-    root = root_name(expression)
-    if root is None or root.id not in context.environment:
-        return value
-    if isinstance(expression, ast.Attribute) and isinstance(value.type, ir.Vector) and swizzle(expression.attr):
-        return value  # components are copied
-    sliced = isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Slice)
-    if sliced and isinstance(value.type, ArrayType) and not is_mutable(value.type.element):
-        return value  # a slice of a list is a list of its own
-    held = context.environment[root.id]
-    context.environment[root.id] = replace(held, shared=True)
-    return replace(value, shared=True)
-
-
-def forbid_shared(context: Context, root: ast.Name, at: ast.AST) -> None:
-    """A variable that has a second name cannot be changed in place."""
+def forbid_second_name(context: Context, root: ast.Name, depth: int, at: ast.AST) -> None:
+    """What lies `depth` steps deep in a variable is changed in place: an error if that would show elsewhere too."""
     held = context.environment.get(root.id)
-    if held is not None and held.shared and held.type is not None and is_mutable(held.type):
-        raise context.error(
-            "LG106",
-            f"`{root.id}` has a second name, under which the change would show too",
-            at,
-            help=f"copy it first: `{root.id} = copy({root.id})`",
-        )
+    for alias in () if held is None else aliases_of(held):
+        position = alias.depth_of(depth)
+        if position is None:
+            continue
+        other = other_name(context, alias.object, position, {root.id})
+        if other is not None and other.startswith(ITERATED):
+            raise context.error(
+                "LG106",
+                f"`{root.id}` is changed while a loop goes over it",
+                at,
+                help="go over a copy: `for x in copy(values)`",
+            )
+        if other is not None or context.sharing.is_shared(alias.object, position):
+            raise context.error(
+                "LG106",
+                f"`{root.id}` has a second name, under which the change would show too",
+                at,
+                help=f"copy it first: `{root.id} = copy({root.id})`",
+            )
+        context.sharing.changed.add(alias.object)
+
+
+def other_name(context: Context, object: Hashable, depth: int, besides: Set[str]) -> str | None:
+    """A variable that would show a change of what lies so deep in an object."""
+    for name, value in context.environment.items():
+        if name in besides or name.startswith("$"):
+            continue  # what has been returned or chosen is taken before anything else happens
+        if any(alias.object == object and alias.source <= depth for alias in aliases_of(value)):
+            return name
+    return None
 
 
 def read_place(context: Context, target: ast.expr) -> Value:
@@ -238,14 +252,21 @@ def assign_place(context: Context, target: ast.Attribute | ast.Subscript, value:
         raise context.error(
             "LG102", "only parts of local variables can be changed", target, help="return the new value instead"
         )
-    forbid_shared(context, root, target)
     path: list[ast.Attribute | ast.Subscript] = []
     node: ast.expr = target
     while isinstance(node, ast.Attribute | ast.Subscript):
         path.insert(0, node)
         node = node.value
-    held = context.environment[root.id]
-    context.environment[root.id] = replace(_changed(context, held, path, value), shared=held.shared)
+    forbid_second_name(context, root, len(path) - 1, target)
+    held, added = context.environment[root.id], aliases_of(value)
+    last = path[-1]
+    if isinstance(last, ast.Subscript) and isinstance(last.slice, ast.Slice):
+        added = alias_parts(added)  # the elements are taken over, not what holds them
+    context.sharing.note_twice(added, beside=aliases_of(held))
+    changed = _changed(context, held, path, value)
+    context.environment[root.id] = aliased(
+        changed, alias_either(aliases_of(held), alias_members([added], depth=len(path)))
+    )
 
 
 def _changed(context: Context, held: Value, path: list[ast.Attribute | ast.Subscript], value: Value) -> Value:

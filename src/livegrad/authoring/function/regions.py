@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from livegrad.authoring.function.aliases import alias_either
 from livegrad.authoring.function.context import Context, Environment
 from livegrad.authoring.function.flow import Flow
 from livegrad.authoring.function.types import FrontType, differential_type, ir_of
 from livegrad.authoring.function.values import (
     Value,
+    aliased,
+    aliases_of,
     convert,
     flows_of,
     join,
@@ -135,9 +138,6 @@ def merge_ways(
             continue
         if name.startswith("~") and name not in outer:
             continue
-        if name in inner and a is not None and b is not None and a.node is b.node is inner[name].node is not None:
-            merged[name] = replace(outer[name], shared=a.shared or b.shared)  # it only got a second name
-            continue
         if not name.startswith("$"):
             # Where a way has returned, its variables are read by nobody.
             a = None if returned[0] and not second_exited and b is not None else a
@@ -193,9 +193,9 @@ class _Merger:
         index = len(self.slots)
         self.slots.append((pair[0], pair[1]))
         weak = all(value.weak for value in present)
-        shared = any(value.shared for value in present)
+        aliases = alias_either(*map(aliases_of, present))
         flows = flows_of(*present)
-        return lambda nodes: replace(self._merged(type, nodes[index], flows, weak), shared=shared)
+        return lambda nodes: aliased(self._merged(type, nodes[index], flows, weak), aliases)
 
     def _merged(self, type: FrontType, node: Node, flows: list[Flow], weak: bool) -> Value:
         flow = flows[0] if len(flows) == 1 else None
@@ -296,9 +296,12 @@ class _Attempt:
                 set_flag(context, name, False)
         if loop.trip:
             self._next_trip()
+        named = dict(context.sharing.shared)
         loop.body(self.index)
         self.end = context.environment
-        return self._grown(carried)
+        grown = self._grown(carried)
+        # A second name that an object gets in one trip, it has from the start of the next.
+        return self.types if grown is None and named != context.sharing.shared else grown
 
     def _next_trip(self) -> None:
         variables = self.context.environment
@@ -313,7 +316,7 @@ class _Attempt:
         flow = None
         if differential_type(known.type) is not None:
             flow = self.flows[name] = self.context.graph.add("operation", self.context.span(self.at), [], name)
-        return replace(runtime(known.type, node, flow, known.weak), shared=known.shared)
+        return aliased(runtime(known.type, node, flow, known.weak), aliases_of(known))
 
     def _grown(self, carried: dict[str, Value | None]) -> dict[str, Value] | None:
         grown: dict[str, Value] = {}
@@ -338,20 +341,11 @@ class _Attempt:
                     )
                 continue
             weak = after.weak and (before is None or before.weak)
-            shared = after.shared or (before is not None and before.shared)
-            grown[name] = Value(type, weak=weak, shared=shared)
-            changed |= before is None or type != before.type or shared != before.shared
-        return grown if self._got_second_names() or changed else None
-
-    def _got_second_names(self) -> bool:
-        """Notes which variables from before the loop have a second name after a trip: they have it at the next."""
-        found = False
-        for name, value in self.outer.items():
-            after = self.end.get(name)
-            if name not in self.types and after is not None and after.shared and not value.shared:
-                self.outer[name] = replace(value, shared=True)
-                found = True
-        return found
+            held = () if before is None else aliases_of(before)
+            aliases = alias_either(held, aliases_of(after))
+            grown[name] = Value(type, weak=weak, aliases=aliases)
+            changed |= before is None or type != before.type or set(aliases) != set(held)
+        return grown if changed else None
 
     def finish(self, carried: dict[str, Value | None]) -> None:
         """Makes the IR loop and puts its results into the variables."""
@@ -371,7 +365,7 @@ class _Attempt:
         for name, known, node in zip(self.names, self.types.values(), outputs, strict=True):
             assert known.type is not None
             made = runtime(known.type, node, self.flows.get(name), known.weak)
-            context.environment[name] = replace(made, shared=known.shared)
+            context.environment[name] = aliased(made, aliases_of(known))
         for name in self.loop.names:
             if name not in self.types and name in context.environment:
                 context.environment[name] = self.end.get(name, context.environment[name])

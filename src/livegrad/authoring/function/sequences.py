@@ -8,12 +8,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from livegrad.authoring.function.aliases import alias_copy
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.intrinsics import intrinsic, require_count, shaped_result
 from livegrad.authoring.function.operators import binary, elements, truth, unify
 from livegrad.authoring.function.types import ArrayType, TensorType
 from livegrad.authoring.function.values import (
     Value,
+    aliased,
     array_value,
     as_scalar_type,
     name_of,
@@ -116,13 +118,19 @@ _quantifier("any", False)
 _quantifier("all", True)
 
 
-@intrinsic("list", "copy")
+@intrinsic("copy")
 def _copy(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    require_count(context, values, 1, "copy", at)
+    return aliased(values[0], ())
+
+
+@intrinsic("list")
+def _list(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "list", at)
     (value,) = values
     if value.items is not None:
         return context.list_of(value.items, at)
-    return Value(value.type, value.node, value.static, value.weak, value.items, value.flow)
+    return aliased(value, alias_copy(value.aliases))
 
 
 @intrinsic("tuple")

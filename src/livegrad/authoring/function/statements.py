@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from livegrad.authoring.function.assignment import always_exits
+from livegrad.authoring.function.assignment import always_exits, root_name
 from livegrad.authoring.function.binding import annotation_type, assign
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.effects import add_check
@@ -19,8 +18,9 @@ from livegrad.authoring.function.local_functions import define
 from livegrad.authoring.function.loops import continue_unless, jump_break, jump_continue, run_for, run_while
 from livegrad.authoring.function.narrowing import Known, narrow, narrowings
 from livegrad.authoring.function.operators import binary, truth
-from livegrad.authoring.function.places import forbid_shared, read_place, share
+from livegrad.authoring.function.places import forbid_second_name, read_place
 from livegrad.authoring.function.regions import branch, pending_jump, set_flag
+from livegrad.authoring.function.types import ArrayType
 from livegrad.authoring.function.values import (
     Value,
     convert,
@@ -90,6 +90,7 @@ def _define(context: Context, statement: ast.FunctionDef) -> None:
 
 
 def _return(context: Context, statement: ast.Return) -> None:
+    context.taken = statement.value, None
     value = static(None) if statement.value is None else context.evaluate(statement.value)
     at = statement.value or statement
     value = checked_result(context, value, at)
@@ -147,32 +148,47 @@ def _assert(context: Context, statement: ast.Assert) -> None:
 
 
 def _assign(context: Context, statement: ast.Assign) -> None:
+    if len(statement.targets) == 1:
+        context.taken = statement.value, frozenset(_names(statement.targets[0]))
     value = context.evaluate(statement.value)
-    value = share(context, statement.value, value)
-    if len(statement.targets) > 1 and value.type is not None:
-        value = replace(value, shared=True)
+    if len(statement.targets) > 1:
+        value = context.named(value, statement)  # one object, whatever it is called
     for target in statement.targets:
         assign(context, target, value)
+
+
+def _names(target: ast.expr) -> list[str]:
+    """The names that an assignment gives new values to."""
+    if isinstance(target, ast.Tuple | ast.List):
+        return [name for element in target.elts for name in _names(element)]
+    return [target.id] if isinstance(target, ast.Name) else []
 
 
 def _augmented(context: Context, statement: ast.AugAssign) -> None:
     target = statement.target
     if isinstance(target, ast.Name):
-        forbid_shared(context, target, statement)
-    if isinstance(target, ast.Name):
         load = ast.copy_location(ast.Name(target.id, ast.Load()), target)
         before = context.evaluate(load)
     else:
         before = read_place(context, target)
+    root = root_name(target)
+    if root is not None and isinstance(before.type, ArrayType | ir.Vector | ir.Matrix):
+        forbid_second_name(context, root, _depth(target), statement)  # these are changed, not only exchanged
     after = binary(context, statement.op, before, context.evaluate(statement.value), statement)
     assign(context, target, after)
+
+
+def _depth(target: ast.expr) -> int:
+    """How many steps deep in a variable a place is."""
+    return 1 + _depth(target.value) if isinstance(target, ast.Attribute | ast.Subscript) else 0
 
 
 def _annotated(context: Context, statement: ast.AnnAssign) -> None:
     type = annotation_type(context, statement.annotation)
     if statement.value is None:
         return
-    value = share(context, statement.value, context.evaluate(statement.value))
+    context.taken = statement.value, frozenset(_names(statement.target))
+    value = context.evaluate(statement.value)
     assign(context, statement.target, convert(value, type, context.span(statement.value), "the value"))
 
 

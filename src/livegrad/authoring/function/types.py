@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
+from livegrad.authoring.function.aliases import DEEPEST
 from livegrad.authoring.function.vectors import SHAPED_NAMES, ShapedConstructor, VectorValue
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir import types as ir
@@ -402,6 +403,27 @@ def differential_type(type: FrontType) -> FrontType | None:
 def is_mutable(type: FrontType) -> bool:
     """Whether Python lets values of the type be changed in place."""
     return isinstance(type, ArrayType | RecordType | ir.Vector | ir.Matrix)
+
+
+def mutable_depth(type: FrontType | None) -> int:
+    """How deep objects that Python lets be changed in place lie in each other in values of the type.
+
+    >>> [mutable_depth(type) for type in (ir.f64, ir.Vector(ir.f32, 3), ArrayType(ArrayType(ir.f64, 2), 2))]
+    [0, 1, 2]
+    """
+    match type:
+        case None | ir.Scalar() | TensorType() | NoneType():
+            return 0
+        case ir.Vector() | ir.Matrix():
+            return 1
+        case TupleType():
+            inner = max(map(mutable_depth, type.elements), default=0)
+            return 1 + inner if inner else 0
+        case ArrayType():
+            return 1 + mutable_depth(type.element)
+        case RecordType():
+            return 1 + max((mutable_depth(field.type) for field in type.fields), default=0)
+    return DEEPEST  # an optional value, one of an interface
 
 
 def to_argument(type: FrontType, value: Any) -> Any:

@@ -5,12 +5,13 @@ Numbers written in the source are weak: beside a typed value they take its type,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from livegrad.authoring.function.aliases import Alias, Aliases, alias_either, alias_members, alias_parts, retire
 from livegrad.authoring.function.flow import Flow
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.types import (
@@ -23,6 +24,7 @@ from livegrad.authoring.function.types import (
     describe,
     differential_type,
     ir_of,
+    mutable_depth,
 )
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
@@ -42,7 +44,7 @@ class Value:
     weak: bool = False
     items: tuple[Value, ...] | None = None
     flow: Flow | None = None
-    shared: bool = False  # may be reached by another name, so that changing it in place would show there too
+    aliases: Aliases = ()  # the objects of the program that it is, is a part of, or holds; none: it is new
 
     @property
     def is_static(self) -> bool:
@@ -62,6 +64,39 @@ def static(value: Any) -> Value:
     if value is None:
         return Value(NONE, static=None)
     return Value(None, static=value)
+
+
+def aliases_of(value: Value) -> Aliases:
+    """The objects that a value is, is a part of, or holds."""
+    if value.items is not None:
+        return alias_members(map(aliases_of, value.items))
+    return value.aliases
+
+
+def aliased(value: Value, aliases: Aliases) -> Value:
+    """The value as one that has to do with these objects, if it can be changed in place."""
+    if value.items is not None:
+        parts = alias_parts(aliases)
+        return replace(value, items=tuple(aliased(item, parts) for item in value.items))
+    depth = 0 if value.node is None else mutable_depth(value.type)
+    return replace(value, aliases=tuple(alias for alias in aliases if alias.own < depth))
+
+
+def owned(value: Value, key: Hashable) -> Value:
+    """A value as a variable holds it: what is new becomes an object, known by where it got its name."""
+    if value.items is not None:
+        return replace(value, items=tuple(owned(item, (key, index)) for index, item in enumerate(value.items)))
+    if all(alias.own for alias in value.aliases):
+        return aliased(value, (*value.aliases, Alias(key, 0, 0)))
+    return replace(value, aliases=alias_either(value.aliases))
+
+
+def with_retired(value: Value, place: Hashable) -> Value:
+    """The value, after a place in the program has made another object."""
+    if value.items is not None:
+        return replace(value, items=tuple(with_retired(item, place) for item in value.items))
+    aliases = retire(value.aliases, place)
+    return value if aliases == value.aliases else replace(value, aliases=aliases)
 
 
 def tuple_value(items: Sequence[Value]) -> Value:
@@ -235,7 +270,7 @@ def convert(value: Value, target: FrontType, span: Span, role: str = "the value"
     for rule in CONVERSIONS:
         converted = rule(value, target, span)
         if converted is not None:
-            return converted
+            return aliased(converted, aliases_of(value))
     if not convertible(value, target):
         raise FunctionError(
             "LG202",

@@ -1,0 +1,117 @@
+"""Names of one object: compiled values are copies, so that Python's objects that have two names may not be changed.
+
+A value knows of which objects (lists, vectors, structs) it is a part, and which it holds; two variables with one object
+are two names of it. Depths count steps: in `m[0][1]` the list `m` is at depth 0 and `m[0]` at depth 1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, replace
+
+DEEPEST = 8  # what lies deeper counts as if it lay there
+
+
+@dataclass(frozen=True)
+class Alias:
+    """What lies `source` steps deep in an object lies `own` steps deep in a value.
+
+    An object is known by the place in the program that gave it its first name. A loop comes there at each trip: the
+    newest object is told from the earlier ones, which count as one.
+    """
+
+    object: Hashable
+    source: int
+    own: int
+
+    def depth_of(self, own: int) -> int | None:
+        """How deep in the object that is which lies `own` steps deep in the value; None if it is not in the object."""
+        return None if own < self.own else self.source + own - self.own
+
+
+Aliases = tuple[Alias, ...]
+
+
+def outside_alias(name: str) -> Alias:
+    """The object that a name outside the function stands for: others may see it."""
+    return Alias(("outside", name), 0, 0)
+
+
+def is_outside(object: Hashable) -> bool:
+    return isinstance(object, tuple) and object[0] == "outside"
+
+
+def parameter_key(name: str) -> Hashable:
+    """What the object that a parameter is given is known by in the function."""
+    return "parameter", name
+
+
+def alias_parts(aliases: Aliases) -> Aliases:
+    """The aliases of an element or field."""
+    return tuple(
+        Alias(alias.object, alias.source, alias.own - 1)
+        if alias.own
+        else Alias(alias.object, min(alias.source + 1, DEEPEST), 0)
+        for alias in aliases
+    )
+
+
+def alias_members(members: Iterable[Aliases], depth: int = 1) -> Aliases:
+    """The aliases of what holds others: an object that it holds twice is there twice."""
+    return tuple(
+        Alias(alias.object, alias.source, min(alias.own + depth, DEEPEST)) for aliases in members for alias in aliases
+    )
+
+
+def alias_copy(aliases: Aliases) -> Aliases:
+    """The aliases of a new list of the same elements."""
+    return tuple(alias if alias.own else Alias(alias.object, min(alias.source + 1, DEEPEST), 1) for alias in aliases)
+
+
+def alias_either(*ways: Aliases) -> Aliases:
+    """The aliases of one of several values."""
+    return tuple(dict.fromkeys(alias for aliases in ways for alias in aliases))
+
+
+def alias_result(result: Alias, argument: Aliases) -> Aliases:
+    """The aliases of a result that is, or holds, a part of an argument."""
+    found = []
+    for alias in argument:
+        depth = alias.depth_of(result.source)
+        if depth is None:
+            found.append(Alias(alias.object, alias.source, min(result.own + alias.own - result.source, DEEPEST)))
+        else:
+            found.append(Alias(alias.object, min(depth, DEEPEST), result.own))
+    return tuple(found)
+
+
+def retire(aliases: Aliases, place: Hashable) -> Aliases:
+    """The aliases, where a place in the program has made another object: those that it made before are earlier ones."""
+    return tuple(
+        replace(alias, object=("earlier", place)) if _place_of(alias.object) is place else alias for alias in aliases
+    )
+
+
+def _place_of(object: Hashable) -> Hashable:
+    while isinstance(object, tuple):
+        object = object[0]
+    return object
+
+
+@dataclass
+class Sharing:
+    """What a function does to objects, as far as it has been compiled."""
+
+    shared: dict[Hashable, int] = field(default_factory=dict)  # from which depth on one value has it in two places
+    changed: set[Hashable] = field(default_factory=set)
+
+    def note_twice(self, aliases: Aliases, beside: Aliases = ()) -> None:
+        """A value has these objects, beside others: those that are there twice cannot be told apart any more."""
+        times = Counter(alias.object for alias in (*aliases, *beside))
+        for alias in aliases:
+            if times[alias.object] > 1:
+                self.shared[alias.object] = min(self.shared.get(alias.object, DEEPEST), alias.source)
+
+    def is_shared(self, object: Hashable, depth: int) -> bool:
+        return is_outside(object) or (object in self.shared and min(depth, DEEPEST) >= self.shared[object])
