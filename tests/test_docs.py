@@ -92,7 +92,8 @@ def test_every_block_of_python_runs_and_prints_what_the_page_says(page, tmp_path
 @pytest.mark.parametrize("page", sorted(OWN_PROCESS))
 def test_a_page_that_adds_to_tables_does_so_in_a_process_of_its_own(page, tmp_path):
     code = f"from tests.test_docs import run_page; run_page({page!r})"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

@@ -97,7 +97,7 @@ def test_a_plan_keeps_its_addresses_while_its_code_gets_better() -> None:
     assert code.address == before
 
 
-@pytest.mark.usefixtures("without_caches")
+@pytest.mark.usefixtures("settled_code", "without_caches")
 def test_the_kernels_of_a_plan_are_compiled_together() -> None:
     def two(x: lg.Node) -> tuple[lg.Node, lg.Node]:
         return ops.reduce(ops.sin(x), kind="sum", axes=(1,)), ops.cumulative(

@@ -29,6 +29,7 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+pytestmark = pytest.mark.own_process
 needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="no /proc to read memory use from")
 
 

@@ -14,6 +14,7 @@ import livegrad as lg
 from livegrad.ir import keeping
 
 PACKAGE = os.path.dirname(lg.__file__) + os.sep
+pytestmark = pytest.mark.own_process  # what other tests left behind is cleared up by calls, which would be counted
 BEFORE_CODE = tuple(PACKAGE + folder + os.sep for folder in ("authoring", "passes", "schedule", "ops", "ir"))
 
 
