@@ -314,8 +314,12 @@ def test_a_number_inside_of_a_composite_reaches_every_use_of_it(executor_name: s
     engine.set(regions[1]["condition"], 0)
     assert engine.step().ok
     assert [number(engine, own) for own in outputs] == [3.0, 4.0, 5.0]
+    assert number(engine, inner) == 5.0  # where the composite itself stands
+    engine.remove(composite)
+    engine.step()
     with pytest.raises(lg.UsageError, match="several places"):
         engine.read(inner)
+    engine.add(composite), engine.set(composite["x"], 3.0)
     engine.remove(regions[0]), engine.remove(regions[1])
     composite.graph.set(inner["gain"], 10.0)
     assert engine.step().ok
@@ -418,3 +422,41 @@ def test_a_number_for_a_block_that_waits_does_not_reach_the_one_whose_name_it_to
     engine.connect(fresh, after["x"])
     assert engine.step().ok
     assert number(engine, after) == 600.0
+
+
+def test_a_state_that_takes_the_name_of_another_begins_with_its_own_value(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    more = engine.add(lg.block(lambda n: n + 1.0, name="more"))
+    held: lg.State | None = None
+    for initial in (0.0, 10.0, 20.0):
+        if held is not None:
+            engine.remove(held)
+        held = engine.add(lg.State("held", initial))
+        engine.connect(held, more["n"])
+        engine.connect(more, held["next"])
+        for frame in range(1, 3):
+            assert engine.step().ok
+            assert number(engine, more) == number(engine, held) == initial + frame
+
+
+def test_a_reset_of_a_state_that_waits_leaves_the_one_that_runs_alone(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    more = engine.add(lg.block(lambda n: n + 1.0, name="more"))
+    held = engine.add(lg.State("held", 0.0))
+    engine.connect(held, more["n"])
+    engine.connect(more, held["next"])
+    engine.step()
+    engine.remove(held)
+    fresh = engine.add(lg.State("held", np.zeros(2)))
+    engine.reset(fresh)
+    assert problems_of(engine) == ["more.n", "held.next"]
+    assert float(engine.read(more, running=True)) == 3.0
+
+
+def test_all_that_is_wrong_with_several_edits_is_found_at_once(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    one = engine.add(lg.block(lambda x=True: x ^ True, name="one"))
+    two = engine.add(lg.block(lambda x=True: x & True, name="two"))
+    engine.step()
+    engine.set(one["x"], 1.5), engine.set(two["x"], 2.5)
+    assert {where.split(".")[0] for where in problems_of(engine)} == {"one", "two"}

@@ -91,8 +91,7 @@ class Applier:
                     self._refused = left
         self._put("_plan_problems", problems)
         if self._runtime.executable is not None:
-            left = [*left, *self._apply_numbers(numbers, frame)]
-            self._refused = left if self._refused else ()
+            self._apply_numbers(numbers, frame)
         self._report()
         return left
 
@@ -225,6 +224,10 @@ class Applier:
         for key, change in changes.items():
             if key in plan.steps:
                 self._runtime.stale[key] = change.cause
+        for state in plan.states:
+            if state.key in changes:
+                cause = f"{state.key}: {changes[state.key].cause}"
+                self._runtime.stale |= dict.fromkeys(plan.readers.get(state.value, ()), cause)
         self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
 
     def _make_ready(self, fresh: Executable, plan: LivePlan, changes: Mapping[str, Change]) -> None:
@@ -238,17 +241,15 @@ class Applier:
             fresh.close()
             raise
 
-    def _apply_numbers(self, entries: list[Entry], frame: Frame) -> list[Entry]:
-        """Numbers, contents, features and resets: no plan changes, only what is in it. Gives what has to wait."""
-        waiting = []
+    def _apply_numbers(self, entries: list[Entry], frame: Frame) -> None:
+        """Numbers, contents, features and resets: no plan changes, only what is in it."""
         for entry in entries:
             if entry.kind == "feature":
                 self._apply_feature(entry, frame)
             elif entry.kind == "reset":
                 self._apply_reset(entry.subject)
-            elif not self._apply_value(entry, frame):
-                waiting.append(entry)
-        return waiting
+            else:
+                self._apply_value(entry, frame)
 
     def _apply_feature(self, entry: Entry, frame: Frame) -> None:
         assert self._runtime.executable is not None
@@ -261,66 +262,66 @@ class Applier:
         for key in self._runtime.executable.plan.readers.get(feature, ()):
             self._touch(key, Level.HOT, f"feature {feature}: {before} → {value}", frame)
 
-    def _apply_value(self, entry: Entry, frame: Frame) -> bool:
-        """A number or contents, wherever the pin is; says whether it fits what runs, or is reported not to."""
+    def _apply_value(self, entry: Entry, frame: Frame) -> None:
+        """A number or contents, wherever the pin is; what is not as it runs is part of an update that is due."""
         pin = entry.subject
         source = None if pin.block.home is None else pin.block.home.sources.get(pin)
-        if not isinstance(source, Setting):
-            return True  # removed, or replaced since by something that the plan was made with
-        nodes = find_keys(self._graph, pin.block)
-        fits = [self._put_value(node, pin, source, entry, frame) for node in nodes]
-        assert self._runtime.executable is not None
-        if len(nodes) == 1 and all(fits):
-            self._knobs.note(pin, pin_key(nodes[0], pin.name), self._runtime.executable)
-        return all(fits)
-
-    def _put_value(self, node: str, pin: Pin, source: Setting, entry: Entry, frame: Frame) -> bool:
         executable, compilation = self._runtime.executable, self._runtime.compilation
         assert executable is not None
         assert compilation is not None
-        plan, key = executable.plan, pin_key(node, pin.name)
-        readers = plan.readers.get(key, ())
-        if not readers or not compilation.network.is_given_by(readers[0], key, pin):
-            return True  # part of an update that is due
-        if key in self._number_problems:
-            self._put("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
+        if not isinstance(source, Setting):
+            return  # removed, or replaced since by something that the plan was made with
+        nodes = find_keys(self._graph, pin.block)
+        for node in nodes:
+            key = pin_key(node, pin.name)
+            readers = executable.plan.readers.get(key, ())
+            if not readers or not compilation.network.is_given_by(readers[0], key, pin):
+                continue
+            if key in self._number_problems:
+                self._put("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
+            level = self._put_value(node, key, pin, source)
+            if level is not None:
+                for reader in readers:
+                    self._touch(reader, level, f"{key}: {words_of(entry.detail)}", frame)
+            if level is Level.HOT and len(nodes) == 1:
+                self._knobs.note(pin, key, executable)
+
+    def _put_value(self, node: str, key: str, pin: Pin, source: Setting) -> Level | None:
+        """Hands a value to the executable; None if that has it already, or cannot take it as it is."""
+        executable = self._runtime.executable
+        assert executable is not None
+        plan, value = executable.plan, source.value
         if key in plan.parameters and source.is_number:
-            if same_value(plan.parameters[key], source.value):
-                return True
+            before = plan.parameters[key]
+            if before.__class__ is not value.__class__ or same_value(before, value):
+                return None
             try:
                 for type in plan.types_of_number(key):
-                    require_number(source.value, type, key)
+                    require_number(value, type, key)
             except LivegradError as error:
-                if self._plan_problems:
-                    return False  # other edits are due: it may be right for what the graph will be
                 found = Problem(node, pin.block, pin.name, error)
                 self._put("_number_problems", {**self._number_problems, key: found})
-                return True
-            self._transaction.put(plan.parameters, key, source.value)
-            executable.set_parameter(key, source.value)
-            level = Level.HOT
-        elif key in plan.contents and not source.is_number and plan.buffers[key].type is source.given.type:
-            if plan.contents[key] is source.value:
-                return True
-            self._transaction.put(plan.contents, key, source.value)
-            executable.write(key, source.value)
-            level = Level.NONE
-        elif key in plan.contents and source.is_number:  # one that a captured call reads from memory
-            contents = number_in_memory(source.value, plan.buffers[key].type)
-            self._transaction.put(plan.contents, key, contents)
-            executable.write(key, contents)
+                return None
+            self._transaction.put(plan.parameters, key, value)
+            executable.set_parameter(key, value)
+            return Level.HOT
+        if key not in plan.contents or (source.is_number and plan.buffers[key].shape):
+            return None
+        if source.is_number:  # one that a captured call reads from memory
+            contents = number_in_memory(value, plan.buffers[key].type)
             level = Level.WARM
+        elif plan.buffers[key].type is source.given.type and plan.contents[key] is not value:
+            contents, level = value, Level.NONE
         else:
-            return True  # of another type than what runs: part of an update that is due
-        for reader in readers:
-            self._touch(reader, level, f"{key}: {words_of(entry.detail)}", frame)
-        return True
+            return None
+        self._transaction.put(plan.contents, key, contents)
+        executable.write(key, contents)
+        return level
 
     def _apply_reset(self, state: State) -> None:
         assert self._runtime.executable is not None
-        keys = find_keys(self._graph, state)
         for spec in self._runtime.executable.plan.states:
-            if spec.key in keys:
+            if spec.owner is state:  # else it waits to take the place of the one that has its name
                 held = self._transaction.states
                 if spec.value not in held:
                     held[spec.value] = self._runtime.executable.read(spec.value)

@@ -26,6 +26,7 @@ from livegrad.engine.live_plan import (
     LivePlan,
     buffers_around,
     operand_key,
+    renewed_buffers,
 )
 from livegrad.engine.problems import GraphError
 from livegrad.engine.sources import Numbers
@@ -74,12 +75,13 @@ class CpuExecutable:
         self._make.parameters = plan.parameters
         self._calls: dict[str, Call] = {}
         self._staged: list[Numbers] = []  # the next values of states
-        lasting = {state.value for state in previous.plan.states} if previous is not None else set()
+        taken = {} if previous is None else previous._memory
         for state in plan.states:
-            if state.value not in lasting or self._memory[state.value] is not previous._memory.get(state.value):  # type: ignore[union-attr]
+            if self._memory[state.value] is not taken.get(state.value):
                 np.copyto(self._memory[state.value], state.initial)
         for key, contents in plan.contents.items():
-            np.copyto(self._memory[key], contents)
+            if self._memory[key] is not taken.get(key):
+                np.copyto(self._memory[key], contents)
         for key, step in plan.steps.items():
             self._calls[key] = self._make.make(step, key)
 
@@ -244,6 +246,7 @@ def _memory_for(plan: LivePlan, previous: CpuExecutable | None) -> dict[str, Num
     """Memory for every buffer: taken over where the spec is the same, else new."""
     old = {} if previous is None else previous._memory
     specs = {} if previous is None else previous.plan.buffers
+    renewed = set() if previous is None else renewed_buffers(previous.plan, plan)
     shared = [aligned_memory(max(size, 1)) for size in plan.slots]
     memory: dict[str, Numbers] = {}
     for key, spec in plan.buffers.items():
@@ -252,7 +255,7 @@ def _memory_for(plan: LivePlan, previous: CpuExecutable | None) -> dict[str, Num
             memory[key] = _bound_array(plan, key)
         elif place is not None:
             memory[key] = shared[place][: spec.bytes].view(spec.element.dtype).reshape(spec.shape)
-        elif specs.get(key) == spec and previous is not None and key not in previous.plan.places:
+        elif specs.get(key) == spec and previous is not None and key not in previous.plan.places and key not in renewed:
             memory[key] = old[key]
         else:
             memory[key] = _new_buffer(spec)

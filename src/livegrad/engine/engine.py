@@ -307,7 +307,7 @@ class Engine:
         if runtime.problems and not running:
             raise EngineError(runtime.problems)
         executable = runtime.executable
-        key = "" if executable is None else self._buffer_key(own)
+        key = "" if executable is None else self._buffer_key(own, executable.plan)
         if executable is None or key not in executable.plan.buffers:
             if runtime.problems:
                 raise EngineError(runtime.problems)
@@ -405,17 +405,21 @@ class Engine:
         return block.home
 
     def _buffer_keys(self, pin: Pin) -> list[str]:
-        """The buffers behind an output; a composite's are those of the block inside."""
+        """The buffers behind an output; a composite's are those of the block inside, which may be running still."""
+        known = self._runtime.compilation
         with self._journal.lock:
             self.graph_of(pin.block)
-            keys = [ref.key for ref in output_keys(self.graph, pin)]
-        if not keys:
+            found = output_keys(self.graph, pin) or (known and output_keys(self.graph, pin, running=known.network))
+        if not found:
             raise UsageError(f"`{pin}` is not there any more", where=caller_origin())
-        return keys
+        return [ref.key for ref in found]
 
-    def _buffer_key(self, pin: Pin) -> str:
-        """The buffer behind an output that stands at one place only."""
+    def _buffer_key(self, pin: Pin, plan: LivePlan) -> str:
+        """The buffer behind an output; of several places that it has, the one that is not inside of a region."""
         keys = self._buffer_keys(pin)
+        if len(keys) > 1:
+            outside = [key for key in keys if key in plan.buffers and plan.buffers[key].lifetime == "graph"]
+            keys = outside or keys
         if len(keys) > 1:
             help = "expose it, and read it there"
             raise UsageError(f"`{pin}` is at several places", where=caller_origin(), found=", ".join(keys), help=help)

@@ -259,16 +259,25 @@ def find_keys(graph: Graph, block: Block, prefix: str = "") -> list[str]:
     return found
 
 
-def output_keys(graph: Graph, pin: Pin, prefix: str = "") -> list[OutputRef]:
-    """The outputs of nodes behind an output pin: a composite's is that of a block inside."""
+def output_keys(graph: Graph, pin: Pin, prefix: str = "", running: Network | None = None) -> list[OutputRef]:
+    """The outputs of nodes behind an output pin: a composite's is that of a block inside.
+
+    `running` has nodes that may be there still when they are no more in the graph.
+    """
     inside = ""
     bases = find_keys(graph, pin.block, prefix)
     while isinstance(pin.block, Composite) and not isinstance(pin.block, Region):
         inner = pin.block.inner_output(pin.name)
+        if inner is None and running is not None:
+            inner = pin.block.inner_outputs.get(pin.name)
         if inner is None:
             return []
         pin, inside = inner, f"{inside}/{path_part(inner.block.name)}"
-    return [OutputRef(base + inside, pin.name) for base in bases] if pin.name in pin.block.outputs else []
+    if pin.name in pin.block.outputs and running is None:
+        return [OutputRef(base + inside, pin.name) for base in bases]
+    nodes = {} if running is None else running.nodes
+    still = (base + inside for base in bases if base + inside in nodes)
+    return [OutputRef(key, pin.name) for key in still if nodes[key].block is pin.block]
 
 
 def _inner_prefix(prefix: str, block: Block, label: str) -> str:

@@ -201,12 +201,16 @@ Step = LeafStep | RegionStep
 
 @dataclass(frozen=True)
 class StateSpec:
-    """What lasts: after a frame `value := next`. `initial` is its content in the first."""
+    """What lasts: after a frame `value := next`. `initial` is its content in the first.
+
+    `owner` is whose it is: a state that takes the name of another begins anew.
+    """
 
     key: str
     value: str
     next: str
     initial: Numbers = field(compare=False)
+    owner: object = None
 
 
 @dataclass(frozen=True)
@@ -323,6 +327,16 @@ def buffers_around(step: Step) -> Iterator[str]:
             yield step.index
         for inner in step.inner_steps():
             yield from buffers_around(inner)
+
+
+def renewed_buffers(before: LivePlan, plan: LivePlan) -> set[str]:
+    """Buffers that begin with other contents than those which a plan before has there, though they may look the same.
+
+    They get memory of their own, so that the plan before can still run.
+    """
+    old, new = ({(state.value, state.owner) for state in own.states} for own in (before, plan))
+    changed = {key for key, contents in plan.contents.items() if before.contents.get(key) is not contents}
+    return changed | {value for value, _ in old ^ new}
 
 
 def captured_keys(step: Step) -> frozenset[object]:

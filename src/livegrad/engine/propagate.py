@@ -97,7 +97,7 @@ def _propagate(
             try:
                 specialize_node(node, shapes)
             except LivegradError as error:
-                problems.append(problem(node, _pin_of(error, node), error))
+                problems.append(problem(node, pin_of(error, node), error))
         if len(problems) > before:
             broken.add(key)
 
@@ -117,7 +117,8 @@ def _is_known(node: NetworkNode, shapes: Shapes, before: Before) -> bool:
     return True
 
 
-def _pin_of(error: LivegradError, node: NetworkNode) -> str | None:
+def pin_of(error: LivegradError, node: NetworkNode) -> str | None:
+    """The input that an error is about, if it says so."""
     name = getattr(error, "pin", None)
     return name if name in node.feeds else None
 

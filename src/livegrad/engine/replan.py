@@ -19,8 +19,8 @@ from livegrad.engine.graph import Block, Composite, Graph, State
 from livegrad.engine.keys import own_key
 from livegrad.engine.live_plan import DERIVED, BufferOperand, LivePlan, Step, reads_the_same
 from livegrad.engine.overlay import Overlay
-from livegrad.engine.problems import Problem
-from livegrad.engine.propagate import Shapes, specialize_node
+from livegrad.engine.problems import problem
+from livegrad.engine.propagate import Shapes, pin_of, specialize_node
 from livegrad.engine.transaction import Transaction
 from livegrad.engine.wire import Wiring, wire_node
 
@@ -114,8 +114,8 @@ def _specialize(made: Compilation, running: LivePlan, names: set[str]) -> list[s
         try:
             changed = specialize_node(node, made.shapes)
         except LivegradError as error:
-            made.problems.append(Problem(key, node.block, None, error))
-            return list(touched)
+            made.problems.append(problem(node, pin_of(error, node), error))
+            continue
         if changed:
             if states.intersection(running.steps[key].results):
                 return None

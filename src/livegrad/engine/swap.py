@@ -16,8 +16,8 @@ from livegrad.engine.frame import EngineError
 from livegrad.engine.graph import Block, Composite, Graph, Specialized, State
 from livegrad.engine.keys import pin_key
 from livegrad.engine.live_plan import BlockStep, LivePlan
-from livegrad.engine.problems import Problem
-from livegrad.engine.propagate import Inputs
+from livegrad.engine.problems import problem
+from livegrad.engine.propagate import Inputs, pin_of
 from livegrad.engine.sources import Setting, same_value
 from livegrad.engine.transaction import Transaction
 
@@ -63,7 +63,7 @@ def find_swap(graph: Graph, known: Compilation, running: LivePlan, block: Block)
     try:
         made = block.body.specialize(inputs.given)
     except LivegradError as error:
-        raise EngineError([Problem(key, block, None, error)]) from None
+        raise EngineError([problem(node, pin_of(error, node), error)]) from None
     before = known.shapes.bodies[key]
     if not _fits_in_place_of(made, before):
         return None
@@ -96,6 +96,4 @@ def _has_same_defaults(home: Graph, node: NetworkNode) -> bool:
 
 
 def _is_same_number(before: Any, after: Any) -> bool:
-    return before is after or (
-        isinstance(before, bool | int | float) and before.__class__ is after.__class__ and same_value(before, after)
-    )
+    return isinstance(before, bool | int | float) and before.__class__ is after.__class__ and same_value(before, after)

@@ -69,7 +69,7 @@ def wire(
             following = node.feeds["next"]
             assert isinstance(following, OutputRef)
             value = wiring.buffer(pin_key(key, "value"), shapes.types[pin_key(key, "value")])
-            states.append(StateSpec(key, value, following.key, node.block.initial))
+            states.append(StateSpec(key, value, following.key, node.block.initial, node.block))
         else:
             same = known is not None and known.has(node, level, shapes)
             wiring.steps[key] = _wire_again(node, known.plan, wiring) if same else wire_node(node, level, wiring)  # type: ignore[union-attr]

@@ -25,6 +25,7 @@ from livegrad.engine.live_plan import (
     LivePlan,
     Operand,
     ParameterOperand,
+    renewed_buffers,
 )
 
 if TYPE_CHECKING:
@@ -132,10 +133,11 @@ def buffers_for(plan: LivePlan, previous: CudaExecutable | None, in_place: Mappi
 def _taken_over(plan: LivePlan, previous: CudaExecutable, own: Mapping[str, BufferSpec]) -> dict[str, HeldBuffer]:
     found: dict[str, HeldBuffer] = {}
     before, wanted = previous.plan, []
+    renewed = renewed_buffers(before, plan)
     for key, spec in own.items():
         kept = None if key in previous.in_place else previous.buffers.held.get(key)
         known = before.buffers.get(key)
-        fits = kept is not None and (known is spec or known == spec) and key not in before.places
+        fits = kept is not None and (known is spec or known == spec) and key not in before.places and key not in renewed
         if fits and before.bindings.get(key) is plan.bindings.get(key):
             assert kept is not None
             found[key] = kept

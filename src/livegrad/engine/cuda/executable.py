@@ -182,13 +182,11 @@ class CudaExecutable:
 
     def _write_contents(self, plan: LivePlan, previous: CudaExecutable | None) -> None:
         taken = {} if previous is None else previous.buffers.held
-        known = {} if previous is None else {state.value for state in previous.plan.states}
         for state in plan.states:
-            if state.value not in known or self.buffers.held[state.value] is not taken.get(state.value):
+            if self.buffers.held[state.value] is not taken.get(state.value):
                 write_array(self.buffers.address(state.value), state.initial)
         for key, contents in plan.contents.items():
-            same = previous is not None and previous.plan.contents.get(key) is contents
-            if not same or self.buffers.held[key] is not taken.get(key):
+            if self.buffers.held[key] is not taken.get(key):
                 write_array(self.buffers.address(key), contents)
 
     # --- what programs are made from ---
