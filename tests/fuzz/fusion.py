@@ -33,7 +33,7 @@ def run_one(seed: int) -> Mapping[str, int]:
     """Compares one program with all optimisations and without a few; counts which of those changed its plan."""
     program = random_program(seed, SIZES, (3, 7), fusing=True)
     try:
-        function, arguments = _traced(program, seed)
+        function, arguments = trace_with_derivatives(program, seed)
         return {**program.counts, **_compare(function, arguments, program, seed)}
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: {error}\n{program}") from None
@@ -42,7 +42,7 @@ def run_one(seed: int) -> Mapping[str, int]:
         raise
 
 
-def _traced(program: Program, seed: int) -> tuple[Function, list[Any]]:
+def trace_with_derivatives(program: Program, seed: int) -> tuple[Function, list[Any]]:
     """The program with gradients of a loss, or with tangents, as a function of the IR, and its arguments."""
     body = program.function(Livegrad())
     tensors = [lg.asarray(a) for a in program.arguments]
