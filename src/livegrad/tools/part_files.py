@@ -152,7 +152,7 @@ def _function_part(assembly: Assembly, choice: PartChoice) -> Part:
 
 def _chosen(name: str, assembly: Assembly, found: list[Part], wanted: str | None) -> Part:
     if not found:
-        raise UsageError(f"`{name}` builds no level set", found=_instead(assembly), help=_advice(assembly))
+        raise UsageError(f"`{name}` builds no body", found=_instead(assembly), help=_advice(assembly))
     listed = ", ".join(f"{number} ({part.name})" for number, part in enumerate(found, 1))
     if wanted is None:
         if len(found) == 1:

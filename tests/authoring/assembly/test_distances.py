@@ -8,7 +8,7 @@ import pytest
 import livegrad as lg
 from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, add_expression, convert, parts
 from livegrad.authoring.assembly.part import part_of_function
-from livegrad.authoring.assembly.resources import BeamLattice, ImageStack, LevelSet, TriangleMesh
+from livegrad.authoring.assembly.resources import CAPS, BeamLattice, ImageStack, LevelSet, TriangleMesh
 from livegrad.backends.reference import evaluate
 
 SCALAR, VECTOR = PortType.SCALAR, PortType.VECTOR
@@ -111,39 +111,72 @@ def test_a_mesh_that_is_not_there_or_has_no_area_is_refused() -> None:
         convert(distance_to(flat, "Mesh"), "d")
 
 
-def cone(point: Any, a: Any, b: Any, first: float, second: float) -> float:
-    """The distance to the spheres that a beam is the hull of, by looking at many of them."""
-    share = np.linspace(0, 1, 20001)[:, None]
-    centres, radii = a + share * (b - a), first + share[:, 0] * (second - first)
-    return float((np.linalg.norm(point - centres, axis=1) - radii).min())
+def to_beam(points: Any, a: Any, b: Any, radii: Any, caps: Any) -> Any:
+    """The signed distance to a beam by looking at many points of the outline that its cross-section has."""
+    height = np.linalg.norm(b - a)
+    along = (points - a) @ (b - a) / height
+    across = np.linalg.norm(points - a - along[:, None] * (b - a) / height, axis=1)
+    share = np.linspace(0, 1, 3001)
+    outline = [(radii[0] + share * (radii[1] - radii[0]), share * height)]
+    inside = (along >= 0) & (along <= height) & (across < radii[0] + along / height * (radii[1] - radii[0]))
+    for end, (radius, cap) in enumerate(zip(radii, caps, strict=True)):
+        way = (along - height) if end else -along
+        turn = share * np.pi / 2
+        x, y = (radius * np.cos(turn), radius * np.sin(turn)) if cap == "hemisphere" else (share * radius, 0 * share)
+        outline.append((x, height + y if end else -y))
+        inside |= (cap == "hemisphere") & (way >= 0) & (np.hypot(across, way) < radius)
+    x, y = np.concatenate(outline, axis=1)
+    distance = np.array([np.hypot(x - p, y - q).min() for p, q in zip(across, along, strict=True)])
+    found = np.where(inside, -distance, distance)
+    for centre, radius, cap in zip((a, b), radii, caps, strict=True):
+        found = np.minimum(found, np.linalg.norm(points - centre, axis=1) - radius) if cap == "sphere" else found
+    return found
 
 
-def test_beams_are_round_cones() -> None:
-    ends = np.array([[-1.0, 0, 0], [1, 0.5, 0], [0, 1, 1], [0, 1, 1.1]])
-    beams, radii = np.array([[0, 1], [1, 2], [2, 3]]), np.array([[0.1, 0.4], [0.2, 0.2], [0.5, 0.1]])
-    part = part_of_function(distance_to(BeamLattice(ends, beams, radii), "BeamLattice"), "d", BOUNDS, element=lg.f64)
-    expected = [
-        min(cone(p, ends[i], ends[j], r, s) for (i, j), (r, s) in zip(beams, radii, strict=True)) for p in POINTS[:60]
-    ]
-    np.testing.assert_allclose(part(POINTS[:60]), expected, atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(part.gradient(POINTS), axis=1), 1.0, atol=1e-9)
+@pytest.mark.parametrize("caps", [("sphere", "sphere"), ("butt", "butt"), ("hemisphere", "butt")])
+@pytest.mark.parametrize("radii", [(0.4, 0.1), (0.1, 0.4), (0.5, 0.0)])
+def test_beams_are_frustums_with_caps(radii: Any, caps: Any) -> None:
+    ends = np.array([[-0.6, -0.1, 0.2], [0.5, 0.3, -0.2]])
+    lattice = BeamLattice(ends, np.array([[0, 1]]), np.array([radii]), caps=[caps])
+    part = part_of_function(distance_to(lattice, "BeamLattice"), "d", BOUNDS, element=lg.f64)
+    points = np.random.default_rng(0).uniform(-1, 1, (150, 3))
+    expected = to_beam(points, *ends, radii, caps)
+    assert (expected < 0).sum() > 5
+    np.testing.assert_allclose(part(points), expected, atol=3e-4)
+    np.testing.assert_allclose(np.linalg.norm(part.gradient(points), axis=1), 1.0, atol=1e-9)
 
 
-@pytest.mark.parametrize("number", [1, 2, 5, 300])
+@pytest.mark.parametrize("number", [1, 5, 60])
 def test_the_nearest_of_many_beams_is_found_inside_and_outside(number: int) -> None:
     generator = np.random.default_rng(number)
     ends, radii = generator.uniform(-1, 1, (number, 2, 3)), generator.uniform(0, 0.25, (number, 2))
-    lattice = BeamLattice(ends.reshape(-1, 3), np.arange(2 * number).reshape(-1, 2), radii)
+    caps = generator.choice(CAPS, (number, 2))
+    beams = np.arange(2 * number).reshape(-1, 2)
+    lattice = BeamLattice(ends.reshape(-1, 3), beams, radii, caps=caps, balls=[0, 1], ball_radii=[0.3, 0.1])
     part = part_of_function(distance_to(lattice, "BeamLattice"), "d", BOUNDS, element=lg.f64)
+    single = [
+        part_of_function(
+            distance_to(BeamLattice(pair, np.array([[0, 1]]), own[None], caps=cap[None]), "BeamLattice"), "d", BOUNDS,
+            element=lg.f64,
+        )
+        for pair, own, cap in zip(ends[:5], radii, caps, strict=False)
+    ]  # fmt: skip
     points = generator.uniform(-1.2, 1.2, (60, 3))
-    share = np.linspace(0, 1, 1001)[:, None, None]
-    nearest = np.full(60, np.inf)
-    for (a, b), (first, second) in zip(ends, radii, strict=True):
-        centres, size = a + share * (b - a), first + share[:, :, 0] * (second - first)
-        nearest = np.minimum(nearest, (np.linalg.norm(points - centres, axis=2) - size).min(0))
-    assert number < 300 or (nearest < 0).sum() > 10
-    np.testing.assert_allclose(part(points), nearest, atol=2e-5)
+    balls = [np.linalg.norm(points - ends[0, end], axis=1) - (0.3, 0.1)[end] for end in (0, 1)]
+    nearest = np.min([*balls, *(alone(points) for alone in single)], axis=0)
+    if number <= 5:
+        np.testing.assert_allclose(part(points), nearest, atol=1e-12)
+    else:
+        others = [to_beam(points, *pair, own, cap) for pair, own, cap in zip(ends, radii, caps, strict=True)]
+        np.testing.assert_allclose(part(points), np.min([*balls, *others], axis=0), atol=3e-4)
     np.testing.assert_allclose(np.linalg.norm(part.gradient(points), axis=1), 1.0, atol=1e-9)
+
+
+def test_beams_that_are_too_short_are_none() -> None:
+    ends = np.array([[0.0, 0, 0], [1, 0, 0], [0, 0, 1e-5]])
+    beams, radii = np.array([[0, 1], [0, 2]]), np.array([[0.1, 0.1], [0.5, 0.5]])
+    part = part_of_function(distance_to(BeamLattice(ends, beams, radii), "BeamLattice"), "d", BOUNDS)
+    assert part([0, 0, 0.3]) == pytest.approx(0.2, abs=1e-6)
 
 
 def sampled(image: Any, points: Any, outputs: Any, **settings: Any) -> Any:

@@ -1,11 +1,11 @@
-"""Level sets as parts: a function, its domain and the transforms of the file, as one function of build coordinates.
+"""What a file builds as parts: level sets, meshes and beam lattices, each as one function of build coordinates.
 
-`parts` gives what a file is to build; renderers and meshers take it from there.
+`parts` gives them; renderers and meshers take it from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.beam_distance import BeamTables, beam_distance
 from livegrad.authoring.assembly.checks import used_functions
 from livegrad.authoring.assembly.distance_call import distance_call
 from livegrad.authoring.assembly.errors import AssemblyError
@@ -20,9 +21,11 @@ from livegrad.authoring.assembly.mesh_distance import MeshTables, signed_distanc
 from livegrad.authoring.assembly.part import Part, VolumeField, ready_to_convert
 from livegrad.authoring.assembly.resources import (
     IDENTITY,
+    BeamLattice,
     BuildItem,
     Components,
     LevelSet,
+    Resource,
     TriangleMesh,
     VolumeChannel,
     VolumeData,
@@ -37,6 +40,7 @@ from livegrad.ops.aggregate import make_vector, members_of
 from livegrad.ops.rules import filled
 
 _MOST_PARTS = 10_000
+_SOLID = ("model", "solidsupport", "support")
 Transform = NDArray[np.float64]  # 4×4, acting on rows as 3MF does: (x, y, z, 1) @ matrix
 
 
@@ -47,7 +51,9 @@ def parts(
     exact: bool = False,
     element: Scalar = f32,
 ) -> list[Part]:
-    """The level sets among what an assembly builds, each as a part in build coordinates.
+    """The bodies that an assembly builds, each as a part in build coordinates: level sets, meshes and beam lattices.
+
+    Meshes that bound no body (those with gaps, and objects of the types surface and other) are left out.
 
     `parameters` names constants of graphs that stay open, as (function id, node identifier). With `exact`, gradient
     nodes mean analytic derivatives instead of differences by their step.
@@ -57,16 +63,23 @@ def parts(
     >>> parts(lg.assembly_of_part(ball))
     [<part ball in (-2, -2, -2) to (2, 2, 2)>]
     """
-    _require_few(assembly)
+    bodies = {number for number, resource in assembly.resources.items() if _is_body(resource)}
+    _require_few(assembly, bodies)
     ready = ready_to_convert(assembly, used_functions(assembly), exact)
-    return [
-        _part(ready, number, placed, dict(parameters or {}), exact, element)
-        for item in assembly.items
-        for number, placed in _placed(assembly, item)
-    ]
+    settings: dict[str, Any] = {"exact": exact, "element": element}
+    found: list[Part] = []
+    for item in assembly.items:
+        for number, placed in _placed(assembly, item, bodies):
+            if not np.isfinite(placed).all() or abs(np.linalg.det(placed)) < 1e-30:
+                raise AssemblyError(f"object {number} is placed by a transform without inverse", where=caller_origin())
+            if isinstance(assembly.resources[number], LevelSet):
+                found.append(_part(ready, number, placed, dict(parameters or {}), settings))
+            else:
+                found.append(_solid_part(ready, number, placed, settings))
+    return found
 
 
-def _require_few(assembly: Assembly) -> None:
+def _require_few(assembly: Assembly, bodies: set[int]) -> None:
     """Raises where components that hold components place more parts than anyone builds: they are counted first."""
     counts: dict[int, int] = {}
     opened: set[int] = set()
@@ -84,7 +97,7 @@ def _require_few(assembly: Assembly) -> None:
             continue
         opened.discard(number)
         pending.pop()
-        counts[number] = sum(counts[member] for member in members) if members else isinstance(resource, LevelSet)
+        counts[number] = sum(counts[member] for member in members) if members else number in bodies
     total = sum(counts[item.object] for item in assembly.items)
     if total > _MOST_PARTS:
         raise AssemblyError(
@@ -95,12 +108,12 @@ def _require_few(assembly: Assembly) -> None:
         )
 
 
-def _placed(assembly: Assembly, item: BuildItem) -> Iterator[tuple[int, Transform]]:
+def _placed(assembly: Assembly, item: BuildItem, bodies: set[int]) -> Iterator[tuple[int, Transform]]:
     pending = [(item.object, matrix_of(item.transform))]
     while pending:
         number, transform = pending.pop()
         resource = assembly.resources.get(number)
-        if isinstance(resource, LevelSet):
+        if number in bodies:
             yield number, transform
         elif isinstance(resource, Components):
             inner = [(member, matrix_of(own) @ transform) for member, own in resource.members]
@@ -123,23 +136,21 @@ def _part(
     number: int,
     placed: Transform,
     parameters: dict[str, NodePath],
-    exact: bool,
-    element: Scalar,
+    settings: dict[str, Any],
 ) -> Part:
+    element: Scalar = settings["element"]
     level_set = assembly.resources[number]
     assert isinstance(level_set, LevelSet)
     mesh = assembly.resources.get(level_set.mesh)
     if not isinstance(mesh, TriangleMesh):
         raise AssemblyError(f"level set {number} has no mesh for a domain", where=caller_origin())
-    if not np.isfinite(placed).all() or abs(np.linalg.det(placed)) < 1e-30:
-        raise AssemblyError(f"level set {number} is placed by a transform without inverse", where=caller_origin())
-    settings: dict[str, Any] = {"parameters": list(parameters.values()), "exact": exact, "element": element}
-    field = convert(assembly, level_set.function, outputs=[level_set.channel], **settings)
+    open_constants = list(parameters.values())
+    field = convert(assembly, level_set.function, outputs=[level_set.channel], parameters=open_constants, **settings)
     builder = _FieldBuilder(element, placed, level_set, mesh)
     shape = builder.shape(field)
     names = {path: label for label, path in parameters.items()}
     values = [np.asarray(value, element.dtype) for value in field.values]
-    corners = _corners(mesh) @ placed
+    corners = _corners(*mesh.bounds()) @ placed
     return Part(
         shape,
         (*values, *field.tables, *builder.domain_tables),
@@ -147,15 +158,82 @@ def _part(
         corners[:, :3].max(0),
         level_set.name or assembly.functions[level_set.function].name or f"part {number}",
         tuple(names[path] for path in field.parameters),
-        builder.volume(assembly, settings),
+        _volume_fields(assembly, level_set.volume_data, builder.to_object, settings),
         level_set.min_feature_size,
         (*field.table_names, *(f"domain_{index}" for index in range(len(builder.domain_tables)))),
         ends_itself=True,
     )
 
 
-def _corners(mesh: TriangleMesh) -> NDArray[np.float64]:
-    low, high = mesh.bounds()
+def _is_body(resource: Resource) -> bool:
+    match resource:
+        case LevelSet():
+            return True
+        case TriangleMesh():
+            return resource.object_type in _SOLID and len(resource.triangles) > 0 and resource.is_closed()
+        case BeamLattice():
+            return resource.object_type in _SOLID and len(resource.beams) + len(resource.balls) > 0
+    return False
+
+
+def _solid_part(assembly: Assembly, number: int, placed: Transform, settings: dict[str, Any]) -> Part:
+    """A mesh or a beam lattice as a part: its signed distance, in the coordinates of the object."""
+    element: Scalar = settings["element"]
+    solid = assembly.resources[number]
+    assert isinstance(solid, TriangleMesh | BeamLattice)
+    to_object: Transform = np.linalg.inv(placed).astype(np.float64)
+    position = input_node(Key("position"), Vector(element, 3))
+    field = _SolidField(assembly, transformed(position, to_object, element), element)
+    value = field.mesh(solid) if isinstance(solid, TriangleMesh) else field.lattice(solid)
+    corners = (_corners(*solid.bounds()) @ placed)[:, :3]
+    name = solid.name or f"object {number}"
+    volume = solid.volume_data if isinstance(solid, TriangleMesh) else None
+    return Part(
+        make_function(name, [position, *field.inputs], [value]),
+        tuple(field.tables),
+        corners.min(0),
+        corners.max(0),
+        name,
+        volume_data=_volume_fields(assembly, volume, to_object, settings),
+        table_names=tuple(f"solid_{index}" for index in range(len(field.tables))),
+        ends_itself=True,
+    )
+
+
+class _SolidField:
+    """Writes signed distances to meshes and lattices, and collects the tables that they read."""
+
+    def __init__(self, assembly: Assembly, position: Node, element: Scalar) -> None:
+        self.assembly = assembly
+        self.position = position
+        self.element = element
+        self.tables: list[NDArray[Any]] = []
+        self.inputs: list[Node] = []
+
+    def mesh(self, mesh: TriangleMesh) -> Node:
+        return self._distance(signed_distance, MeshTables.of(mesh, self.element).arrays())
+
+    def lattice(self, lattice: BeamLattice) -> Node:
+        """Its beams and balls as far as they are not clipped, and the body between its triangles."""
+        value = self._distance(beam_distance, BeamTables.of(lattice, self.element).arrays())
+        clip = None if lattice.clipping_mesh is None else self.assembly.resources.get(lattice.clipping_mesh)
+        if lattice.clipping != "none" and isinstance(clip, TriangleMesh):
+            inside = self.mesh(clip)
+            value = ops.max(value, inside if lattice.clipping == "inside" else -inside)
+        between = TriangleMesh(lattice.vertices, lattice.triangles)
+        if len(between.triangles) and between.is_closed():
+            value = ops.min(value, self.mesh(between))
+        return value
+
+    def _distance(self, rule: Callable[..., Node], arrays: Sequence[tuple[str, NDArray[Any]]]) -> Node:
+        tables = [np.ascontiguousarray(array) for _, array in arrays]
+        own = [input_node(Key("table"), Tensor(scalar_of_dtype(table.dtype), table.shape)) for table in tables]
+        self.tables += tables
+        self.inputs += own
+        return distance_call(rule, self.position, own)
+
+
+def _corners(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
     ends = np.stack([low, high])
     return np.array([[ends[i, 0], ends[j, 1], ends[k, 2], 1.0] for i in (0, 1) for j in (0, 1) for k in (0, 1)])
 
@@ -173,53 +251,17 @@ class _FieldBuilder:
         tables = [] if is_box else MeshTables.of(mesh, element).arrays()
         self.domain_tables = tuple(np.ascontiguousarray(array) for _, array in tables)
 
-    def _arguments(self, field: Converted) -> tuple[Node, list[Node], list[Node]]:
-        if field.inputs != ("pos",):
-            raise AssemblyError(
-                f"function `{field.function.name}` is no field of positions", expected="one input, a vector `pos`"
-            )
-        position = input_node(Key("position"), Vector(self.element, 3))
-        own = [input_node(Key("argument"), type) for type in field.function.parameter_types[1:]]
-        types = [Tensor(scalar_of_dtype(array.dtype), array.shape) for array in self.domain_tables]
-        return position, own, [input_node(Key("domain"), type) for type in types]
-
     def shape(self, field: Converted) -> Function:
-        position, own, domain = self._arguments(field)
-        in_object = self._transformed(position, self.to_object)
-        in_field = self._transformed(in_object, matrix_of(self.level_set.transform))
+        position, own = field_arguments(field, self.element)
+        types = [Tensor(scalar_of_dtype(array.dtype), array.shape) for array in self.domain_tables]
+        domain = [input_node(Key("domain"), type) for type in types]
+        in_object = transformed(position, self.to_object, self.element)
+        in_field = transformed(in_object, matrix_of(self.level_set.transform), self.element)
         value = ops.call(in_field, *own, function=field.function)
         # What is undefined takes the value that the file gives for it.
         value = ops.select(ops.is_nan(value), constant(self.level_set.fallback, self.element), value)
         inside = self._box(in_object) if not domain else distance_call(signed_distance, in_object, domain)
         return make_function(field.function.name, [position, *own, *domain], [ops.max(value, inside)])
-
-    def volume(self, assembly: Assembly, settings: dict[str, Any]) -> tuple[VolumeField, ...]:
-        """What the level set's volume data say, each as a function of build coordinates with tables of its own."""
-        volume = assembly.resources.get(self.level_set.volume_data) if self.level_set.volume_data is not None else None
-        if not isinstance(volume, VolumeData):
-            return ()
-        return tuple(self._volume_field(assembly, channel, settings) for channel in volume.channels)
-
-    def _volume_field(self, assembly: Assembly, channel: VolumeChannel, settings: dict[str, Any]) -> VolumeField:
-        field = convert(assembly, channel.function, outputs=[channel.channel], **{**settings, "parameters": []})
-        position, own, _ = self._arguments(field)
-        in_object = self._transformed(position, self.to_object)
-        value = ops.call(self._transformed(in_object, matrix_of(channel.transform)), *own, function=field.function)
-        value = ops.select(ops.is_nan(value), filled(channel.fallback, value.type), value)
-        if channel.kind == "color":
-            value = ops.clamp(value, filled(0.0, value.type), filled(1.0, value.type))
-        name = channel.name or channel.kind
-        return VolumeField(channel.kind, name, make_function(name, [position, *own], [value]), field.tables)
-
-    def _transformed(self, position: Node, matrix: Transform) -> Node:
-        if np.array_equal(matrix, matrix_of(IDENTITY)):
-            return position
-        x, y, z = members_of(position)
-        moved = []
-        for column in range(3):
-            a, b, c, d = (constant(float(matrix[row, column]), self.element) for row in range(4))
-            moved.append(x * a + y * b + z * c + d)
-        return make_vector(*moved)
 
     def _box(self, position: Node) -> Node:
         """The signed distance to the box around the domain's mesh."""
@@ -233,3 +275,51 @@ class _FieldBuilder:
         away = ops.length(make_vector(*[ops.max(distance, nothing) for distance in outside]))
         inside = ops.min(ops.max(ops.max(outside[0], outside[1]), outside[2]), nothing)
         return away + inside
+
+
+def _volume_fields(
+    assembly: Assembly, number: int | None, to_object: Transform, settings: dict[str, Any]
+) -> tuple[VolumeField, ...]:
+    """What volume data say, each as a function of build coordinates with tables of its own."""
+    volume = None if number is None else assembly.resources.get(number)
+    if not isinstance(volume, VolumeData):
+        return ()
+    return tuple(_volume_field(assembly, channel, to_object, settings) for channel in volume.channels)
+
+
+def _volume_field(
+    assembly: Assembly, channel: VolumeChannel, to_object: Transform, settings: dict[str, Any]
+) -> VolumeField:
+    element: Scalar = settings["element"]
+    field = convert(assembly, channel.function, outputs=[channel.channel], **settings)
+    position, own = field_arguments(field, element)
+    in_object = transformed(position, to_object, element)
+    in_field = transformed(in_object, matrix_of(channel.transform), element)
+    value = ops.call(in_field, *own, function=field.function)
+    value = ops.select(ops.is_nan(value), filled(channel.fallback, value.type), value)
+    if channel.kind == "color":
+        value = ops.clamp(value, filled(0.0, value.type), filled(1.0, value.type))
+    name = channel.name or channel.kind
+    return VolumeField(channel.kind, name, make_function(name, [position, *own], [value]), field.tables)
+
+
+def field_arguments(field: Converted, element: Scalar) -> tuple[Node, list[Node]]:
+    """The inputs of a function of positions: the position, and what comes after it."""
+    if field.inputs != ("pos",):
+        raise AssemblyError(
+            f"function `{field.function.name}` is no field of positions", expected="one input, a vector `pos`"
+        )
+    position = input_node(Key("position"), Vector(element, 3))
+    return position, [input_node(Key("argument"), type) for type in field.function.parameter_types[1:]]
+
+
+def transformed(position: Node, matrix: Transform, element: Scalar) -> Node:
+    """A position times a matrix, from the left."""
+    if np.array_equal(matrix, matrix_of(IDENTITY)):
+        return position
+    x, y, z = members_of(position)
+    moved = []
+    for column in range(3):
+        a, b, c, d = (constant(float(matrix[row, column]), element) for row in range(4))
+        moved.append(x * a + y * b + z * c + d)
+    return make_vector(*moved)
