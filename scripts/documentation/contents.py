@@ -198,7 +198,7 @@ PAGES = (
                     f"{CONTEXT}.errors",
                     f"{ASSEMBLY}.errors",
                 ),
-                ("EngineError", "FormatError", "FormatWarning"),
+                ("EngineError", "FormatError", "FormatWarning", "PartWarning"),
             ),
         ),
     ),

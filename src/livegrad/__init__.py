@@ -102,8 +102,9 @@ _PLACES = {
     # assemblies, parts and files
     "livegrad.authoring.assembly": """
         add_expression add_ir_function Assembly assembly_of_part AssemblyError BeamLattice BuildItem draw_plane
-        fit_bounds FunctionBuilder ImageStack LevelSet lower_function_gradient mesh Part part_of_function parts PortType
-        render shapes Slice slice=slice_part to_cuda to_function to_opencl TriangleMesh VolumeChannel VolumeData""",
+        fit_bounds FunctionBuilder ImageStack LevelSet lower_function_gradient mesh Part part_of_function parts
+        PartWarning PortType render shapes Slice slice=slice_part to_cuda to_function to_opencl TriangleMesh
+        VolumeChannel VolumeData""",
     "livegrad.formats": """
         FormatError FormatWarning load_3mf load_stl load_vm save_3mf save_animation save_mesh save_png save_stl
         save_svg""",

@@ -152,17 +152,18 @@ def mesh_part(arguments: argparse.Namespace) -> Report:
     if not len(found.triangles):
         raise UsageError("the part has no surface within its bounds", help="try smaller cells: --feature-size")
     save_mesh(found, output)
-    a, b, c = found.vertices[found.triangles].transpose(1, 0, 2)
-    volume = float(np.einsum("ij,ij->", a, np.cross(b, c)) / 6)
+    volume, sampled = found.volume(), fit_bounds(part).volume()
     facts = {
         "output": str(output),
         "vertices": len(found.vertices),
         "triangles": len(found.triangles),
         "closed": found.is_closed(),
         "volume": volume,
+        "sampled_volume": sampled,
     }
     closed = "closed" if facts["closed"] else "NOT CLOSED"
-    return Report(facts, [f"{output}: {len(found.triangles):,} triangles, {closed}, volume {volume:.6g}"])
+    volumes = f"volume {volume:.6g} ({sampled:.4g} by sampling)"
+    return Report(facts, [f"{output}: {len(found.triangles):,} triangles, {closed}, {volumes}"])
 
 
 def _feature_size(arguments: argparse.Namespace, part: Part) -> float | None:

@@ -4,7 +4,7 @@ from livegrad.authoring.assembly import shapes
 from livegrad.authoring.assembly.assembly import Assembly
 from livegrad.authoring.assembly.builder import FunctionBuilder, Wire
 from livegrad.authoring.assembly.c_text import to_cuda, to_opencl
-from livegrad.authoring.assembly.errors import AssemblyError, Problem
+from livegrad.authoring.assembly.errors import AssemblyError, PartWarning, Problem
 from livegrad.authoring.assembly.expression import add_expression
 from livegrad.authoring.assembly.from_ir import add_ir_function
 from livegrad.authoring.assembly.graph import GraphFunction, GraphNode, ImageFunction
@@ -47,6 +47,7 @@ __all__ = [
     "LoweredAssembly",
     "NodeType",
     "Part",
+    "PartWarning",
     "PortType",
     "Problem",
     "Reference",

@@ -21,6 +21,14 @@ class AssemblyError(LivegradError):
     code = "assembly"
 
 
+class PartWarning(UserWarning):
+    """A mesh or a slice that is not all of its part: walls are thinner than the features that were asked for.
+
+    >>> issubclass(PartWarning, UserWarning)
+    True
+    """
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong in an assembly: where, and what.

@@ -17,8 +17,9 @@ from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.feature_size import cell_size, require_to_be_seen
 from livegrad.authoring.assembly.masking import is_inside, spread
 from livegrad.authoring.assembly.part import Part
-from livegrad.authoring.assembly.pruning import Found, Lattice, Progress, bounded, find_blocks, silent
+from livegrad.authoring.assembly.pruning import Found, Lattice, Progress, bounded, silent
 from livegrad.authoring.assembly.resources import TriangleMesh
+from livegrad.authoring.assembly.thin_walls import find_cells, warn_of_losses
 from livegrad.diagnostics import caller_origin
 
 _BLOCK = 8
@@ -35,7 +36,10 @@ def mesh(
     most_triangles: int = 1 << 24,
     progress: Progress = silent,
 ) -> TriangleMesh:
-    """The surface of a part as a closed mesh that keeps what is as large as `feature_size` (a fiftieth unless told).
+    """The surface of a part as a closed mesh that keeps what is as large as `feature_size`.
+
+    Unless told, that is a fiftieth of the part, or less where its walls are thinner. A `PartWarning` says where the
+    volume of the mesh is not the part's, by sampling.
 
     Cells are half that size, and triangles no further from the surface. Where the surface is within `tolerance` of flat
     (a thirty-second of a feature unless told), cells are joined: triangles are as large as the part allows; with a
@@ -55,18 +59,28 @@ def mesh(
     part = close_body(part)
     cell = cell_size(part, feature_size)
     error = _error(tolerance, cell)
-    counts = np.ceil((part.high - part.low) / cell).astype(np.int64) + 2
-    # Half a cell off the bounds: flat sides of the domain are then no lattice planes, where values are all zero.
-    lattice = Lattice(part.low - 0.75 * cell, np.full(3, cell), tuple(int(c) for c in counts), _BLOCK)
     progress("looking for the surface", 0.0)
     bounds = bounded(part.function, part.arguments, part.element.dtype)
-    crossed = _crossed_cells(part, lattice, find_blocks(bounds, lattice), most_triangles, progress)
+    cells = find_cells(
+        bounds, lambda points: part(points) < 0, lambda size: _lattice(part, size), cell, finer=feature_size is None
+    )
+    if tolerance is not None:
+        error *= cell / float(cells.lattice.cell[0])
+    crossed = _crossed_cells(part, cells.lattice, cells.found, most_triangles, progress)
     if not len(crossed.cells):
-        require_to_be_seen(part, bounds, part.low, part.high, cell)
+        require_to_be_seen(part, bounds, part.low, part.high, float(cells.lattice.cell[0]))
         return TriangleMesh(np.empty((0, 3)), np.empty((0, 3), np.int64), part.name)
-    vertices, triangles = _surface(Space(part, lattice), crossed, error, sharp, progress)
+    vertices, triangles = _surface(Space(part, cells.lattice), crossed, error, sharp, progress)
+    made = TriangleMesh(vertices, triangles.astype(np.int64), part.name)
+    warn_of_losses("mesh", "a volume of", made.volume(), cells)
     progress("done", 1.0)
-    return TriangleMesh(vertices, triangles.astype(np.int64), part.name)
+    return made
+
+
+def _lattice(part: Part, cell: float) -> Lattice:
+    counts = np.ceil((part.high - part.low) / cell).astype(np.int64) + 2
+    # Half a cell off the bounds: flat sides of the domain are then no lattice planes, where values are all zero.
+    return Lattice(part.low - 0.75 * cell, np.full(3, cell), tuple(int(c) for c in counts), _BLOCK)
 
 
 def _error(tolerance: float | None, cell: float) -> float:

@@ -27,7 +27,7 @@ from livegrad.passes.bound_intervals import bound_intervals
 _Ends = Sequence[tuple[NDArray[Any], ...]]  # along each axis, where blocks begin, and where those before them end
 Progress = Callable[[str, float], None]  # what is being done, and how far from 0 to 1
 _MOST_AT_ONCE = 1 << 18
-_MOST_BOXES = 1 << 24  # of one level; each takes some hundred bytes while it is looked at
+MOST_BOXES = 1 << 24  # of one level; each takes some hundred bytes while it is looked at
 
 
 def silent(what: str, share: float) -> None:
@@ -118,7 +118,7 @@ class Found:
     masks: Masks | None
 
 
-def find_blocks(bounds: Bounded, lattice: Lattice, most: int = _MOST_BOXES) -> Found:
+def find_blocks(bounds: Bounded, lattice: Lattice, most: int = MOST_BOXES) -> Found:
     """The blocks of a lattice that no bounds can rule out, and those that are inside for certain."""
     counts = lattice.blocks
     # From at most a few hundred boxes down to single blocks: each level halves the side.

@@ -86,6 +86,14 @@ def _number(value: Any) -> Node:
     return constant(float(value), f32)
 
 
+def _size(value: Any, what: str) -> Node:
+    """A number that says how large something is: one that is not above 0 leaves nothing of a shape."""
+    size = _number(value)
+    if not isinstance(value, Parameter) and value <= 0:
+        raise AssemblyError(f"not a {what}", where=caller_origin(), expected="above 0", found=repr(value))
+    return size
+
+
 def _vector(values: Sequence[Any]) -> Node:
     if not isinstance(values, Sequence | np.ndarray) or len(values) != 3:
         raise AssemblyError("not a vector", where=caller_origin(), expected="three numbers", found=repr(values)[:60])
@@ -123,9 +131,7 @@ class Shape:
 
     def scale(self, factor: Number) -> Shape:
         """The shape enlarged about the origin; distances stay distances."""
-        by = _number(factor)
-        if not isinstance(factor, Parameter) and factor <= 0:
-            raise AssemblyError("not a scale", where=caller_origin(), expected="above 0", found=repr(factor))
+        by = _size(factor, "scale")
         return Shape(lambda p: self.field(p / ops.splat(by, type=_VECTOR)) * by)
 
     def rotate(self, axis: Sequence[float], angle: Number) -> Shape:
@@ -152,7 +158,7 @@ class Shape:
 
     def shell(self, thickness: Number) -> Shape:
         """A wall on both sides of the surface."""
-        half = _number(thickness) * 0.5
+        half = _size(thickness, "thickness") * 0.5
         return Shape(lambda p: ops.abs(self.field(p)) - half)
 
     def repeat(self, spacing: Sequence[float]) -> Shape:
@@ -199,7 +205,7 @@ def sphere(radius: Number = 1.0) -> Shape:
     >>> sphere(2.0).part(((-3, -3, -3), (3, 3, 3)))([3, 0, 0])
     array(1., dtype=float32)
     """
-    size = _number(radius)
+    size = _size(radius, "radius")
     return Shape(lambda p: ops.length(p) - size)
 
 
@@ -210,6 +216,8 @@ def box(size: Sequence[Number]) -> Shape:
     array(1., dtype=float32)
     """
     half = _vector(size) * ops.splat(constant(0.5, f32), type=_VECTOR)
+    for side in size:
+        _size(side, "side of a box")
 
     def field(p: Node) -> Node:
         away = ops.abs(p) - half
@@ -227,8 +235,8 @@ def cylinder(radius: Number, height: Number | None = None) -> Shape:
     >>> cylinder(1.0, 4.0).part(((-2, -2, -3), (2, 2, 3)))([0, 3, 0])
     array(2., dtype=float32)
     """
-    size = _number(radius)
-    half = None if height is None else _number(height) * 0.5
+    size = _size(radius, "radius")
+    half = None if height is None else _size(height, "height") * 0.5
 
     def field(p: Node) -> Node:
         x, y, z = members_of(p)
@@ -244,7 +252,7 @@ def torus(radius: Number, thickness: Number) -> Shape:
     >>> torus(2.0, 0.5).part(((-3, -3, -1), (3, 3, 1)))([2, 0, 0])
     array(-0.5, dtype=float32)
     """
-    large, small = _number(radius), _number(thickness)
+    large, small = _number(radius), _size(thickness, "thickness")
 
     def field(p: Node) -> Node:
         x, y, z = members_of(p)
