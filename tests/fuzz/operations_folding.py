@@ -222,7 +222,7 @@ def _(m: Maker) -> None:
     texts = [f"xp.nn.max_pool({spread(m, x)}, {window}, strides={strides}, padding='valid')"]
     texts.append(f"xp.nn.average_pool({x.name}, {window}, strides={strides}, padding='valid')")
     shape = (m.random.randint(1, 3), x.shape[1], *window)
-    kernel = f"(xp.sin({ramp(m, shape, 1.3)}) * xp.cos(xp.sum({m.draw().name})))"
+    kernel = f"(xp.sin({ramp(m, shape, 1.3)}) * xp.cos(xp.sum({m.draw().name}) * 0.01))"
     texts += [f"xp.nn.conv({x.name}, {kernel}, strides={strides}, padding={padding})"] * 2
     m.add(m.random.choice(texts))
 

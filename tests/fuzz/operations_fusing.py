@@ -36,7 +36,7 @@ def _(m: Maker) -> None:
 def _(m: Maker) -> None:
     n, size = m.random.choice([40, 130]), m.random.choice([2, 3, 4])
     x = m.draw("f", 0, 3)
-    matrices = f"(xp.sin({ramp(m, (n, size, size), 0.37)}) * xp.cos(xp.sum({x.name})))"
+    matrices = f"(xp.sin({ramp(m, (n, size, size), 0.37)}) * xp.cos(xp.sum({x.name}) * 0.01))"
     turned = m.random.choice(["{0}", "xp.matrix_transpose({0})"])
     m.add(f"xp.matrix_transpose({matrices}) @ {turned.format(matrices)}")
 

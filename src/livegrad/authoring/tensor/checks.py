@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 
 from livegrad.authoring.tensor.creation import asarray
-from livegrad.authoring.tensor.handle import Tensor
+from livegrad.authoring.tensor.handle import Tensor, wrap
+from livegrad.authoring.tensor.operands import as_type, element_of
+from livegrad.authoring.tensor.tracing import name_of, trace_call
 from livegrad.authoring.tensor.transforms import jvp, vjp
-from livegrad.authoring.tensor.trees import flatten, tree_map
-from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
+from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
+from livegrad.diagnostics import DifferentiationError, TypeRuleError, UsageError, caller_origin
 from livegrad.engine import execution
+from livegrad.ir.function import inline
 from livegrad.ir.types import c128, f64
+from livegrad.passes.in_double import double_type, in_double
 
 
 def check_gradients(
@@ -22,7 +26,8 @@ def check_gradients(
 ) -> None:
     """Compares both modes with central differences in float64, in a random direction; raises where they disagree.
 
-    Floats and complex numbers are taken to double precision first: the check is of the mathematics, not of rounding.
+    Floats and complex numbers are taken to double precision first: the check is of the mathematics, not of rounding. A
+    function that makes float32 tensors of its own is computed in double precision from end to end.
 
     >>> import livegrad as lg
     >>> lg.check_gradients(lambda x: lg.sum(lg.sin(x) * x), lg.asarray([0.5, 1.5]))
@@ -30,7 +35,14 @@ def check_gradients(
     primals = tree_map(_in_double, arguments)
     generator = np.random.default_rng(seed)
     tangents = tree_map(lambda leaf: _direction(leaf, generator), primals)
-    value, forward = jvp(function, primals, tangents)
+    try:
+        value, forward = jvp(function, primals, tangents)
+    except (UsageError, TypeRuleError):
+        if all(leaf.dtype in (f64, c128) for leaf in map(_tensor, flatten(arguments)[0])):
+            raise
+        # It takes its own types only: a loop whose state it makes in float32, say.
+        function = _function_in_double(function, arguments)
+        value, forward = jvp(function, primals, tangents)
     low = function(*tree_map(lambda p, t: p - step * t, primals, tangents))
     high = function(*tree_map(lambda p, t: p + step * t, primals, tangents))
     numeric = tree_map(lambda a, b: (b - a) / (2.0 * step), low, high)
@@ -45,8 +57,27 @@ def check_gradients(
         )
 
 
+def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
+    """The function traced with its own types, as the same function of numbers in double precision."""
+    leaves, structure = flatten(tree_map(_tensor, arguments))
+    types = [leaf.type for leaf in leaves]
+    traced = trace_call(lambda *tensors: function(*unflatten(structure, tensors)), types, name_of(function))
+    wide = in_double(traced.function)
+    captures = [as_type(node, double_type(element_of(node))) for node in traced.captures]
+
+    def computed(*given: Any) -> Any:
+        nodes = [leaf.node for leaf in flatten(given)[0]]
+        return unflatten(traced.structure, map(wrap, inline(wide, [*nodes, *captures])))
+
+    return computed
+
+
+def _tensor(leaf: Any) -> Tensor:
+    return leaf if isinstance(leaf, Tensor) else asarray(leaf)
+
+
 def _in_double(leaf: Any) -> Tensor:
-    tensor = leaf if isinstance(leaf, Tensor) else asarray(leaf)
+    tensor = _tensor(leaf)
     if tensor.dtype.kind not in ("float", "complex"):
         raise UsageError(
             "gradients are checked with respect to floats",

@@ -19,6 +19,7 @@ from livegrad.engine.values import holders_of, is_held, known_value, leaf_of
 from livegrad.ir.dimension import Size
 from livegrad.ir.drawing import Box, draw_graph
 from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, scalar_of, shape_of
 from livegrad.ir.walk import toposort
@@ -40,6 +41,8 @@ class GraphNode:
 
     number: int
     node: Node
+    origin: Place | None = None
+    """The line of the program that made the node; of a constant, which is one wherever it is written, its user's."""
 
     @property
     def name(self) -> str:
@@ -94,16 +97,26 @@ class GraphNode:
             size *= extent
         return size
 
-    @property
-    def origin(self) -> Place | None:
-        """The line of the program that made the node."""
-        return self.node.origin
-
     def __str__(self) -> str:
         state = "computed" if self.is_computed else "not computed"
         known = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items() if not callable(value))
         size = "symbolic size" if self.bytes is None else f"{self.bytes:,} bytes"
         return f"{self.name} {self.op}({known}): {self.node.type}, {size}, {state}, {self.origin or 'no origin'}"
+
+
+def _origins(order: list[Node]) -> dict[Node, Place | None]:
+    """Where each node was written; equal constants are one node, so those stand where they are first used."""
+    fixed: set[Node] = set()
+    for node in order:
+        if node.op is constant_op or (node.operands and fixed.issuperset(node.operands)):
+            fixed.add(node)
+    origins: dict[Node, Place | None] = {}
+    for node in reversed(order):
+        if node not in fixed:
+            origins[node] = node.origin
+        place = origins.setdefault(node, node.origin)
+        origins |= {operand: place for operand in node.operands if operand in fixed}
+    return origins
 
 
 class Graph:
@@ -133,7 +146,8 @@ class Graph:
         if self._nodes is None:
             order = toposort([tensor.node for tensor in self._tensors])
             self._numbers = {node: number for number, node in enumerate(order)}
-            self._nodes = tuple(GraphNode(number, node) for number, node in enumerate(order))
+            origins = _origins(order)
+            self._nodes = tuple(GraphNode(number, node, origins[node]) for number, node in enumerate(order))
         return self._nodes
 
     @property

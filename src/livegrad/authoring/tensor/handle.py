@@ -22,7 +22,7 @@ from livegrad.authoring.tensor.lifecycle import Lifecycle
 from livegrad.authoring.tensor.methods import Methods, namespace
 from livegrad.authoring.tensor.operators import Operators
 from livegrad.authoring.tensor.weakness import cast_number, is_weak, settled
-from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, TypeRuleError, UsageError, caller_origin
 from livegrad.engine.execution import execute
 from livegrad.engine.values import Array, Value, hold, known_value, leaf_node, leaf_of, on_host, read_leaf
 from livegrad.ir.bfloat16 import readable
@@ -226,15 +226,22 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
         return f"Tensor({text}, dtype={self.dtype.long_name})"
 
     def _repr_html_(self) -> str:
-        """What notebooks show: shape, type, device and state above the values."""
+        """What notebooks show: shape, type, device and state above the values.
+
+        A tensor that cannot be computed has its error shown here: notebooks ask for `repr` too, which raises it.
+        """
         if self._node is None:
             return "<pre>Tensor(freed)</pre>"
         shape = " × ".join(map(str, self.shape)) or "a number"
         state = (
             "traced" if is_traced(self.node) else "was computed" if self.is_computed else "computed for this display"
         )
+        try:
+            text = repr(self)
+        except LivegradError:
+            state, text = "could not be computed", ""
         facts = f"{shape} · {self.dtype.long_name} · {self.device} · {state}"
-        return f"<div><b>Tensor</b> {facts}</div><pre>{escape(repr(self))}</pre>"
+        return f"<div><b>Tensor</b> {facts}</div><pre>{escape(text)}</pre>"
 
     # --- the namespace ---
 

@@ -20,6 +20,7 @@ from livegrad.backends.cpu.kernels import ALIGNMENT, Compiling, code_of, codes_o
 from livegrad.backends.cpu.loop import LoopCall
 from livegrad.backends.cpu.loop_body import Call, Memory
 from livegrad.backends.cpu.memory_pool import plan_memory, result_maker
+from livegrad.backends.cpu.name_index import name_index
 from livegrad.backends.cpu.native.gemm import PRODUCT_KERNELS
 from livegrad.backends.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.backends.cpu.native.pool import interrupt_flag_address
@@ -65,6 +66,7 @@ class CompiledPlan:
     ) -> None:
         self.recipe, self.plan, self.run_nested = recipe, plan, run_nested
         self._line_of_mark = places
+        self.source: Function | None = None  # what it was compiled from, for errors
         self._counts = counts  # of each step of the plan: how many kernels it is, None for one that the host runs
         self._codes = codes
         self._lock = threading.Lock()
@@ -189,6 +191,7 @@ class CompiledPlan:
                 return self._run_with_host(arguments, results)
             except LivegradError as error:
                 name_place(error, self._line_of_mark)
+                name_index(error, self.source, arguments)
                 raise
 
     def _run_with_host(self, arguments: Sequence[Any], results: list[Any]) -> list[Any]:

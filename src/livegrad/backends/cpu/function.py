@@ -137,7 +137,8 @@ class CpuFunction:
             return found
         with self._lock:
             if key not in self._plans:
-                self._plans[key] = self._load(dict(key)) or self._make(dict(key))
+                plan = self._plans[key] = self._load(dict(key)) or self._make(dict(key))
+                plan.source = self.function
                 while len(self._plans) > _MOST_PLANS:
                     self._plans.popitem(last=False)
             return self._plans[key]

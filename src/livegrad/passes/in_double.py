@@ -1,0 +1,75 @@
+"""Rewrites a function of any floats as the same function of float64, and of complex128 for complex numbers.
+
+`check_gradients` calls it: differences need the digits, and a program that names float32 somewhere keeps its shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from livegrad.ir.node import Function, Node, make_node
+from livegrad.ir.origins import originating_from
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Trace, Tuple, Type, Vector, c128, f64
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.conversion import cast
+
+_WIDE = {"float": f64, "complex": c128}
+
+
+def in_double(function: Function) -> Function:
+    """The function with all floats in double precision.
+
+    >>> import livegrad as lg
+    >>> print(in_double(lg.trace(lambda x: x * 2.0, lg.f32)).result_type)
+    f64
+    """
+    return _widen_function(function, {})
+
+
+def double_type(type: Type) -> Type:
+    """The type with all floats in double precision."""
+    match type:
+        case Scalar(kind=kind):
+            return _WIDE.get(kind, type)
+        case Tensor(element=element, shape=shape):
+            return Tensor(_WIDE.get(element.kind, element), shape)
+        case Vector(element=element, size=size):
+            return Vector(_WIDE.get(element.kind, element), size)
+        case Matrix(element=element, rows=rows, columns=columns):
+            return Matrix(_WIDE.get(element.kind, element), rows, columns)
+        case Array(element=element, size=size):
+            return Array(double_type(element), size)
+        case Tuple(elements=elements):
+            return Tuple(tuple(map(double_type, elements)))
+        case Struct(name=name, fields=fields):
+            return Struct(name, tuple((own, double_type(field)) for own, field in fields))
+        case Trace(element=element):
+            return Trace(double_type(element))
+    return type
+
+
+def _widen_function(function: Function, done: dict[Function, Function]) -> Function:
+    if function not in done:
+        made: dict[Node, Node] = {}
+        for node in (*function.parameters, *nodes_of(function)):
+            if node not in made:
+                made[node] = _widen(node, [made[operand] for operand in node.operands], done)
+        parameters = tuple(made[parameter] for parameter in function.parameters)
+        done[function] = Function(function.name, parameters, tuple(made[result] for result in function.results))
+    return done[function]
+
+
+def _widen(node: Node, operands: list[Node], done: dict[Function, Function]) -> Node:
+    attributes = tuple((name, _widen_attribute(value, done)) for name, value in node.attributes)
+    if node.op is cast and operands[0].type is double_type(node.type):
+        return operands[0]
+    with originating_from(node.origins):
+        return make_node(node.op, tuple(operands), attributes)
+
+
+def _widen_attribute(value: Any, done: dict[Function, Function]) -> Any:
+    if isinstance(value, Type):
+        return double_type(value)
+    if isinstance(value, Function):
+        return _widen_function(value, done)
+    return tuple(_widen_attribute(item, done) for item in value) if value.__class__ is tuple else value
