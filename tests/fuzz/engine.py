@@ -140,7 +140,9 @@ class Session(Edits):
     def _readable(self, moment: Moment) -> Iterator[tuple[str, Node, str, Output]]:
         """Every output outside of regions, of the description that runs and of the one there is."""
         assert moment.running is not None
-        yield from _outputs(moment.running.scope, self.net)
+        for name, node, pin, output in _outputs(moment.running.scope, self.net):
+            if output in moment.running.types:  # else it was exposed since
+                yield name, node, pin, output
 
 
 def _outputs(scope: Any, net: Net) -> Iterator[tuple[str, Node, str, Output]]:

@@ -65,8 +65,7 @@ class Checker:
             self._report(one, ANY)
         fine = not cycle
         for one in order:
-            if not isinstance(one.node, Memory):
-                fine &= self._check_one(one)
+            fine &= one not in self._broken if isinstance(one.node, Memory) else self._check_one(one)
         return fine and len(order) == len(instances)
 
     def _check_one(self, one: Instance) -> bool:
