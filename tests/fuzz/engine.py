@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -139,9 +140,12 @@ class Session(Edits):
 
     def _readable(self, moment: Moment) -> Iterator[tuple[str, Node, str, Output]]:
         """Every output outside of regions, of the description that runs and of the one there is."""
-        assert moment.running is not None
-        for name, node, pin, output in _outputs(moment.running.scope, self.net):
-            if output in moment.running.types:  # else it was exposed since
+        running = moment.running
+        assert running is not None
+        uses = Counter(one.node for top in running.instances for one in top.all_instances())
+        for name, node, pin, output in _outputs(running.scope, self.net):
+            # What was exposed since is not there yet; a block at several places has no one value.
+            if output in running.types and uses[node] < 2:
                 yield name, node, pin, output
 
 
