@@ -55,6 +55,7 @@ def arrays(seed: int) -> np.ndarray[Any, Any]:
 
 class LiveEngine(RuleBasedStateMachine):
     reuse_memory = False
+    cuts_off = True  # a block runs only if something that it reads has another value
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,6 +63,7 @@ class LiveEngine(RuleBasedStateMachine):
         self.model: dict[str, Modelled] = {}
         self.count = 0
         self.state_value = np.zeros(3, np.float32)
+        self.state_moved = self.state_is_new = True  # in the last frame
         self.state: State | None = None
         self.next: str | None = None
 
@@ -169,18 +171,28 @@ class LiveEngine(RuleBasedStateMachine):
             assert diff_plans(self.engine.plan, wanted) == {}
 
     def _recompute(self) -> set[str]:
-        """Every value anew, with NumPy; and which blocks read, directly or not, something that changed."""
+        """Every value anew, with NumPy; and which blocks read something that changed.
+
+        Without cut-off whatever was computed counts as changed, and a state while its next value is computed.
+        """
         stale: set[str] = set()
+        moved: set[str] = set()
         for name, own in self.model.items():
             feeds = {pin: self._value(feed) for pin, feed in own.feeds.items()}
+            before, looks = own.value, own.looks()
             own.value = np.asarray(BODIES[own.body](feeds["x"], feeds["y"], np.float32(own.gain)))
-            looks = own.looks()
-            above = any(isinstance(feed, str) and feed in stale for feed in own.feeds.values())
-            if looks != own.seen or above or any(isinstance(feed, State) for feed in own.feeds.values()):
+            above = any(isinstance(feed, str) and feed in moved for feed in own.feeds.values())
+            state = self.state_moved and any(isinstance(feed, State) for feed in own.feeds.values())
+            if looks != own.seen or above or state:
                 stale.add(name)
+                if not self.cuts_off or before is None or before.tobytes() != own.value.tobytes():
+                    moved.add(name)
             own.seen = looks
         if self.next is not None:
-            self.state_value = self.model[self.next].value.copy()
+            value = self.model[self.next].value.copy()
+            differs, computed = value.tobytes() != self.state_value.tobytes(), self.next in stale or self.state_is_new
+            self.state_moved, self.state_is_new = differs if self.cuts_off else computed, False
+            self.state_value = value
         return stale
 
     def _value(self, feed: Any) -> Any:

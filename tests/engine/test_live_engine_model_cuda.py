@@ -11,7 +11,9 @@ from tests.engine.test_live_engine_model import LiveEngine
 
 
 class OnCuda(LiveEngine):
-    """The machine of the CPU with another executor."""
+    """The machine of the CPU with another executor, which does not compare what is on the device."""
+
+    cuts_off = False
 
     def __init__(self) -> None:
         super().__init__()

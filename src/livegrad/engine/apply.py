@@ -144,7 +144,7 @@ class Applier:
             frame.prepared += 1
             frame.changes[step.key] = Change(step.key, Level.CODE, "new code")
             frame.level = max(frame.level, Level.CODE)
-            self._runtime.stale[step.key] = "new code"
+            self._runtime.make_stale(step.key, "new code")
         swap.commit(known, self._transaction)
         self._runtime.told += 1
         return True
@@ -217,18 +217,19 @@ class Applier:
             self._transaction.put(vars(self._runtime), "executable", fresh)
             self._runtime.failed = {key: error for key, error in self._runtime.failed.items() if key in plan.steps}
             self._runtime.stale = {key: reason for key, reason in self._runtime.stale.items() if key in plan.steps}
+            self._runtime.touched = {key: by for key, by in self._runtime.touched.items() if key in plan.steps}
             if self.reuse_memory:
                 self._runtime.forget_contents(plan)
         else:
             running.update(plan, codes, [key for key in changes if key in plan.steps])
         for key, change in changes.items():
             if key in plan.steps:
-                self._runtime.stale[key] = change.cause
-        for state in plan.states:
-            if state.key in changes:
-                cause = f"{state.key}: {changes[state.key].cause}"
-                self._runtime.stale |= dict.fromkeys(plan.readers.get(state.value, ()), cause)
+                self._runtime.make_stale(key, change.cause)
         self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
+        self._runtime.still -= changes.keys()
+        for state in plan.states:
+            if state.key in changes:  # it may have its initial value again
+                self._runtime.touch(state.value, f"{state.key}: {changes[state.key].cause}")
 
     def _make_ready(self, fresh: Executable, plan: LivePlan, changes: Mapping[str, Change]) -> None:
         """Lets a new executable make what its first run needs, before the old one goes."""
@@ -259,8 +260,7 @@ class Applier:
             return
         self._transaction.put(self._features, feature, value)
         self._runtime.executable.set_feature(feature, value)
-        for key in self._runtime.executable.plan.readers.get(feature, ()):
-            self._touch(key, Level.HOT, f"feature {feature}: {before} → {value}", frame)
+        self._touch(feature, Level.HOT, f"feature {feature}: {before} → {value}", frame)
 
     def _apply_value(self, entry: Entry, frame: Frame) -> None:
         """A number or contents, wherever the pin is; what is not as it runs is part of an update that is due."""
@@ -281,8 +281,7 @@ class Applier:
                 self._put("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
             level = self._put_value(node, key, pin, source)
             if level is not None:
-                for reader in readers:
-                    self._touch(reader, level, f"{key}: {words_of(entry.detail)}", frame)
+                self._touch(key, level, f"{key}: {words_of(entry.detail)}", frame)
             if level is Level.HOT and len(nodes) == 1:
                 self._knobs.note(pin, key, executable)
 
@@ -326,17 +325,19 @@ class Applier:
                 if spec.value not in held:
                     held[spec.value] = self._runtime.executable.read(spec.value)
                 self._runtime.executable.write(spec.value, state.initial)
-                self._runtime.stale |= dict.fromkeys(
-                    self._runtime.executable.plan.readers.get(spec.value, ()), f"{spec.key} was reset"
-                )
+                self._runtime.still.discard(spec.key)
+                self._runtime.touch(spec.value, f"{spec.key} was reset")
 
-    def _touch(self, key: str, level: Level, cause: str, frame: Frame) -> None:
-        known = frame.changes.get(key)
-        if known is not None:
-            level, cause = max(level, known.level), cause if known.cause == cause else f"{known.cause}; {cause}"
-        frame.changes[key] = Change(key, level, cause)
-        frame.level = max(frame.level, level)
-        self._runtime.stale[key] = cause
+    def _touch(self, operand: str | FeatureLevel, level: Level, cause: str, frame: Frame) -> None:
+        """What reads a number, a feature or a buffer has changed, and may have to run."""
+        assert self._runtime.executable is not None
+        for key in self._runtime.executable.plan.readers.get(operand, ()):
+            known, above, why = frame.changes.get(key), level, cause
+            if known is not None:
+                above, why = max(level, known.level), cause if known.cause == cause else f"{known.cause}; {cause}"
+            frame.changes[key] = Change(key, above, why)
+            frame.level = max(frame.level, above)
+        self._runtime.touch(operand, cause)
 
     def _report(self) -> None:
         """Tells blocks of their problems, and those that have none any more."""

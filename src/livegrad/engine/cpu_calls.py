@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -37,9 +38,14 @@ class Calls:
     """Makes calls on the memory of one executable, and knows where numbers go when they change."""
 
     def __init__(
-        self, memory: Mapping[str, Numbers], codes: Mapping[str, CompiledPlan], features: dict[FeatureLevel, Any]
+        self,
+        memory: Mapping[str, Numbers],
+        codes: Mapping[str, CompiledPlan],
+        features: dict[FeatureLevel, Any],
+        taken: dict[str, set[tuple[str, int]]],
     ) -> None:
         self.memory, self.codes, self.features = memory, codes, features
+        self._taken = taken  # for each region of the plan the bodies that its last run took, those inside it too
         self.parameters: Mapping[str, Any] = {}
         self.counts: dict[str, int] = {}  # how often each function was called, in the run that is on
         self.seconds: dict[str, float] = {}  # of steps inside of regions, when they are measured
@@ -191,15 +197,28 @@ class Calls:
             return self._loop(step, owner, control, begin)
         bodies = [[self.make(inner, owner) for inner in body] for body in step.bodies]
         is_switch = step.kind == "switch"
+        start = self._start_of(step, owner)
 
         def branch() -> None:
+            taken = start()
             begin()
             chosen = int(control[0]) if is_switch else 0 if control[0] else 1
             if 0 <= chosen < len(bodies):
+                taken.add((step.key, chosen))
                 for inner in bodies[chosen]:
                     inner()
 
         return branch
+
+    def _start_of(self, step: RegionStep, owner: str) -> Callable[[], set[tuple[str, int]]]:
+        """Where a region writes down which of its bodies it takes; the outermost one begins anew."""
+        taken = self._taken
+
+        def begin_anew() -> set[tuple[str, int]]:
+            own = taken[owner] = set()
+            return own
+
+        return begin_anew if step.key == owner else partial(taken.__getitem__, owner)
 
     def _loop(self, step: RegionStep, owner: str, control: list[Any], begin: Call) -> Call:
         """Iterations take turns: what one writes as a result, the next reads as what is carried, and the other way."""
@@ -207,12 +226,16 @@ class Calls:
         index = None if step.index is None else self._array(step.index)
         back = turns[1].exchanged_pairs(self, step)
         is_while = step.kind == "while"
+        start = self._start_of(step, owner)
 
         def loop() -> None:
+            taken = start()
             begin()
             number = 0
             limit = 0 if is_while else int(control[0])
             going = bool(control[0]) if is_while else limit > 0
+            if going:
+                taken.add((step.key, 0))
             while going:
                 if index is not None:
                     index[...] = number

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from time import perf_counter
 from typing import Any
@@ -19,6 +19,7 @@ from livegrad.backends.cpu.memory_pool import aligned_memory
 from livegrad.diagnostics import CompileError, LivegradError
 from livegrad.engine.cpu_calls import Call, Calls
 from livegrad.engine.cuda_kernel import CudaKernel
+from livegrad.engine.cut_off import CutOff, same_bits
 from livegrad.engine.executor import Failure, Known, Profile, RunReport, StepError
 from livegrad.engine.live_plan import (
     BlockStep,
@@ -71,7 +72,8 @@ class CpuExecutable:
         leaves = (leaf.key for step in plan.steps.values() for leaf in step.block_steps())
         self._codes = {key: codes[key] if key in codes else known[key] for key in leaves}
         self._memory = _memory_for(plan, previous)
-        self._make = Calls(self._memory, self._codes, dict(features))
+        self._cut_off = CutOff(self, self._memory, None if previous is None else previous._cut_off)
+        self._make = Calls(self._memory, self._codes, dict(features), self._cut_off.taken)
         self._make.parameters = plan.parameters
         self._calls: dict[str, Call] = {}
         self._staged: list[Numbers] = []  # the next values of states
@@ -117,6 +119,7 @@ class CpuExecutable:
                 fresh[key] = _new_buffer(spec)
         # Nothing can fail from here on.
         self.plan = plan
+        self._cut_off.forget()
         self._make.parameters = plan.parameters
         self._memory.update(fresh)
         self._codes.update(codes)
@@ -129,6 +132,7 @@ class CpuExecutable:
     def swap(self, step: BlockStep, code: CompiledPlan) -> None:
         """Code: another function for one step."""
         self._codes[step.key] = code
+        self._cut_off.forget()
         self._make.forget(step, step.key)
         self._calls[step.key] = self._make.make(step, step.key)
 
@@ -137,35 +141,61 @@ class CpuExecutable:
     def make_ready(self, steps: Sequence[str]) -> None:
         """Nothing: every call stands when the plan does."""
 
-    def run(self, steps: Sequence[str], profile: Profile = False) -> RunReport:
+    def run(
+        self,
+        steps: Sequence[str],
+        profile: Profile = False,
+        forced: Collection[str] | None = None,
+        touched: Collection[object] = (),
+    ) -> RunReport:
         """Runs these steps; what depends on one that failed is left out."""
         counts = self._make.counts = {}
         self._make.measure(profile == "step")
         ran: list[str] = []
+        spared: list[str] = []
         failures: list[Failure] = []
         lost: set[str] = set()
         seconds: dict[str, float] = {}
         started: dict[str, float] = {}
+        calls, cut_off = self._calls, self._cut_off
+        cut_off.begin_run()
+        regions = cut_off.regions
+        changed: set[object] | None = set(touched) or None  # None: all that is read of those that ran
         for key in steps:
             if lost and not lost.isdisjoint(self._sources(key)):
                 lost.add(key)
                 continue
+            if forced is not None and (changed is not None or key in regions) and key not in forced:
+                if changed is None:
+                    changed = cut_off.changed_by(ran)
+                if not cut_off.must_run(key, changed):
+                    spared.append(key)
+                    continue
             start = perf_counter() if profile else 0.0
             try:
-                self._calls[key]()
+                calls[key]()
             except LivegradError as error:
                 failures.append(Failure(key, error))
                 lost.add(key)
+                cut_off.note_failure(key)
                 continue
             if profile:
                 started[key], seconds[key] = start, perf_counter() - start
             ran.append(key)
+            equal = cut_off.find_equal(key)
+            if changed is not None:
+                changed.update(cut_off.changed_by((key,)))
+            elif equal:
+                changed = cut_off.changed_by(ran)
+            if equal and changed is not None:
+                changed -= equal
         return RunReport(
             tuple(ran),
             counts,
             tuple(failures),
             {**seconds, **self._make.seconds} if profile else None,
             {**started, **self._make.started} if profile else None,
+            spared=tuple(spared),
         )
 
     def starter(self, steps: Sequence[str]) -> None:
@@ -178,13 +208,15 @@ class CpuExecutable:
             if source is not None:
                 yield source
 
-    def stage(self) -> None:
-        """Copies the next values that are another state's value."""
+    def stage(self) -> list[str]:
+        """Copies the next values that are another state's value, and compares all with what states hold."""
         values = {state.value for state in self.plan.states}
         self._staged = [
             self._memory[state.next].copy() if state.next in values else self._memory[state.next]
             for state in self.plan.states
         ]
+        pairs = zip(self.plan.states, self._staged, strict=True)
+        return [state.key for state, array in pairs if not same_bits(self._memory[state.value], array)]
 
     def advance(self) -> None:
         """All states take the values that were staged."""
@@ -203,6 +235,7 @@ class CpuExecutable:
         """Drops memory and code."""
         self._memory.clear()
         self._staged.clear()
+        self._cut_off.forget()
         self._calls.clear()
         self._make.close()
         self._codes.clear()

@@ -6,7 +6,7 @@ executable owns the memory of its plan; the engine tells it what changed, level 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -45,6 +45,7 @@ class RunReport:
     started: Mapping[str, float] | None = None  # when, on a clock of the executor's own
     # Not None: the run may still fail. The report that counts comes from here, when all of it has ended.
     later: Callable[[], RunReport] | None = None
+    spared: tuple[str, ...] = ()  # steps that did not run because nothing that they read has changed
 
 
 Profile = Literal[False, "block", "step"]
@@ -114,8 +115,18 @@ class Executable(Protocol):
     def make_ready(self, steps: Sequence[str]) -> None:
         """Makes what a run of these steps needs, so that nothing of it can fail later. Fails like `update`."""
 
-    def run(self, steps: Sequence[str], profile: Profile = False) -> RunReport:
-        """Runs these steps, which are given in the plan's order. `profile` measures them, or those in regions too."""
+    def run(
+        self,
+        steps: Sequence[str],
+        profile: Profile = False,
+        forced: Collection[str] | None = None,
+        touched: Collection[object] = (),
+    ) -> RunReport:
+        """Runs these steps, which are given in the plan's order. `profile` measures them, or those in regions too.
+
+        Where `forced` is given, the other steps need not run if what they read came out as it was; regions among them
+        read what is `touched` (keys of numbers, features and buffers) besides. An executor may run them all the same.
+        """
         ...
 
     def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:
@@ -125,8 +136,12 @@ class Executable(Protocol):
         """
         ...
 
-    def stage(self) -> None:
-        """Makes sure that all states can take their next values at once: one may be another's next."""
+    def stage(self) -> Collection[str] | None:
+        """Makes sure that all states can take their next values at once: one may be another's next.
+
+        Gives the keys of the states whose value will be another one; None where that is not known.
+        """
+        ...
 
     def advance(self) -> None:
         """All states take their next values, which were staged. A second time, before the next run, changes nothing."""

@@ -60,6 +60,7 @@ class Frame:
     prepared: int = 0  # how many functions had to be compiled
     failed: frozenset[str]  # steps that did not finish, and those that wait for them
     warnings: tuple[str, ...]
+    spared: tuple[str, ...] = ()  # steps behind others that ran, whose operands came out as they were
     report: RunReport | None = None
     later: Callable[[], None] | None = None  # fills in what is not known yet
     because: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})  # reasons of other frames too, and its own
@@ -117,7 +118,10 @@ def _make_changes(frame: Frame) -> dict[str, Change]:
 def _make_reasons(frame: Frame) -> dict[str, str]:
     """Reasons of its own count more than those that other frames have too; of a knob, the change has the words."""
     shared, own = frame.because
-    return {**shared, **{key: reason or frame.changes[key].cause for key, reason in own.items()}}
+    found = {**shared, **{key: reason or frame.changes[key].cause for key, reason in own.items()}}
+    for key in frame.spared:
+        del found[key]
+    return found
 
 
 _OUTCOMES: dict[str, Callable[[], Any]] = {

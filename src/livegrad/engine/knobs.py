@@ -12,6 +12,7 @@ from typing import Any
 from livegrad.engine.executor import Executable, RunReport
 from livegrad.engine.graph import Pin
 from livegrad.engine.journal import Entry
+from livegrad.engine.live_plan import RegionStep
 from livegrad.engine.stale_sets import StaleSet
 from livegrad.ir.types import f32, f64, scalar_of
 
@@ -27,6 +28,7 @@ class Knob:
     parameters: MutableMapping[str, Any]  # of the plan
     put: Callable[[float], None]  # hands it to the executable
     seeds: dict[str, str]  # its readers are stale; the frame's change has the reason
+    touched: dict[str, set[object]]  # the regions among them, which may or may not read it
     stale: StaleSet | None = None  # what follows from that, when nothing else is stale
     start: Callable[[], RunReport | None] | None = None  # starts just that
 
@@ -43,7 +45,8 @@ class Knobs:
         if pin not in self._known and all(scalar_of(type) in (f32, f64) for type in plan.types_of_number(key)):
             readers = plan.readers[key]
             seeds = dict.fromkeys(readers, "")
-            self._known[pin] = Knob(key, readers, plan.parameters, executable.setter(key), seeds)
+            touched: dict[str, set[object]] = {one: {key} for one in readers if isinstance(plan.steps[one], RegionStep)}
+            self._known[pin] = Knob(key, readers, plan.parameters, executable.setter(key), seeds, touched)
 
     def forget(self) -> None:
         """Another plan runs from now on."""

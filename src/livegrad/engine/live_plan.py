@@ -7,7 +7,7 @@ the same step and the same buffers in every plan, which is what plans are compar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -181,6 +181,15 @@ class RegionStep:
             for operand in step.all_operands():
                 if not (isinstance(operand, BufferOperand) and operand.key in inside):
                     yield operand
+
+    def operands_of_taken(self, taken: Collection[tuple[str, int]]) -> Iterator[Operand]:
+        """What it read in a run that took these bodies, its own and those of regions inside, as (region, number)."""
+        yield self.control
+        yield from (carried.initial for carried in self.carried)
+        for number, body in enumerate(self.bodies):
+            if (self.key, number) in taken:
+                for step in body:
+                    yield from step.operands_of_taken(taken) if isinstance(step, RegionStep) else step.all_operands()
 
     def inner_steps(self) -> Iterator[Step]:
         """The steps of its bodies."""

@@ -6,7 +6,7 @@ what follows from a run is then drawn when it is known, at the latest before the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from threading import RLock
 from typing import Literal
 
@@ -18,7 +18,7 @@ from livegrad.engine.flatten import limits_of
 from livegrad.engine.frame import Frame, postpone
 from livegrad.engine.graph import Block
 from livegrad.engine.knobs import Knob
-from livegrad.engine.live_plan import LivePlan
+from livegrad.engine.live_plan import LivePlan, RegionStep
 from livegrad.engine.problems import Problem
 from livegrad.engine.sources import Numbers
 from livegrad.engine.stale import steps_to_restore
@@ -42,7 +42,9 @@ class Runtime(Attempts):
         self.executable: Executable | None = None
         self.compilation: Compilation | None = None
         self.problems: tuple[Problem, ...] = ()  # all that keeps the graph from running as it is described
-        self.stale: dict[str, str] = {}  # steps that must run, with the reason
+        self.stale: dict[str, str] = {}  # steps that are not up to date, with the reason
+        self.touched: dict[str, set[object]] = {}  # regions among them that are stale only by what they may read
+        self.spares = True  # what came out as it was makes nothing stale; tests compare with an engine that runs all
         self.failed: dict[str, LivegradError] = {}
         self.versions: dict[str, int | None] = {}  # of external buffers, when their readers last ran
         self.told = 0  # counts what may have changed the state of blocks
@@ -51,6 +53,8 @@ class Runtime(Attempts):
         self.unsettled: Callable[[], None] | None = None  # the last frame, while its steps may still fail
         self.readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # what blocks will be told of
         self.is_advancing = False  # states are to take the values that were staged
+        self._moving: Collection[str] = ()  # those of them that will have another value
+        self.still: set[str] = set()  # states that have their next value, which was not computed again since
         self.is_quiet = False  # nothing is stale by itself, wrong or measured: a knob's turn is all of a frame
 
     def fill_asked(self) -> None:
@@ -105,8 +109,23 @@ class Runtime(Attempts):
         self.failed, self.versions = {}, {}
         self._overwritten.clear()
         self.stale = dict.fromkeys(plan.steps, "the last frame was interrupted")
+        self.touched, self.still = {}, set()
         self.told += 1
         self.executable = executable
+
+    def make_stale(self, key: str, reason: str) -> None:
+        """Says that a step must run."""
+        self.stale[key] = reason
+        self.touched.pop(key, None)
+
+    def touch(self, operand: object, reason: str) -> None:
+        """Says that a number, a feature or the contents of a buffer have changed: whoever reads it must run."""
+        assert self.executable is not None
+        plan = self.executable.plan
+        for key in plan.readers.get(operand, ()):  # type: ignore[call-overload]
+            if plan.steps[key].__class__ is RegionStep and (key not in self.stale or key in self.touched):
+                self.touched.setdefault(key, set()).add(operand)
+            self.stale[key] = reason
 
     def mark_memory_from_outside(self) -> None:
         """External memory without a version may have changed; with one, it has when the version has."""
@@ -117,9 +136,7 @@ class Runtime(Attempts):
         for key, external in plan.bindings.items():
             if external.version is None or external.version != self.versions.get(key):
                 self.versions[key] = external.version
-                reason = f"{key} may have changed" if external.version is None else f"{key} was touched"
-                for reader in plan.readers.get(key, ()):
-                    self.stale.setdefault(reader, reason)
+                self.touch(key, f"{key} may have changed" if external.version is None else f"{key} was touched")
 
     def expect(self, plan: LivePlan, seeds: Mapping[str, str]) -> tuple[str, ...]:
         """The steps that a plan will run first, if nothing but these is stale."""
@@ -128,6 +145,7 @@ class Runtime(Attempts):
     def forget_contents(self, plan: LivePlan) -> None:
         """Memory is shared anew: no step has a value that could be relied on."""
         self.stale |= dict.fromkeys(plan.steps, "the graph was built anew")
+        self.touched.clear()
         self._overwritten.clear()
 
     def run(self, frame: Frame) -> StaleSet:
@@ -136,7 +154,7 @@ class Runtime(Attempts):
         assert running is not None
         stale = self._sets.get(running.plan, self.stale, self._overwritten, self.block_of)
         frame.because = stale.reasons, self.stale
-        report = running.run(stale.steps, self.profiling != "off" and self.profiling)
+        report = running.run(stale.steps, self.profiling != "off" and self.profiling, *self._causes(running.plan))
         if report.later is None:
             self._conclude(frame, report, stale)
             return stale
@@ -144,6 +162,17 @@ class Runtime(Attempts):
         self.unsettled = lambda: self._conclude(frame, later(), stale)
         postpone(frame, self.settle)
         return stale
+
+    def _causes(self, plan: LivePlan) -> tuple[Collection[str] | None, Collection[object]]:
+        """The steps that must run whatever their operands are, and the operands that regions may or may not have read.
+
+        Where memory is shared, all must run: what one of them leaves out, another may have overwritten.
+        """
+        if not self.spares or plan.places:
+            return None, ()
+        if not self.touched:
+            return self.stale, ()
+        return self.stale.keys() - self.touched.keys(), set().union(*self.touched.values())
 
     def run_knob(self, frame: Frame, knob: Knob) -> None:
         """Runs what is stale because of one knob, in a plan that is quiet otherwise."""
@@ -155,7 +184,7 @@ class Runtime(Attempts):
                 frame.because, frame.report = (stale.reasons, knob.seeds), report
                 return
         assert self.executable is not None
-        self.stale = dict(knob.seeds)
+        self.stale, self.touched = dict(knob.seeds), knob.touched
         knob.stale = self.run(frame)
         knob.start = None if knob.stale.limited else self.executable.starter(knob.stale.steps)
 
@@ -169,13 +198,17 @@ class Runtime(Attempts):
         assert self.executable is not None
         plan = self.executable.plan
         frame.later = None
-        self.stale = {}  # what was stale is in the set, and in the frame's reasons
+        self.stale, self.touched = {}, {}  # what was stale is in the set, and in the frame's reasons
+        frame.spared = report.spared
         if self.failed:
             for key in report.ran:
                 self.failed.pop(key, None)
+        if self.still:
+            ran = set(report.ran)
+            self.still -= {state.key for state in plan.states if plan.producer.get(state.next) in ran}
         if plan.places:
             self._remember_contents(plan, report)
-        if len(report.ran) != len(stale.steps):
+        if len(report.ran) + len(report.spared) != len(stale.steps):
             self._keep_stale(frame.reasons, report)
         frame.ran, frame.calls = report.ran, report.calls
         frame.seconds, frame.started = report.seconds, report.started
@@ -183,7 +216,10 @@ class Runtime(Attempts):
         frame.warnings = ()
         self._tell_blocks(report, stale, frame)
         if plan.states and not report.failures:
-            self.executable.stage()
+            moving = self.executable.stage()
+            if moving is None or not self.spares:
+                moving = {state.key for state in plan.states} - (self.still if self.spares else set())
+            self._moving = moving
             self.is_advancing = True
         uneventful = not (self.stale or self.failed or self.problems or self.profiling != "off")
         self.is_quiet = uneventful and not (plan.bindings or plan.states or plan.places)
@@ -209,8 +245,9 @@ class Runtime(Attempts):
         self.executable.advance()
         plan = self.executable.plan
         for state in plan.states:
-            for reader in plan.readers.get(state.value, ()):
-                self.stale.setdefault(reader, f"reads the state {state.key}")
+            if state.key in self._moving:
+                self.touch(state.value, f"reads the state {state.key}")
+        self.still = {state.key for state in plan.states if state.next in plan.producer}  # else it is another state's
 
     def restore(self, key: str) -> None:
         """Computes a result anew if its bytes were used again."""
@@ -240,7 +277,7 @@ class Runtime(Attempts):
         else:
             for key in report.ran:
                 self.block_of(key).debug.counted += 1
-            self.told += 1
+            self.told += bool(report.failures)
         if stale.told != self.told:
             stale.told = self.told
             for key in report.ran:

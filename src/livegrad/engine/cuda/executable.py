@@ -6,7 +6,7 @@ The engine tells it what changed, level by level; a run looks up the program of 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -277,8 +277,17 @@ class CudaExecutable:
 
     # --- running ---
 
-    def run(self, steps: Sequence[str], profile: Profile = False) -> RunReport:
-        """Starts the program of these steps, and does not wait for it unless a step calls the host."""
+    def run(
+        self,
+        steps: Sequence[str],
+        profile: Profile = False,
+        forced: Collection[str] | None = None,
+        touched: Collection[object] = (),
+    ) -> RunReport:
+        """Starts the program of these steps, and does not wait for it unless a step calls the host.
+
+        All of them: to learn that a result came out as it was, the host would have to wait for the device.
+        """
         if not steps:
             return RunReport((), {}, seconds={} if profile else None, started={} if profile else None)
         known = self._by_identity.get(id(steps))
