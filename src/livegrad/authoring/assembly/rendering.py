@@ -20,6 +20,7 @@ from livegrad.authoring.assembly.masking import is_inside
 from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.pruning import Bounded, Found, Lattice, Progress, bounded, find_blocks, silent
 from livegrad.authoring.assembly.surface_points import roots
+from livegrad.authoring.assembly.thin_chords import Hits, look_between
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
@@ -131,12 +132,11 @@ def _unturned(part: Part) -> Bounded:
     return bounded(_view_function(part.function), (*unturned, *part.arguments), part.element.dtype)
 
 
-def _first_inside(
-    view: Function, arguments: tuple[Any, ...], lattice: Lattice, part: Part, progress: Progress
-) -> NDArray[np.int64]:
-    """For each pixel the number of the first lattice point that is inside, or the depth where none is."""
+def _first_inside(view: Function, arguments: tuple[Any, ...], lattice: Lattice, part: Part, progress: Progress) -> Hits:
+    """For each pixel the first lattice point that is inside, or a point before it that is not in the lattice."""
     width, height, _ = lattice.shape
-    found = find_blocks(bounded(view, arguments, part.element.dtype), lattice)
+    bounds = bounded(view, arguments, part.element.dtype)
+    found = find_blocks(bounds, lattice)
     first = _first_block_inside(found, lattice)
     flat = first.reshape(-1)
     order = np.argsort(found.crossed[:, 2], kind="stable")
@@ -162,7 +162,7 @@ def _first_inside(
         inside = is_inside(view, arguments, coordinates, masks)
         np.minimum.at(flat, pixel[inside], layer[inside])
         progress("looking for the surface", 0.1 + 0.8 * min(1.0, (at + len(blocks)) / len(crossed)))
-    return first
+    return look_between(bounds, lattice, found, first)
 
 
 def _first_block_inside(found: Found, lattice: Lattice) -> NDArray[np.int64]:
@@ -190,17 +190,19 @@ def _shaded(
     view: Function,
     arguments: tuple[Any, ...],
     lattice: Lattice,
-    first: NDArray[np.int64],
+    hits: Hits,
     frame: NDArray[np.float64],
     color: NDArray[np.float64],
     background: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     width, height, depth = lattice.shape
     picture = np.broadcast_to(background, (width, height, 3)).copy()
-    column, row = np.nonzero(first < depth)
+    column, row = np.nonzero(hits.back < depth)
     if len(column):
-        back = lattice.origin + np.stack([column, row, first[column, row]], -1) * lattice.cell
-        front = back - np.array([0.0, 0.0, lattice.cell[2]])
+        front, back = (
+            lattice.origin + np.stack([column, row, layer[column, row]], -1) * lattice.cell
+            for layer in (hits.front, hits.back)
+        )
         sides = [np.ascontiguousarray(s[:, axis], part.element.dtype) for s in (front, back) for axis in range(3)]
         share = in_batches(roots(view), sides, arguments).astype(np.float64)
         places = front + (back - front) * share[:, None]
