@@ -63,8 +63,34 @@ class Type(metaclass=_Interned):
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
+@dataclass(frozen=True)
+class TypeUnion:
+    """`f32 | None`: one of several types, as annotations write it.
+
+    >>> f32 | None
+    f32 | None
+    """
+
+    parts: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        return " | ".join(str(part) for part in self.parts)
+
+
+class UnionMember:
+    """A type that an annotation can join with others by `|`."""
+
+    __slots__ = ()
+
+    def __or__(self, other: Any) -> TypeUnion:
+        return TypeUnion((self, other))
+
+    def __ror__(self, other: Any) -> TypeUnion:
+        return TypeUnion((other, self))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Scalar(Type):
+class Scalar(UnionMember, Type):
     """One number or truth value.
 
     >>> f32, f32.bits, f32.kind

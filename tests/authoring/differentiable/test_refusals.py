@@ -95,6 +95,25 @@ def test_an_absent_optional_is_given_to_a_forward_derivative_as_none():
         lg.fwd_diff(f)(x, 3.0)
 
 
+def test_optionals_may_hold_any_type():
+    @lg.differentiable
+    def f(v: lg.dvec2 | None, x: lg.f32 | None, values: lg.array[float, 2] | None) -> float:
+        total = 1.0
+        if v is not None:
+            total *= v.x
+        if x is not None:
+            total *= x
+        if values is not None:
+            total *= values[1]
+        return total
+
+    for _ in range(2):  # the second call takes the way of known calls
+        by_v, by_x, by_values = lg.bwd_diff(f)(lg.dvec2(2, 3), 4.0, [5.0, 6.0], 1.0)
+        assert (by_v.tolist(), by_x, by_values) == ([24.0, 0.0], 12.0, [0.0, 8.0])
+        assert lg.bwd_diff(f)(None, None, None, 1.0) == (None, None, None)
+        assert f(lg.dvec2(2, 3), None, None) == 2.0
+
+
 def test_no_diff_may_name_a_type_by_text():
     @lg.differentiable
     class Scene:

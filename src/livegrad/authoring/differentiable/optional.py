@@ -132,10 +132,14 @@ def _zero_argument(type: ir.Type) -> Any:
 
 def _annotation(annotation: Any) -> FrontType | None:
     """`T | None` and `Optional[T]`."""
-    if typing.get_origin(annotation) not in (types.UnionType, typing.Union):
+    if isinstance(annotation, ir.TypeUnion):
+        parts = annotation.parts
+    elif typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        parts = typing.get_args(annotation)
+    else:
         return None
-    inner = [part for part in typing.get_args(annotation) if part is not type(None)]
-    if len(inner) != 1 or len(typing.get_args(annotation)) != 2:
+    inner = [part for part in parts if part is not None and part is not type(None)]
+    if len(inner) != 1 or len(parts) != 2:
         return None
     return OptionalType(plain_type(inner[0]))
 

@@ -66,7 +66,7 @@ class KnownCall:
             value = values[place] if isinstance(place, int) else place.value
             if isinstance(type, ir.Scalar):
                 given.append(value)
-            elif value.__class__ is VectorValue:
+            elif value.__class__ is VectorValue and isinstance(type, ir.Vector | ir.Matrix):
                 given.append(value.view(np.ndarray))
             else:
                 given.append(to_argument(type, value))

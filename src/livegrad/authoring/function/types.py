@@ -22,7 +22,7 @@ from livegrad.ir.bfloat16 import widen
 MISSING: Any = object()
 
 
-class Composite:
+class Composite(ir.UnionMember):
     """A type that is made of others. Equal types are equal objects of these classes."""
 
     @property

@@ -51,7 +51,7 @@ class VectorValue(np.ndarray):
 
 
 @dataclass(frozen=True)
-class ShapedConstructor:
+class ShapedConstructor(ir.UnionMember):
     """`vec3`, `mat2` and so on: an annotation, and a function that makes values.
 
     >>> import livegrad as lg

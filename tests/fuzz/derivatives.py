@@ -1,0 +1,181 @@
+"""Random differentiable programs against CPython: values, both modes by central differences, second order.
+
+The text of a program runs twice: compiled by livegrad, and as plain Python with stand-ins for livegrad's names.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import livegrad as lg
+from tests.fuzz import derivative_oracle
+from tests.fuzz.derivative_programs import Function, Program, random_program
+from tests.fuzz.derivative_types import Float, Type, displacement
+
+SHORT = 8
+STEP = 1e-5
+TOLERANCE = 2e-6
+SECOND_TOLERANCE = 2e-5
+
+
+def run_one(seed: int) -> Mapping[str, int]:
+    """One program with its derivatives at one point."""
+    random = Random(seed)
+    program = random_program(random)
+    counts: Counter[str] = Counter(dict.fromkeys(program.features, 1))
+    try:
+        counts.update(Check(program, random).run())
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{program.text}") from error
+    counts["programs"] += 1
+    return counts
+
+
+def _plain_names() -> dict[str, Any]:
+    fakes = {name: value for name, value in vars(derivative_oracle).items() if not name.startswith("__")}
+    fakes["copy"] = copy.copy
+    return {"lg": SimpleNamespace(**fakes), "math": math}
+
+
+class Check:
+    """One program, compiled and plain, and what is compared."""
+
+    def __init__(self, program: Program, random: Random) -> None:
+        self.program, self.random = program, random
+        self.plain = _plain_names()
+        exec(compile(program.text, "<plain>", "exec"), self.plain)
+        self.names: dict[str, Any] = {"lg": lg, **lg.run_source(program.text, {"lg": lg, "math": math})}
+
+    def run(self) -> Counter[str]:
+        counts = Counter(self.function(self.program.main, "main"))
+        for made in self.program.overloads:
+            counts.update(self.function(made, "over"))
+            self.agree(made)
+        return counts
+
+    def function(self, function: Function, name: str) -> dict[str, int]:
+        values = [type.value(self.random) for _, type, _ in function.parameters]
+        types = [type for _, type, _ in function.parameters]
+        active = [not quiet for _, _, quiet in function.parameters]
+        compiled = self.names[name]
+        result = function.result.read(compiled(*self.built(self.names, types, values)))
+        expected = self.plain_value(function, name, values)
+        _close(_flat(result), _flat(expected), 1e-9, f"{name}: value")
+        sizes = [type.size(value) if flag else 0 for type, value, flag in zip(types, values, active, strict=True)]
+        along = [[self.random.uniform(-1, 1) for _ in range(size)] for size in sizes]
+        moved = self.central(function, name, values, along)
+        forward = self.forward(function, name, values, along, expected)
+        _close(forward, moved, TOLERANCE, f"{name}: forward mode")
+        weights = [self.random.uniform(-1, 1) for _ in range(function.result.size(expected))]
+        backward = self.backward(function, name, values, weights, expected)
+        paired = sum(a * b for own, d in zip(backward, along, strict=True) for a, b in zip(own, d, strict=True))
+        _close(
+            [paired], [sum(map(math.prod, zip(weights, forward, strict=True)))], 1e-8, f"{name}: <bwd, dx> = <dy, fwd>"
+        )
+        if isinstance(function.result, Float):
+            self.second(function, name, values, along)
+        return {"functions": 1, "coordinates": sum(sizes)}
+
+    # --- the same function in several ways ---
+
+    def built(self, names: dict[str, Any], types: Sequence[Type], values: Sequence[Any]) -> list[Any]:
+        return [type.build(names, value) for type, value in zip(types, values, strict=True)]
+
+    def plain_value(self, function: Function, name: str, values: Sequence[Any]) -> Any:
+        types = [type for _, type, _ in function.parameters]
+        return function.result.read(self.plain[name](*self.built(self.plain, types, values)))
+
+    def moved(
+        self, function: Function, values: Sequence[Any], along: Sequence[Sequence[float]], step: float
+    ) -> list[Any]:
+        parts = zip(function.parameters, values, along, strict=True)
+        return [
+            value if quiet else type.move(value, iter([step * d for d in own]))
+            for (_, type, quiet), value, own in parts
+        ]
+
+    def central(
+        self, function: Function, name: str, values: Sequence[Any], along: Sequence[Sequence[float]]
+    ) -> list[float]:
+        ends = [self.plain_value(function, name, self.moved(function, values, along, s * STEP)) for s in (-1, 1)]
+        return [d / (2 * STEP) for d in displacement(function.result, *ends)]
+
+    def pairs(self, function: Function, values: Sequence[Any], along: Sequence[Sequence[float]]) -> list[Any]:
+        made = []
+        for (_, type, quiet), value, own in zip(function.parameters, values, along, strict=True):
+            built = type.build(self.names, value)
+            differential = type.differential(self.names, value, iter(own)) if not quiet else None
+            made.append(
+                built if quiet or (differential is None and built is not None) else lg.pair(built, differential)
+            )
+        return made
+
+    def forward(
+        self, function: Function, name: str, values: Sequence[Any], along: Sequence[Sequence[float]], result: Any
+    ) -> list[float]:
+        both = lg.fwd_diff(self.names[name])(*self.pairs(function, values, along))
+        return function.result.coordinates(result, both.differential)
+
+    def backward(
+        self, function: Function, name: str, values: Sequence[Any], weights: Sequence[float], result: Any
+    ) -> list[list[float]]:
+        types = [type for _, type, _ in function.parameters]
+        seed = function.result.differential(self.names, result, iter(weights))
+        found = lg.bwd_diff(self.names[name])(*self.built(self.names, types, values), seed)
+        rows = zip(function.parameters, values, found, strict=True)
+        return [[] if quiet else type.coordinates(value, own) for (_, type, quiet), value, own in rows]
+
+    def second(self, function: Function, name: str, values: Sequence[Any], along: Sequence[Sequence[float]]) -> None:
+        """The derivative of the gradient along a direction, by central differences of the gradient."""
+        types = [type for _, type, _ in function.parameters]
+        derivative = lg.fwd_diff(lg.bwd_diff(self.names[name]))
+        both = derivative(*self.pairs(function, values, along), lg.pair(1.0, 0.0))
+        ends = []
+        for sign in (-1, 1):
+            at = self.built(self.names, types, self.moved(function, values, along, sign * STEP))
+            ends.append(lg.bwd_diff(self.names[name])(*at, 1.0))
+        for place, ((_, type, quiet), value) in enumerate(zip(function.parameters, values, strict=True)):
+            if quiet or not type.size(value):
+                continue
+            low, high = (type.coordinates(value, end[place]) for end in ends)
+            wanted = [(b - a) / (2 * STEP) for a, b in zip(low, high, strict=True)]
+            found = type.coordinates(value, both.differential[place])
+            _close(found, wanted, SECOND_TOLERANCE, f"{name}: second order by argument {place}")
+
+    def agree(self, made: Function) -> None:
+        """A call of the overloaded function is a call of the overload that fits."""
+        values = [type.value(self.random) for _, type, _ in made.parameters]
+        given = self.built(self.names, [type for _, type, _ in made.parameters], values)
+        chosen, direct = self.names["over"], self.names[made.name]
+        if chosen is direct:
+            return
+        assert chosen(*given) == direct(*given), f"{made.name}: another overload is called"
+        ways = [lg.bwd_diff(function)(*given, 1.0) for function in (chosen, direct)]
+        rows = [
+            [
+                type.coordinates(value, own)
+                for (_, type, _), value, own in zip(made.parameters, values, way, strict=True)
+            ]
+            for way in ways
+        ]
+        assert rows[0] == rows[1], f"{made.name}: another overload is differentiated"
+
+
+def _flat(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        return [part for item in value.values() for part in _flat(item)]
+    if isinstance(value, list | tuple):
+        return [part for item in value for part in _flat(item)]
+    return [] if value is None else [float(value)]
+
+
+def _close(found: Sequence[float], wanted: Sequence[float], tolerance: float, what: str) -> None:
+    assert len(found) == len(wanted), f"{what}: {found}, right {wanted}"
+    for a, b in zip(found, wanted, strict=True):
+        assert abs(a - b) <= tolerance * (1 + abs(a) + abs(b)), f"{what}: {found}, right {wanted}"
