@@ -24,7 +24,7 @@ from livegrad.passes.differentiate.reverse import vjp
 from tests.fuzz.duals import Dual, dual_sin, dual_tanh
 from tests.fuzz.function_programs import Writer
 
-SHORT = 60
+SHORT = 30
 
 
 @lg.differentiable

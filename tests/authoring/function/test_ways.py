@@ -127,3 +127,41 @@ def test_a_region_that_uses_an_unknown_input_is_refused():
     (closed,), captured = close_regions("f", [[own]], {unknown: unknown}, [[own + unknown]])
     assert len(closed.parameters) == 2
     assert captured == [unknown]
+
+
+def test_what_a_loop_cannot_carry_is_refused_where_it_is_read():
+    @lg.function
+    def chosen(x: float, n: int) -> float:
+        function = math.sin
+        for _ in range(n):
+            function = math.cos
+        return function(x)
+
+    @lg.function
+    def paired(x: float, n: int) -> float:
+        pair = (math.sin, x)
+        for _ in range(n):
+            if x > 1.0:
+                pair = (math.cos, x * 2.0)
+        return pair[1]
+
+    @lg.function
+    def read_in_the_loop(x: float, n: int) -> float:
+        pair = (math.sin, x)
+        for _ in range(n):
+            pair = (math.sin, pair[1] * 2.0)
+        return x
+
+    @lg.function
+    def the_same(x: float, n: int) -> float:
+        function = math.sin
+        total = 0.0
+        for _ in range(n):
+            function = math.sin
+            total += function(x)
+        return total + function(x)
+
+    for refused in (chosen, paired, read_in_the_loop):
+        with pytest.raises(lg.FunctionError, match="LG203"):
+            refused(2.0, 0)
+    assert math.isclose(the_same(2.0, 3), 4.0 * math.sin(2.0))

@@ -283,7 +283,9 @@ class _Attempt:
         context.environment = self.outer
         inner, self.inputs = context.inner_environment()
         for name in carried:
-            inner.pop(name, None)
+            before = inner.pop(name, None)
+            if before is not None and before.type is None:
+                inner[name] = static(Conflict(name_of(before), "what the loop makes it"))
         self.names = list(self.types)
         self.index = input_node(Key("index"), i64)
         self.parameters: list[Node] = []
@@ -367,8 +369,12 @@ class _Attempt:
             made = runtime(known.type, node, self.flows.get(name), known.weak)
             context.environment[name] = aliased(made, aliases_of(known))
         for name in self.loop.names:
-            if name not in self.types and name in context.environment:
-                context.environment[name] = self.end.get(name, context.environment[name])
+            before, end = context.environment.get(name), self.end.get(name)
+            if name in self.types or before is None or end is None or end is self.start.get(name):
+                continue
+            # A function, a text, a tuple with one: nothing that the running function could carry along.
+            if not _same_static(before, end):
+                context.environment[name] = static(Conflict(name_of(before), name_of(end)))
         context.environment.pop(loop.trip, None)
         context.exited = False
 
