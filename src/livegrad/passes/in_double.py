@@ -26,25 +26,29 @@ def in_double(function: Function) -> Function:
     return _widen_function(function, {})
 
 
-def double_type(type: Type) -> Type:
-    """The type with all floats in double precision."""
+def double_scalar(scalar: Scalar) -> Scalar:
+    """The scalar type in double precision, if it is one of floats."""
+    return _WIDE.get(scalar.kind, scalar)
+
+
+def _double_type(type: Type) -> Type:
     match type:
-        case Scalar(kind=kind):
-            return _WIDE.get(kind, type)
+        case Scalar():
+            return double_scalar(type)
         case Tensor(element=element, shape=shape):
-            return Tensor(_WIDE.get(element.kind, element), shape)
+            return Tensor(double_scalar(element), shape)
         case Vector(element=element, size=size):
-            return Vector(_WIDE.get(element.kind, element), size)
+            return Vector(double_scalar(element), size)
         case Matrix(element=element, rows=rows, columns=columns):
-            return Matrix(_WIDE.get(element.kind, element), rows, columns)
+            return Matrix(double_scalar(element), rows, columns)
         case Array(element=element, size=size):
-            return Array(double_type(element), size)
+            return Array(_double_type(element), size)
         case Tuple(elements=elements):
-            return Tuple(tuple(map(double_type, elements)))
+            return Tuple(tuple(map(_double_type, elements)))
         case Struct(name=name, fields=fields):
-            return Struct(name, tuple((own, double_type(field)) for own, field in fields))
+            return Struct(name, tuple((own, _double_type(field)) for own, field in fields))
         case Trace(element=element):
-            return Trace(double_type(element))
+            return Trace(_double_type(element))
     return type
 
 
@@ -61,7 +65,7 @@ def _widen_function(function: Function, done: dict[Function, Function]) -> Funct
 
 def _widen(node: Node, operands: list[Node], done: dict[Function, Function]) -> Node:
     attributes = tuple((name, _widen_attribute(value, done)) for name, value in node.attributes)
-    if node.op is cast and operands[0].type is double_type(node.type):
+    if node.op is cast and operands[0].type is _double_type(node.type):
         return operands[0]
     with originating_from(node.origins):
         return make_node(node.op, tuple(operands), attributes)
@@ -69,7 +73,7 @@ def _widen(node: Node, operands: list[Node], done: dict[Function, Function]) -> 
 
 def _widen_attribute(value: Any, done: dict[Function, Function]) -> Any:
     if isinstance(value, Type):
-        return double_type(value)
+        return _double_type(value)
     if isinstance(value, Function):
         return _widen_function(value, done)
     return tuple(_widen_attribute(item, done) for item in value) if value.__class__ is tuple else value

@@ -24,10 +24,9 @@ OUT_OF_RANGE: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", OUT_OF_RANGE)
 def test_an_index_out_of_range_is_named_with_what_the_size_allows(case: str) -> None:
     run, message = OUT_OF_RANGE[case]
-    with pytest.raises(
-        lg.KernelCheckError, match=f"index out of range for axis .*test_messages.py.*{message}|{message}"
-    ):
+    with pytest.raises(lg.KernelCheckError, match=message) as caught:
         np.asarray(run(lg.asarray([0, 7, 1])))
+    assert "test_messages.py" in str(caught.value)
 
 
 def test_a_tensor_that_cannot_be_computed_raises_in_its_text_alone() -> None:

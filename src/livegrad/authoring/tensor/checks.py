@@ -18,7 +18,7 @@ from livegrad.diagnostics import DifferentiationError, TypeRuleError, UsageError
 from livegrad.engine import execution
 from livegrad.ir.function import inline
 from livegrad.ir.types import c128, f64
-from livegrad.passes.in_double import double_type, in_double
+from livegrad.passes.in_double import double_scalar, in_double
 
 
 def check_gradients(
@@ -63,7 +63,7 @@ def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callabl
     types = [leaf.type for leaf in leaves]
     traced = trace_call(lambda *tensors: function(*unflatten(structure, tensors)), types, name_of(function))
     wide = in_double(traced.function)
-    captures = [as_type(node, double_type(element_of(node))) for node in traced.captures]
+    captures = [as_type(node, double_scalar(element_of(node))) for node in traced.captures]
 
     def computed(*given: Any) -> Any:
         nodes = [leaf.node for leaf in flatten(given)[0]]
