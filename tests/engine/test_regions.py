@@ -213,3 +213,23 @@ def test_a_block_inside_of_a_composite_is_said_to_be_there():
     engine.add(body)
     with pytest.raises(lg.UsageError, match="`double` is not in this graph; it is inside of `body`: expose the pin"):
         engine.set(body.graph.blocks["double"]["x"], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("factor", "element"), [(2.0, np.float32), (np.float32(2.0), np.float32), (np.float64(2.0), np.float64)]
+)
+def test_a_loop_that_begins_with_a_python_float_has_the_type_of_its_body(executor_name, factor, element):
+    body = Composite("body")
+    scale = body.graph.add(block(lambda x, factor: x * factor, name="scale"))
+    for pin in (scale["x"], scale["factor"], scale["result"]):
+        body.expose(pin)
+    engine = Engine(executor_name)
+    loop = engine.add(For("loop", body, {"x": "result"}))
+    for pin, value in (("count", 2), ("x", 3.0), ("factor", factor)):
+        engine.set(loop[pin], value)
+    assert engine.step().ok, engine.frame.problems
+    found = engine.read(loop)
+    assert (found.dtype, float(found)) == (element, 12.0)
+    engine.set(loop["x"], 5.0)
+    engine.step()
+    assert float(engine.read(loop)) == 20.0

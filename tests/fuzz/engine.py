@@ -23,7 +23,7 @@ from tests.fuzz.engine_faults import Fault, call_with_fault
 from tests.fuzz.engine_frames import Moment, next_moments, running_value
 from tests.fuzz.engine_model import Given, Group, Net, Node, Output
 
-SHORT = 0
+SHORT = 12
 EDITS = 40
 
 
@@ -142,7 +142,7 @@ class Session(Edits):
         """Every output outside of regions, of the description that runs and of the one there is."""
         running = moment.running
         assert running is not None
-        uses = Counter(one.node for top in running.instances for one in top.all_instances())
+        uses: Counter[Node] = Counter(one.node for top in running.instances for one in top.all_instances())
         for name, node, pin, output in _outputs(running.scope, self.net):
             # What was exposed since is not there yet; a block at several places has no one value.
             if output in running.types and uses[node] < 2:

@@ -104,9 +104,9 @@ class Checker:
         for name in region.carried:
             self.types[Carry(id(one), name)] = self.type_of(one.feeds[name]).strong()
         self.types[Carry(id(one), "index")] = Val(np.int64(1))
-        fine = True
-        for body in one.bodies:
-            fine &= self._check(body.instances)
+        fine = self._check_bodies(one)
+        while fine and self._adopt_types(one, region):
+            fine = self._check_bodies(one)
         if not fine:
             self.findings.allowed.add((one.path, region))
             return False
@@ -129,6 +129,21 @@ class Checker:
             self._report(one, ANY)
             return False
         return self._check_pins(one, region, seen)
+
+    def _check_bodies(self, one: Instance) -> bool:
+        checked = [self._check(body.instances) for body in one.bodies]  # all of them: each has problems of its own
+        return all(checked)
+
+    def _adopt_types(self, one: Instance, region: Choice) -> bool:
+        """A variable of a loop that begins as a Python float is float64 if it becomes that."""
+        changed = False
+        for entering, leaving in region.carried.items():
+            first, later = self.types[Carry(id(one), entering)].array, self.types[one.bodies[0].outputs[leaving]].array
+            rises = (first.dtype.name, later.dtype.name) == ("float32", "float64")
+            if self.type_of(one.feeds[entering]).weak and later.shape == () and rises:
+                self.types[Carry(id(one), entering)] = Val(later)
+                changed = True
+        return changed
 
     def _check_pins(self, one: Instance, region: Choice, seen: Mapping[str, Any]) -> bool:
         fine = True

@@ -75,7 +75,10 @@ class Values:
     def _loop(
         self, one: Instance, region: Choice, control: Any, found: dict[str, Val], known: Mapping[Any, Val]
     ) -> dict[str, Val]:
-        carried = {name: self._look(one.feeds[name], known).strong() for name in region.carried}
+        carried = {}
+        for name in region.carried:
+            dtype = self._types[Carry(id(one), name)].array.dtype
+            carried[name] = Val(self._look(one.feeds[name], known).array.astype(dtype))
         for entering, leaving in region.carried.items():
             found[leaving] = carried[entering]
         turn, going = 0, bool(control) if region.kind == "while" else int(control) > 0

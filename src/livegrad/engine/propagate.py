@@ -224,15 +224,30 @@ def _require_numbers_to_fit(node: NetworkNode, function: Function | CapturedCall
                 raise PinError(name, str(error.expected or type), str(error.found or ref.source.value)) from error
 
 
-def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
-    region = node.block
-    assert isinstance(region, Region)
-    for name in region.carried:
-        ref = node.feeds[name]
+def _type_of_start(ref: Ref | None, shapes: Shapes) -> Tensor:
+    """What a variable of a loop begins as: a Python float is float32 until the body says otherwise."""
+    assert ref is not None
+    given = given_of(ref, shapes)
+    return Tensor(f32, ()) if given.weak and given.type.element is f64 else given.type
+
+
+def _adopt_types(node: NetworkNode, region: Region, shapes: Shapes, outputs: Mapping[str, Tensor]) -> bool:
+    """Lets variables that begin as Python floats become float64 with the body; says whether one did."""
+    changed = False
+    for entering, leaving in region.carried.items():
+        key, ref = carry_key(node.key, entering), node.feeds[entering]
+        first, later = shapes.types[key], outputs[leaving]
         assert ref is not None
-        shapes.types[carry_key(node.key, name)] = given_of(ref, shapes).type
-    if region.index_name is not None:
-        shapes.types[carry_key(node.key, region.index_name)] = Tensor(i64, ())
+        if given_of(ref, shapes).weak and first == Tensor(f32, ()) and later == Tensor(f64, ()):
+            shapes.types[key] = later
+            changed = True
+    return changed
+
+
+def _propagate_bodies(
+    node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]
+) -> dict[str, Tensor]:
+    """The types of a region's outputs, on which its bodies agree."""
     outputs: dict[str, Tensor] = {}
     before = len(problems)
     for body in node.bodies:
@@ -253,6 +268,20 @@ def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem
                 )
                 problems.append(problem(node, None, error))
             shapes.types[node.result_key(name)] = type
+    return outputs
+
+
+def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
+    region = node.block
+    assert isinstance(region, Region)
+    for name in region.carried:
+        shapes.types[carry_key(node.key, name)] = _type_of_start(node.feeds[name], shapes)
+    if region.index_name is not None:
+        shapes.types[carry_key(node.key, region.index_name)] = Tensor(i64, ())
+    before = len(problems)
+    outputs = _propagate_bodies(node, shapes, problems, broken)
+    while node.key not in broken and len(problems) == before and _adopt_types(node, region, shapes, outputs):
+        outputs = _propagate_bodies(node, shapes, problems, broken)
     if node.key in broken or len(problems) > before:
         return
     if region.kind == "while" and outputs["condition"].shape != ():
