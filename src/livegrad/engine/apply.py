@@ -40,6 +40,7 @@ class Applier:
         self.kept: set[str] = set()  # buffers whose memory is shared with nothing
         self.wanted_features: dict[FeatureLevel, Any] = {}
         self._features: dict[FeatureLevel, Any] = {}
+        runtime.features = self._features
         self._plan_problems: tuple[Problem, ...] = ()  # what the compiler found
         self._number_problems: dict[str, Problem] = {}  # and numbers that do not fit, by pin
         self._refused: Sequence[Entry] = ()  # edits that the compiler could not apply; they wait in the journal

@@ -27,7 +27,7 @@ from livegrad.engine.live_plan import (
     operand_key,
 )
 from livegrad.engine.problems import GraphError, raised_at
-from livegrad.engine.sources import Numbers
+from livegrad.engine.sources import ExternalBuffer, Numbers
 from livegrad.ir.types import Scalar, Tensor, Type
 from livegrad.ops.context import FeatureLevel
 
@@ -47,6 +47,7 @@ class Calls:
         self.memory, self.codes, self.features = memory, codes, features
         self._taken = taken  # for each region of the plan the bodies that its last run took, those inside it too
         self.parameters: Mapping[str, Any] = {}
+        self.bindings: Mapping[str, ExternalBuffer] = {}
         self.counts: dict[str, int] = {}  # how often each function was called, in the run that is on
         self.seconds: dict[str, float] = {}  # of steps inside of regions, when they are measured
         self.started: dict[str, float] = {}
@@ -76,11 +77,29 @@ class Calls:
 
     def make(self, step: Step, owner: str) -> Call:
         """What runs a step; `owner` is the step of the plan that it is part of."""
+        made: Call
         if isinstance(step, RegionStep):
-            return self._region_call(step, owner)
-        if isinstance(step, AppendStep):
-            return self._append_call(step, owner)
-        return self._captured_call(step, owner) if isinstance(step, CapturedStep) else self._block_call(step, owner)
+            made = self._region_call(step, owner)
+        elif isinstance(step, AppendStep):
+            made = self._append_call(step, owner)
+        elif isinstance(step, CapturedStep):
+            made = self._captured_call(step, owner)
+        else:
+            made = self._block_call(step, owner)
+        return self._guarded(step, made) if self.bindings and step.key == owner else made
+
+    def _guarded(self, step: Step, call: Call) -> Call:
+        """A call on memory of others, which must still be where it was: code has its address."""
+        keys = {operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand)}
+        bound = [(key, self.memory[key], place_of(self.memory[key])) for key in keys if key in self.bindings]
+
+        def guarded() -> None:
+            for key, array, place in bound:
+                if place_of(array) != place:
+                    raise GraphError(f"the array bound to `{key}` was resized by its owner", help="bind it again")
+            call()
+
+        return guarded if bound else call
 
     # --- operands ---
 
@@ -143,6 +162,10 @@ class Calls:
     def _captured_call(self, step: CapturedStep, owner: str) -> Call:
         """A library call with the operands of its capture: repeated as it is until it is captured anew."""
         arguments = [*self._arguments(owner, step.operands), *(self._array(key) for key in step.results)]
+        for position, operand in enumerate(step.operands):
+            if isinstance(operand, BufferOperand):  # other steps read it too
+                arguments[position] = arguments[position].view()
+                arguments[position].flags.writeable = False
         library_call = step.call.call
 
         def call() -> None:
@@ -290,6 +313,11 @@ class _Turn:
         """What is carried, and the result that it is when the last turn was an exchanged one."""
         swapped = _exchanges(step)
         return [(calls._array(one.carry), calls._array(one.result)) for one in step.carried if one.carry in swapped]
+
+
+def place_of(array: Numbers) -> tuple[int, tuple[int, ...]]:
+    """Where an array is, and how large."""
+    return array.__array_interface__["data"][0], array.shape
 
 
 def _number(value: Any, type: Type) -> Any:

@@ -247,7 +247,7 @@ def _run(work: _Work, progress: Progress | None) -> None:
     inputs = list(work.known)
     todo = [node for node in work.order if node not in work.known and node.op is not constant_op]
     devices = assign_devices(work.order) if any(node.op is transfer or _is_away(node) for node in work.order) else {}
-    groups = [] if devices or len(work.roots) == 1 or _watch.active else _independent_groups(todo)
+    groups = [] if devices or len(work.roots) == 1 or watch.active else _independent_groups(todo)
     if len(groups) > 1:
         _run_at_once(work, groups)
     elif len(todo) <= _MOST_NODES and not devices:
@@ -350,11 +350,11 @@ def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str, 
     """Runs nodes on one device; `away` says that some of what they use may lie on another."""
     wanted = [node for node in order if node in outputs]
     results: Sequence[Value] | None
-    if device in KEEPING_DEVICES and not _watch.active:
+    if device in KEEPING_DEVICES and not watch.active:
         results = RUNNERS[device](order, work.known, wanted)
     else:
         known: dict[Node, Array] = work.known if device == DEFAULT_DEVICE and not away else _all_on_host(order, work)  # type: ignore[assignment]
-        results = _run_watched(order, known, wanted) if _watch.active else _lay_out(order, known, wanted)
+        results = _run_watched(order, known, wanted) if watch.active else _lay_out(order, known, wanted)
         if results is None:
             results = RUNNERS[device](*_cut_out(order, known, wanted), wanted)
     costs = _costs(order, work)
@@ -373,38 +373,50 @@ class _Watch(threading.local):
     active, infinities = False, False
 
 
-_watch = _Watch()
+watch = _Watch()
 
 
 @contextmanager
 def watching_for_nans(*, infinities: bool) -> Iterator[None]:
     """Inside, graphs are run node by node on this thread, and the first NaN is an error."""
-    before = _watch.active, _watch.infinities
-    _watch.active, _watch.infinities = True, infinities
+    before = watch.active, watch.infinities
+    watch.active, watch.infinities = True, infinities
     try:
         with telling_lines_apart():
             yield
     finally:
-        _watch.active, _watch.infinities = before
+        watch.active, watch.infinities = before
 
 
 def is_watching() -> bool:
     """Whether this thread looks for NaNs."""
-    return _watch.active
+    return watch.active
 
 
 def _run_watched(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array]:
-    return run_by_node(order, known, wanted, _require_numbers)
+    return run_by_node(order, known, wanted, require_numbers)
 
 
-def _require_numbers(node: Node, value: Any) -> None:
-    value = readable(np.asarray(value)) if isinstance(node.type, Tensor | Scalar) else None
-    if value is None or value.dtype.kind not in "fc":
-        return
-    wrong = ~np.isfinite(value) if _watch.infinities else np.isnan(value)
-    if np.any(wrong):
+def _wrong_numbers(value: Any) -> Any:
+    """Where an array has what this thread looks for; None: it cannot have any."""
+    value = readable(np.asarray(value))
+    if value.dtype.kind not in "fc":
+        return None
+    return ~np.isfinite(value) if watch.infinities else np.isnan(value)
+
+
+def has_wrong_numbers(value: Any) -> bool:
+    """Whether an array has a NaN, or an infinity if this thread looks for those too."""
+    wrong = _wrong_numbers(value)
+    return wrong is not None and bool(np.any(wrong))
+
+
+def require_numbers(node: Node, value: Any) -> None:
+    """Refuses a value of a node that has what this thread looks for."""
+    wrong = _wrong_numbers(value) if isinstance(node.type, Tensor | Scalar) else None
+    if wrong is not None and np.any(wrong):
         place = np.unravel_index(int(np.argmax(wrong)), np.shape(value))
-        kind = "NaN" if np.any(np.isnan(value)) else "infinity"
+        kind = "NaN" if np.any(np.isnan(readable(np.asarray(value)))) else "infinity"
         what = "the data given here has" if node.op is input_op else f"`{node.op.name}` gave"
         others = ", ".join(map(str, node.origins[1:]))  # of a graph that was built before anybody looked for NaNs
         raise KernelCheckError(

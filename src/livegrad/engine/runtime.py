@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from threading import RLock
-from typing import Literal
+from typing import Any, Literal
 
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.asked import AskedReading, Attempts
 from livegrad.engine.compile import Compilation
+from livegrad.engine.execution import watch
 from livegrad.engine.executor import Executable, Reading, RunReport
 from livegrad.engine.flatten import limits_of
 from livegrad.engine.frame import Frame, postpone
 from livegrad.engine.graph import Block
 from livegrad.engine.knobs import Knob
-from livegrad.engine.live_plan import LivePlan, RegionStep
+from livegrad.engine.live_plan import LivePlan, RegionStep, operand_key
+from livegrad.engine.nan_watch import find_nans
 from livegrad.engine.problems import Problem
 from livegrad.engine.sources import Numbers
 from livegrad.engine.stale import steps_to_restore
 from livegrad.engine.stale_sets import StaleSet, StaleSets
-from livegrad.engine.tidings import Readings, Times, tell_limits, tell_times
+from livegrad.engine.tidings import Readings, Times, tell_calls, tell_limits, tell_times
 from livegrad.engine.transaction import Transaction
+from livegrad.ops.context import FeatureLevel
 
 
 class Runtime(Attempts):
@@ -46,6 +49,7 @@ class Runtime(Attempts):
         self.touched: dict[str, set[object]] = {}  # regions among them that are stale only by what they may read
         self.spares = True  # what came out as it was makes nothing stale; tests compare with an engine that runs all
         self.failed: dict[str, LivegradError] = {}
+        self.features: Mapping[FeatureLevel, Any] = {}  # of the context, as they run
         self.versions: dict[str, int | None] = {}  # of external buffers, when their readers last ran
         self.told = 0  # counts what may have changed the state of blocks
         self._overwritten: dict[int, str] = {}  # slot → the buffer whose contents it has
@@ -155,6 +159,8 @@ class Runtime(Attempts):
         stale = self._sets.get(running.plan, self.stale, self._overwritten, self.block_of)
         frame.because = stale.reasons, self.stale
         report = running.run(stale.steps, self.profiling != "off" and self.profiling, *self._causes(running.plan))
+        if watch.active:
+            report = find_nans(running, report if report.later is None else report.later(), self.features)
         if report.later is None:
             self._conclude(frame, report, stale)
             return stale
@@ -177,7 +183,7 @@ class Runtime(Attempts):
     def run_knob(self, frame: Frame, knob: Knob) -> None:
         """Runs what is stale because of one knob, in a plan that is quiet otherwise."""
         stale, start = knob.stale, knob.start
-        if start is not None and stale is not None and stale.told == self.told:
+        if start is not None and stale is not None and stale.told == self.told and not watch.active:
             report = start()
             if report is not None:
                 stale.tally.times += 1
@@ -225,11 +231,15 @@ class Runtime(Attempts):
         self.is_quiet = uneventful and not (plan.bindings or plan.states or plan.places)
 
     def _keep_stale(self, reasons: Mapping[str, str], report: RunReport) -> None:
-        """Steps that did not run stay stale, and have no value to be read."""
-        done = set(report.ran)
+        """Steps that did not run, and should have, stay stale, and have no value to be read."""
+        done = {*report.ran, *report.spared}
         self.stale = {key: reason for key, reason in reasons.items() if key not in done}
-        failed = {failure.step: failure.error for failure in report.failures}
-        self.failed |= {key: failed.get(key, report.failures[0].error) for key in self.stale}
+        assert self.executable is not None
+        plan, errors = self.executable.plan, {failure.step: failure.error for failure in report.failures}
+        for key in sorted(self.stale, key=plan.position.__getitem__):  # whoever waits has the error of who it waits for
+            sources = (plan.producer.get(str(operand_key(operand))) for operand in plan.steps[key].all_operands())
+            found = next((errors[source] for source in sources if source in errors), report.failures[0].error)
+            self.failed[key] = errors.setdefault(key, found)
 
     def _remember_contents(self, plan: LivePlan, report: RunReport) -> None:
         """Which buffer each piece of shared memory now holds; after a failure, which may have left half of it, none."""
@@ -272,6 +282,13 @@ class Runtime(Attempts):
 
     def _tell_blocks(self, report: RunReport, stale: StaleSet, frame: Frame) -> None:
         """Counts the run, and says of blocks that they run or why they do not; most frames have nothing to say."""
+        if stale.inner is None:
+            nodes = self.compilation.network.nodes if self.compilation is not None else {}
+            inside = (inner for key in stale.steps for body in nodes[key].bodies for inner in body.all_nodes())
+            stale.inner = {inner.key: inner.block.debug for inner in inside if not inner.bodies}
+        if stale.inner:
+            self.readings.append((Times(report.calls), tell_calls(stale.inner)))
+            self.take_readings(wait=False)
         if len(report.ran) == len(stale.steps):
             stale.tally.times += 1
         else:

@@ -27,6 +27,7 @@ class StaleSet:
     debugs: tuple[Debug, ...] = ()
     limited: tuple[str, ...] = ()  # steps whose blocks have room for so many elements only
     tally: Tally = field(default_factory=Tally)
+    inner: Mapping[str, Debug] | None = None  # of blocks inside of regions, by key; None: not looked for yet
     told: int = -1  # when its blocks were last told that they run
 
     def drop(self) -> None:

@@ -12,7 +12,7 @@ from livegrad.engine.sources import Numbers
 
 
 class Times:
-    """The times of a run as a reading."""
+    """The times of a run, or how often it called each function, as a reading."""
 
     def __init__(self, seconds: Mapping[str, float]) -> None:
         self._seconds = seconds
@@ -48,6 +48,17 @@ def tell_times(frame: Frame, debugs: Mapping[str, Debug]) -> Callable[[Any], Non
         frame.seconds = seconds
         for key, debug in debugs.items():
             debug.seconds = seconds.get(key, debug.seconds)
+
+    return tell
+
+
+def tell_calls(debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
+    """What to do with the calls of a run when they are known: blocks inside of regions count theirs."""
+
+    def tell(calls: Mapping[str, int]) -> None:
+        for key, times in calls.items():
+            if key in debugs:
+                debugs[key].counted += times
 
     return tell
 

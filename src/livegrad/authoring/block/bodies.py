@@ -7,7 +7,7 @@ stand for the inputs; what it builds is the block's function. Features of the co
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +70,8 @@ def body_of(
     name: str | None = None,
 ) -> Body:
     """The body for whatever computes."""
+    if isinstance(outputs, str):
+        outputs = (outputs,)
     if isinstance(what, Function):
         return FunctionBody(what, None if inputs is None else tuple(inputs), tuple(outputs), name)
     if not callable(what):
@@ -167,14 +169,16 @@ class TracedBody:
         self.name = name or name_of(function)
         self.function = function
         python = function.python_function if isinstance(function, CapturedFunction) else function
+        self._by_position = 0  # how many parameters, the first ones, have no name in a call
         specs = []
-        for parameter in inspect.signature(python).parameters.values():
+        for parameter in _parameters(python, self.name):
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 raise UsageError(f"`{self.name}` must name its parameters", where=caller_origin(), found=str(parameter))
             default = None if parameter.default is parameter.empty else parameter.default
             if default is not None:
                 _require_numbers(default, parameter.name, self.name)
             specs.append(InputSpec(parameter.name, types.get(parameter.name), default))
+            self._by_position += parameter.kind is parameter.POSITIONAL_ONLY
         self.inputs = tuple(specs)
         self.outputs = outputs
         self._made: dict[tuple[tuple[Type, ...], tuple[bool, ...]], Specialized] = {}
@@ -216,20 +220,40 @@ class TracedBody:
         with weak_numbers(node for own, node in zip(weak, nodes, strict=True) if own):
             result = self._call(dict(zip(names, map(wrap, nodes), strict=True)))
             if isinstance(result, Mapping):
-                result = tuple(result[output] for output in self.outputs)
+                result = self._results_of(result)
             # Numbers that met nothing with a type of its own are float32 from here on.
             results = tuple(result_node(leaf, self.name) for leaf in flatten(result)[0])
         del result  # whoever still holds a tensor that was read is not this function
         return _close_over(results, nodes, self.name)
 
+    def _results_of(self, result: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Results that were given by name, in the order of the pins."""
+        if any(output not in result for output in self.outputs):
+            raise GraphError(
+                f"`{self.name}` gives results by other names than those of its outputs",
+                expected=", ".join(self.outputs),
+                found=", ".join(map(str, result)) or "an empty dict",
+                help="name the outputs: block(..., outputs=(...))",
+            )
+        return tuple(result[output] for output in self.outputs)
+
     def _call(self, arguments: dict[str, Any]) -> Any:
         _, named = declared_numbers(self.function, (), arguments, traced_only=True)
+        values = list(named.values())[: self._by_position]
         try:
-            return self.function(**named)
+            return self.function(*values, **dict(list(named.items())[self._by_position :]))
         except LivegradError:
             raise
         except Exception as error:
             raise GraphError(f"`{self.name}` raised {type(error).__name__}: {error}", where=raised_at(error)) from error
+
+
+def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some that are built into Python do not say
+        what = f"`{name}` does not say which parameters it has"
+        raise UsageError(what, where=caller_origin(), help=f"wrap it: lambda x, y: {name}(x, y)") from None
 
 
 def _require_numbers(default: Any, parameter: str, function: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.backends.cuda.driver import DeviceError, checked, device, driver
+from livegrad.backends.cuda.driver import checked, device, driver
 from livegrad.backends.cuda.memory import DeviceMemory
 from livegrad.engine.live_plan import BufferSpec, LivePlan
 from livegrad.engine.sources import ForeignArray, Numbers
@@ -89,14 +89,6 @@ def zeroed(size: int) -> DeviceMemory:
     memory = DeviceMemory(size)
     checked(driver.cuMemsetD8Async(memory.address, 0, memory.size, device().stream))
     return memory
-
-
-def require_unmoved(key: str, held: HeldBuffer, array: ForeignArray) -> None:
-    """Refuses memory of somebody else's that is no longer where the graph reads it."""
-    if array.address != held.address:
-        raise DeviceError(
-            f"the array bound to `{key}` has moved", help="bind it again: the graph still has the old address"
-        )
 
 
 def wait_for_writer(array: ForeignArray) -> None:

@@ -18,13 +18,13 @@ from livegrad.diagnostics import LivegradError
 from livegrad.engine.cuda.advance import Advance
 from livegrad.engine.cuda.binding import Around, Fresh, bind_step, buffers_for, share_steps
 from livegrad.engine.cuda.bound_step import BoundStep
-from livegrad.engine.cuda.buffers import Buffers, require_unmoved, wait_for_writer, write_array
+from livegrad.engine.cuda.buffers import Buffers, wait_for_writer, write_array
 from livegrad.engine.cuda.captured import CapturedGraph
 from livegrad.engine.cuda.code import StepCode
 from livegrad.engine.cuda.host_work import HostWork
 from livegrad.engine.cuda.in_place import find_in_place
 from livegrad.engine.cuda.ledger import Ledger
-from livegrad.engine.cuda.missing import run_without, steps_without_features
+from livegrad.engine.cuda.missing import run_without, steps_that_cannot_run
 from livegrad.engine.cuda.numbers import LiveNumbers
 from livegrad.engine.cuda.program import Program
 from livegrad.engine.cuda.program_builder import ProgramBuilder
@@ -291,9 +291,10 @@ class CudaExecutable:
         if not steps:
             return RunReport((), {}, seconds={} if profile else None, started={} if profile else None)
         known = self._by_identity.get(id(steps))
-        if known is not None and known[0] is steps and not profile and not self._missing:
+        check = bool(self._missing or self.plan.bindings)
+        if known is not None and known[0] is steps and not profile and not check:
             return self._start(known[1])
-        missing = steps_without_features(self.plan, self.features, steps) if self._missing else {}
+        missing = steps_that_cannot_run(self.plan, self.features, self.buffers.held, steps) if check else {}
         program = self._program(tuple(key for key in steps if key not in missing), profile)
         if missing:
             return run_without(lambda: self._start(program) if program.steps else RunReport((), {}), missing)
@@ -355,7 +356,6 @@ class CudaExecutable:
         for key in program.externals:
             array, held = self.plan.bindings[key].array, self.buffers.held[key]
             if isinstance(array, ForeignArray):
-                require_unmoved(key, held, array)
                 wait_for_writer(array)
             else:
                 write_array(held.address, array)

@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from livegrad.diagnostics import CompileError, LivegradError
+from livegrad.engine.cuda.buffers import HeldBuffer
 from livegrad.engine.executor import Failure, RunReport
-from livegrad.engine.live_plan import FeatureOperand, LivePlan, operand_key
+from livegrad.engine.live_plan import BufferOperand, FeatureOperand, LivePlan, operand_key
+from livegrad.engine.sources import ForeignArray
 from livegrad.ops.context import FeatureLevel
 
 
@@ -23,19 +25,34 @@ class MissingFeature(CompileError):
         self.step = step
 
 
-def steps_without_features(
-    plan: LivePlan, features: Mapping[FeatureLevel, Any], steps: Sequence[str]
+class MovedMemory(CompileError):
+    """A step reads memory of somebody else's that is no longer where it was, or as large."""
+
+    def __init__(self, step: str, key: str) -> None:
+        super().__init__(f"the array bound to `{key}` has moved or was resized by its owner", help="bind it again")
+        self.step = step
+
+
+def steps_that_cannot_run(
+    plan: LivePlan, features: Mapping[FeatureLevel, Any], held: Mapping[str, HeldBuffer], steps: Sequence[str]
 ) -> dict[str, LivegradError]:
-    """The steps that read a feature without a value, and (in the plan's order) what depends on them."""
+    """The steps that read a feature without a value or memory that has moved, and (in order) what depends on them."""
+    moved = {key for key, external in plan.bindings.items() if _has_moved(held[key], external.array)}
     lost: dict[str, LivegradError] = {}
     for key in steps:
         for operand in plan.steps[key].all_operands():
             if isinstance(operand, FeatureOperand) and features.get(operand.feature) is None:
                 lost[key] = MissingFeature(key, operand.feature)
+            elif isinstance(operand, BufferOperand) and operand.key in moved:
+                lost[key] = MovedMemory(key, operand.key)
             source = plan.producer.get(str(operand_key(operand)))
             if source in lost and key not in lost:
                 lost[key] = lost[source]
     return lost
+
+
+def _has_moved(held: HeldBuffer, array: Any) -> bool:
+    return array.address != held.address if isinstance(array, ForeignArray) else array.nbytes != held.bytes
 
 
 def run_without(start: Callable[[], RunReport], missing: Mapping[str, LivegradError]) -> RunReport:
@@ -43,7 +60,5 @@ def run_without(start: Callable[[], RunReport], missing: Mapping[str, LivegradEr
     report = start()
     if report.later is not None:
         report = report.later()
-    own = [
-        Failure(key, error) for key, error in missing.items() if isinstance(error, MissingFeature) and error.step == key
-    ]
+    own = [Failure(key, error) for key, error in missing.items() if getattr(error, "step", None) == key]
     return replace(report, failures=(*report.failures, *own))

@@ -1,0 +1,85 @@
+"""What `debug_nans` does for a live engine: the first step whose results have a NaN fails, and its operation is named.
+
+In: an executable, and the report of a run. Out: the report with those failures. `Runtime` asks while somebody watches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from livegrad.diagnostics import KernelCheckError, LivegradError
+from livegrad.engine.devices import run_by_node
+from livegrad.engine.execution import has_wrong_numbers, require_numbers
+from livegrad.engine.executor import Executable, Failure, RunReport
+from livegrad.engine.live_plan import BlockStep, BufferOperand, FeatureOperand, LeafStep, LivePlan, Step, operand_key
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Tensor, scalar_of
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.context import FeatureLevel
+
+
+def find_nans(executable: Executable, report: RunReport, features: Mapping[FeatureLevel, Any]) -> RunReport:
+    """The report of a run in which steps with NaN among their results have failed, and what depends on them is lost."""
+    plan, lost, failures = executable.plan, set[str](), list(report.failures)
+    for key in report.ran:
+        step = plan.steps[key]
+        if _depends_on(plan, step, lost):
+            lost.add(key)
+            continue
+        error = _first_error(executable, step, report, features)
+        if error is not None:
+            lost.add(key)
+            failures.append(Failure(key, error))
+    return replace(report, ran=tuple(key for key in report.ran if key not in lost), failures=tuple(failures))
+
+
+def _depends_on(plan: LivePlan, step: Step, lost: set[str]) -> bool:
+    return bool(lost) and any(plan.producer.get(str(operand_key(one))) in lost for one in step.all_operands())
+
+
+def _first_error(
+    executable: Executable, step: Step, report: RunReport, features: Mapping[FeatureLevel, Any]
+) -> LivegradError | None:
+    for leaf in step.leaf_steps():
+        # What was not called inside of a region has old values.
+        if report.calls.get(leaf.key, 0) and any(has_wrong_numbers(executable.read(key)) for key in leaf.results):
+            return _explain(executable, leaf, features)
+    if any(has_wrong_numbers(executable.read(key)) for key in step.results):
+        return KernelCheckError(f"`{step.key}` gave a NaN or an infinity")
+    return None
+
+
+def _explain(executable: Executable, leaf: LeafStep, features: Mapping[FeatureLevel, Any]) -> LivegradError:
+    """Runs a function once more, operation by operation, to name the one that gave the first NaN."""
+    plain = KernelCheckError(f"`{leaf.key}` gave a NaN or an infinity")
+    if not isinstance(leaf, BlockStep) or not isinstance(leaf.function, Function) or leaf.sizes:
+        return plain
+    parameters = leaf.function.parameters
+    if not all(isinstance(one.type, Tensor | Scalar) for one in parameters):
+        return plain
+    known: dict[Node, Any] = {}
+    for parameter, operand in zip(parameters, leaf.operands, strict=True):
+        if isinstance(operand, BufferOperand):
+            value = executable.read(operand.key)
+        else:
+            given = features[operand.feature] if isinstance(operand, FeatureOperand) else None
+            number = executable.plan.parameters[operand.key] if given is None else given  # type: ignore[union-attr]
+            element = scalar_of(parameter.type)
+            value = np.asarray(number, dtype=None if element is None else element.dtype)
+        if has_wrong_numbers(value):
+            return KernelCheckError(f"`{operand_key(operand)}`, which `{leaf.key}` reads, has a NaN or an infinity")
+        known[parameter] = value[()] if isinstance(parameter.type, Scalar) else value
+    try:
+        run_by_node(_inner_nodes(leaf.function), known, leaf.function.results, require_numbers)
+    except KernelCheckError as error:
+        return error
+    return plain
+
+
+def _inner_nodes(function: Function) -> Sequence[Node]:
+    own = set(function.parameters)
+    return [node for node in nodes_of(function) if node not in own]

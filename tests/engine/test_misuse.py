@@ -1,0 +1,181 @@
+"""Blocks that cannot be, results that are not numbers, and memory that goes: each is said where it belongs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+
+
+def test_a_reading_says_what_went_wrong_with_its_own_step(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    chains = []
+    for name in "ab":
+        pick = engine.add(lg.block(lambda x, i: lg.take(x, i, axis=0), name=f"pick_{name}"))
+        after = engine.add(lg.block(lambda x: x + 1.0, name=f"after_{name}"))
+        engine.set(pick["x"], np.arange(3.0))
+        engine.set(pick["i"], np.array([7]))
+        engine.connect(pick, after["x"])
+        chains.append((pick, after))
+    engine.step()
+    errors = []
+    for pick, after in chains:
+        with pytest.raises(lg.KernelCheckError) as own:
+            engine.read(pick)
+        with pytest.raises(lg.KernelCheckError) as waiting:
+            engine.read(after)
+        assert waiting.value is own.value
+        errors.append(own.value)
+    assert errors[0] is not errors[1]
+
+
+def test_a_step_that_need_not_run_can_be_read_though_another_fails(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    pick = engine.add(lg.block(lambda x, i: lg.take(x, i, axis=0), name="pick"))
+    engine.set(pick["x"], np.arange(3.0))
+    engine.set(pick["i"], np.array([1]))
+    sign = engine.add(lg.block(lambda x=3.0: lg.sign(x), name="sign"))
+    after = engine.add(lg.block(lambda x: x * 2.0, name="after"))
+    engine.connect(sign, after["x"])
+    engine.step()
+    engine.set(sign["x"], 5.0)  # comes out as it was
+    engine.set(pick["i"], np.array([7]))
+    assert engine.step().failed == {"pick"}
+    assert float(engine.read(after)) == 2.0
+
+
+def test_a_dict_without_a_result_says_which_are_expected(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    engine.add(lg.block(lambda x=1.0: {"a": x}, name="half", outputs=("a", "b")))
+    (problem,) = engine.step().problems
+    assert problem.node == "half"
+    assert "expected a, b" in str(problem)
+    assert "found a" in str(problem)
+
+
+def test_a_function_without_a_signature_is_refused_where_the_block_is_made() -> None:
+    with pytest.raises(lg.UsageError, match="parameters") as error:
+        lg.block(max)
+    assert "test_misuse.py" in str(error.value)
+
+
+def test_functions_of_the_library_are_blocks(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    sine = engine.add(lg.block(lg.sin))
+    larger = engine.add(lg.block(lg.maximum, name="larger"))
+    x = np.linspace(0.0, 1.0, 4)
+    engine.set(sine["x"], x)
+    first, second = larger.inputs.values()
+    engine.connect(sine, first)
+    engine.set(second, np.full(4, 0.5))
+    assert engine.step().ok
+    np.testing.assert_allclose(engine.read(larger), np.maximum(np.sin(x), 0.5), rtol=1e-12)
+
+
+def test_one_output_may_be_named_by_itself() -> None:
+    assert list(lg.block(lambda x: x, outputs="total").outputs) == ["total"]
+
+
+def test_blocks_inside_of_regions_count_their_runs(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    body = lg.Composite("body")
+    inner = body.graph.add(lg.block(lambda x: x * 2.0, name="inner"))
+    body.expose(inner["x"]), body.expose(inner["result"])
+    loop = engine.add(lg.For("loop", body, carried={"x": "result"}))
+    engine.set(loop["x"], 1.0)
+    runs = 0
+    for count in (3, 0, 5):
+        engine.set(loop["count"], count)
+        engine.step()
+        assert float(engine.read(loop)) == 2.0**count
+        engine._runtime.take_readings(wait=True)
+        runs += count
+        assert inner.debug.runs == runs
+
+
+def nan_graph(executor: str) -> tuple[lg.Engine, list[lg.Block]]:
+    engine = lg.Engine(executor)
+    first = engine.add(lg.block(lambda x=1.0: x * 2.0, name="first"))
+    root = engine.add(lg.block(lambda x, y=4.0: lg.sqrt(x) + y, name="root"))
+    after = engine.add(lg.block(lambda x: x + 1.0, name="after"))
+    engine.connect(first, root["x"]), engine.connect(root, after["x"])
+    engine.step()
+    return engine, [first, root, after]
+
+
+def test_debug_nans_names_the_operation_of_a_live_graph_that_gave_the_first(executor_name: str) -> None:
+    engine, (first, root, after) = nan_graph(executor_name)
+    engine.set(first["x"], -1.0)
+    with lg.debug_nans():
+        frame = engine.step()
+    assert frame.ran == ("first",)
+    assert frame.failed == {"root", "after"}
+    for block in (root, after):
+        with pytest.raises(lg.KernelCheckError, match=r"`sqrt` gave the first NaN"):
+            engine.read(block)
+    assert float(engine.read(first)) == -2.0
+    with lg.debug_nans():
+        engine.set(first["x"], 8.0)
+        assert not engine.step().failed
+    assert float(engine.read(after)) == 9.0
+
+
+def test_debug_nans_looks_inside_of_regions_and_at_numbers_that_are_given(executor_name: str) -> None:
+    engine, (_, root, _) = nan_graph(executor_name)
+    body = lg.Composite("body")
+    inner = body.graph.add(lg.block(lambda x: lg.log(x), name="inner"))
+    body.expose(inner["x"]), body.expose(inner["result"])
+    region = engine.add(lg.If("maybe", body))
+    engine.set(region["condition"], 1)
+    engine.set(region["x"], np.array([1.0, -1.0]))
+    engine.set(root["y"], float("nan"))
+    with lg.debug_nans():
+        engine.step()
+    with pytest.raises(lg.KernelCheckError, match=r"`log` gave the first NaN"):
+        engine.read(region)
+    with pytest.raises(lg.KernelCheckError, match=r"`root\.y`, which `root` reads"):
+        engine.read(root)
+    engine.set(region["condition"], 0)
+    with lg.debug_nans():
+        assert "maybe" not in engine.step().failed
+
+
+def test_a_call_of_a_library_cannot_write_its_inputs() -> None:
+    def spoil(stream: Any, x: Any, result: Any) -> None:
+        x[0] = 100.0
+
+    engine = lg.Engine()
+    double = engine.add(lg.block(lambda x: x * 2.0, name="double"))
+    call = engine.add(lg.captured_block(spoil, outputs={"result": "same(0)"}))
+    engine.set(double["x"], np.ones(2))
+    engine.connect(double, call["x"])
+    engine.step()
+    with pytest.raises(lg.LivegradError, match="read-only"):
+        engine.read(call)
+    assert engine.read(double).tolist() == [2.0, 2.0]
+
+
+def test_bound_memory_that_its_owner_resizes_is_not_read_until_it_is_bound_again(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    memory = np.ones(4)
+    total = engine.add(lg.block(lambda x: lg.sum(x), name="total"))
+    other = engine.add(lg.block(lambda x=1.0: x + 1.0, name="other"))
+    after = engine.add(lg.block(lambda x: x * 2.0, name="after"))
+    engine.connect(total, after["x"])
+    engine.bind(total["x"], memory)
+    engine.step()
+    assert float(engine.read(after)) == 8.0
+    memory.resize(1 << 20, refcheck=False)
+    for value in (2.0, 3.0):
+        engine.set(other["x"], value)
+        assert engine.step().failed == {"total", "after"}
+        assert float(engine.read(other)) == value + 1.0
+    with pytest.raises(lg.LivegradError, match="resized"):
+        engine.read(after)
+    memory[...] = 2.0
+    engine.bind(total["x"], memory)
+    assert not engine.step().failed
+    assert float(engine.read(after)) == 4.0 * (1 << 20)
