@@ -616,3 +616,23 @@ def test_a_number_may_go_from_whole_to_broken_and_back():
         engine.set(add["n"], number)
         assert engine.step().problems == ()
         assert float(engine.read(add)) == 3.0 + number
+
+
+def test_an_edit_that_begins_to_read_an_input_waits_for_what_writes_it(executor_name):
+    engine = Engine(executor_name)
+    first = engine.add(block(lambda x, gain=1.0: x * gain, name="first"))
+    others = [engine.add(block(lambda a, b: b * 2.0, name=f"other{number}")) for number in range(4)]
+    engine.set(first["x"], np.arange(3.0))
+    for other in others:
+        engine.connect(first, other["a"])
+        engine.set(other["b"], np.ones(3))
+    engine.step()
+    engine.set(first["gain"], 2.0)
+    engine.step()  # from now on there is a graph for this
+    for number, other in enumerate(others):
+        edit(engine, other, lambda a, b: a + b)
+        engine.step()
+        engine.set(first["gain"], number + 3.0)
+        engine.step()
+        for known in others[: number + 1]:
+            np.testing.assert_array_equal(engine.read(known), np.arange(3.0) * (number + 3.0) + 1.0)

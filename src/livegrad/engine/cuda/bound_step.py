@@ -118,9 +118,13 @@ class BoundStep:
         return f"{self.key}:{number}"
 
     def fits_in_place_of(self, other: BoundStep) -> bool:
-        """Whether its launches can take over the nodes of another's, one by one."""
+        """Whether its launches can take over the nodes of another's, one by one, and wait for enough there."""
         kinds = [launch.__class__ for launch in self.launches]
-        return kinds == [launch.__class__ for launch in other.launches] and self.code.before == other.code.before
+        if kinds != [launch.__class__ for launch in other.launches] or self.code.before != other.code.before:
+            return False
+        # Nodes wait for those that write what the other's read: one that reads more would not wait for the rest.
+        pairs = zip(self.touched, other.touched, strict=True)
+        return all(set(mine) <= set(theirs) for own, known in pairs for mine, theirs in zip(own, known, strict=True))
 
     def close(self) -> None:
         """Gives back what was recorded of libraries."""
