@@ -61,9 +61,6 @@ BAD_MODELS = {
     "is not finite": model(function('<i:constant identifier="c" value="1e999"/>')),
     "expected 16 numbers": model(function('<i:constmat identifier="c" matrix="1 2 3"/>')),
     "cannot tell whether": model(function('<i:sin identifier="s"/>')),
-    "impossible size": model(IMAGE.format(1 << 30, 1 << 30, 1, SHEET)),
-    "sheets are missing": model(IMAGE.format(2, 2, 3, SHEET)),
-    "has no part": model(IMAGE.format(2, 2, 1, '<v:imagesheet path="/nothing.png"/>')),
     "not there": model('<object id="1"><v:levelset functionid="7" channel="s" meshid="8"/></object>'),
     "object 1 is not there, or comes later": model(
         '<object id="1"><components><component objectid="1"/></components></object>'
@@ -81,6 +78,20 @@ BAD_MODELS = {
     f'<model xmlns="{CORE}">&b;</model>',
     "nested too deeply": f'<model xmlns="{CORE}">' + "<a>" * 100 + "</a>" * 100 + "</model>",
 }
+
+
+BAD_IMAGES = {
+    "impossible size": model(IMAGE.format(1 << 30, 1 << 30, 1, SHEET)),
+    "sheets are missing": model(IMAGE.format(2, 2, 3, SHEET)),
+    "has no part": model(IMAGE.format(2, 2, 1, '<v:imagesheet path="/nothing.png"/>')),
+}
+
+
+@pytest.mark.parametrize("message", BAD_IMAGES)
+def test_an_image_that_makes_no_sense_is_refused_whatever_is_checked(tmp_path: Path, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        load_3mf(package(tmp_path, BAD_IMAGES[message]), check=False)
+    refused(package(tmp_path, BAD_IMAGES[message]), "no relationship to")
 
 
 @pytest.mark.parametrize("message", BAD_MODELS)

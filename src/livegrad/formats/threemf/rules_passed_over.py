@@ -16,8 +16,11 @@ _MATERIALS = ("basematerials", "compositematerials")
 
 
 def check_materials(resources: Element, conventions: Conventions, part: str) -> None:
-    """An error at the first group of properties that names something that is not there, or mixes what cannot be."""
+    """An error at the first picture or group of properties that names what is not there, or mixes what cannot be."""
     textures = {r.target for r in conventions.related(part) if r.type == TEXTURE_RELATIONSHIP}
+    for sheet in resources.descendants("imagesheet"):
+        if sheet.attributes.get("path") not in textures:
+            raise sheet.error("a sheet that the model has no relationship to", found=sheet.attributes["path"][:80])
     earlier: dict[str, Element] = {}
     for element in resources.children:
         match element.name:
