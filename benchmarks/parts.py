@@ -62,4 +62,21 @@ def rows(quick: bool) -> list[Benchmark]:
         work=points / 1e6,
         unit="Mpoints/s",
     )
-    return [*drawn, *meshed, gradient]
+    return [*drawn, *meshed, gradient, *_limits(quick)]
+
+
+def _limits(quick: bool) -> list[Benchmark]:
+    """What parts cost at first, compiled anew in each run, and a picture by the command line with its caches."""
+    sines = 200 if quick else 2000
+    rows = [
+        ("nested_calls", "bounds of a function of 12 levels, each of which calls the one before twice", 12, None),
+        ("bounds_of_sines", f"bounds of a sum of {sines:,} sines, compiled", sines, None),
+        ("thin_part", "a plate of a 125th of its side, meshed whole without being told how fine", 1, None),
+        (
+            "prospero_rendered",
+            "`livegrad render prospero.vm`, compiled before",
+            128 if quick else 512,
+            prospero.missing(),
+        ),
+    ]
+    return [Benchmark(name, title, Problem(name, size), ("livegrad",), skip=skip) for name, title, size, skip in rows]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import prospero
+from benchmarks import parts_limits, prospero
 from benchmarks.contenders import Unavailable
 from benchmarks.parts_expected import CORNER, TRIANGLES, draw_with_numpy, field, meshing, points
 from benchmarks.problems import Problem, Run
@@ -96,6 +96,7 @@ BUILDERS: dict[str, dict[str, Any]] = {
         "part_meshed": _meshed(True),
         "part_triangles": _meshed(False),
         "part_gradient": _gradients,
+        **parts_limits.BUILDERS,
     },
     "plain": {"prospero_drawn": _draw(False)},
     "numpy_tape": {"prospero_drawn": lambda problem: lambda: draw_with_numpy(problem.size)},

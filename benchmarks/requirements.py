@@ -106,6 +106,10 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     AtMost("context_ladder", 1.0),
     AtLeast("context_whole", 3.0, ("whole context",)),
     AtLeast("prospero_drawn_4096", 10.0, ("plain",)),  # what pruning is worth
+    AtMost("nested_calls", 2.0),  # 97 s with every call written out
+    AtMost("bounds_of_sines", 40.0),  # LLVM alone took longer for all of it in one piece
+    AtMost("thin_part", 20.0),
+    AtMost("prospero_rendered", 10.0),
     AtLeast("gmm", 1.0, ("jax",)),
     RatioAtMost("gmm", 1.3, "adjoint"),
     AtLeast("gradient_algebraic", 3.0, DIFFERENTIATORS),

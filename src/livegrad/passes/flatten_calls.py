@@ -94,8 +94,8 @@ def _work(function: Function) -> int:
 
 
 def calls_much(function: Function) -> bool:
-    """Whether a call takes far more work than the function is long, so that calls in it stay calls."""
-    return _work(function) > max(SMALL, 2 * _size(reachable_functions([function])))
+    """Whether a call takes much work, and far more than the function is long: calls in its derivatives stay calls."""
+    return _work(function) > max(SMALL // 4, 2 * _size(reachable_functions([function])))
 
 
 def _called_often(order: Sequence[Function]) -> frozenset[Function]:
