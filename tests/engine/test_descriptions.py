@@ -326,6 +326,24 @@ def test_a_number_inside_of_a_composite_reaches_every_use_of_it(executor_name: s
     assert number(engine, inner) == 13.0
 
 
+def test_a_number_reaches_the_uses_that_run_while_another_use_is_wrong(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    composite = lg.Composite("body")
+    inner = composite.graph.add(lg.block(lambda x, gain=2.0: x * gain, name="b"))
+    composite.expose(inner["x"]), composite.expose(inner["result"])
+    engine.add(composite)
+    engine.set(composite["x"], 1.0)
+    engine.step()
+    region = engine.add(lg.If("r", composite))
+    engine.set(region["x"], 5.0)
+    composite.graph.set(inner["gain"], 7.0)
+    assert problems_of(engine) == ["r.condition"]
+    assert float(engine.read(composite, running=True)) == 7.0
+    engine.set(region["condition"], 1)
+    assert engine.step().ok
+    assert (number(engine, composite), number(engine, region)) == (7.0, 35.0)
+
+
 def test_a_state_inside_of_a_composite_is_one_state_for_each_use(executor_name: str) -> None:
     engine = lg.Engine(executor_name)
     outer = [engine.add(lg.Composite(name)) for name in "ab"]

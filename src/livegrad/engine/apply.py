@@ -111,7 +111,10 @@ class Applier:
             return True
         plan, pin = self._runtime.executable.plan, entry.subject
         source = None if pin.block.home is None else pin.block.home.sources.get(pin)
-        keys = [pin_key(node, pin.name) for node in find_keys(self._graph, pin.block)]
+        nodes = find_keys(self._graph, pin.block)
+        if len(nodes) > 1:  # what is used at a place that does not run yet is made with what it has then
+            nodes = [node for node in nodes if self._runs(node)] or nodes
+        keys = [pin_key(node, pin.name) for node in nodes]
         if not keys or not isinstance(source, Setting):
             return False
         for key in keys:
@@ -122,6 +125,12 @@ class Applier:
             elif entry.kind != "value" and (before is None or type(before) is not type(source.value)):
                 return False
         return True
+
+    def _runs(self, key: str) -> bool:
+        """Whether there is a node of this key, or inside of it, in the plan that runs."""
+        known = self._runtime.compilation
+        nodes = () if known is None else known.network.all_nodes()
+        return any(node.key == key or node.key.startswith(f"{key}/") for node in nodes)
 
     def _swap(self, block: Block, frame: Frame) -> bool:
         """Code: puts another function in the place of a block's; says whether that was all there is to do."""
