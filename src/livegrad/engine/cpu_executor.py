@@ -75,7 +75,7 @@ class CpuExecutable:
         self._cut_off = CutOff(self, self._memory, None if previous is None else previous._cut_off)
         self._make = Calls(self._memory, self._codes, dict(features), self._cut_off.taken)
         self._make.parameters, self._make.bindings = plan.parameters, plan.bindings
-        self._calls: dict[str, Call] = {}
+        self._calls = _CallsOnDemand(self)
         self._staged: list[Numbers] = []  # the next values of states
         taken = {} if previous is None else previous._memory
         for state in plan.states:
@@ -84,8 +84,10 @@ class CpuExecutable:
         for key, contents in plan.contents.items():
             if self._memory[key] is not taken.get(key):
                 np.copyto(self._memory[key], contents)
-        for key, step in plan.steps.items():
-            self._calls[key] = self._make.make(step, key)
+
+    def make_call(self, key: str) -> Call:
+        """What runs a step, with the numbers of today."""
+        return self._make.make(self.plan.steps[key], key)
 
     # --- updates ---
 
@@ -139,7 +141,7 @@ class CpuExecutable:
     # --- running ---
 
     def make_ready(self, steps: Sequence[str]) -> None:
-        """Nothing: every call stands when the plan does."""
+        """Nothing: to make a call cannot fail."""
 
     def run(
         self,
@@ -239,6 +241,17 @@ class CpuExecutable:
         self._calls.clear()
         self._make.close()
         self._codes.clear()
+
+
+class _CallsOnDemand(dict[str, Call]):
+    """The calls of a plan, each made when it is first run: a cold update costs nothing for steps that do not run."""
+
+    def __init__(self, executable: CpuExecutable) -> None:
+        self._executable = executable
+
+    def __missing__(self, key: str) -> Call:
+        made = self[key] = self._executable.make_call(key)
+        return made
 
 
 def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec]) -> None:
