@@ -93,7 +93,8 @@ def _(m: Maker) -> None:
 @operation("where", 1.0)
 def _(m: Maker) -> None:
     x = m.draw()
-    m.add(f"xp.where({m.partner(x, 'b')}, {x.name}, {m.random.choice([m.partner(x), '0.25'])})")
+    alike = [v.name for v in m.values if v.kind == "f" and v.shape == x.shape]
+    m.add(f"xp.where({m.partner(x, 'b')}, {x.name}, {m.random.choice([m.random.choice(alike), '0.25'])})")
 
 
 @operation("comparison", 0.5)

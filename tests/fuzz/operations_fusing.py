@@ -51,8 +51,9 @@ def _(m: Maker) -> None:
 @operation("sums of one tensor", 1.0, fusing=True)
 def _(m: Maker) -> None:
     x = m.draw("f", 2, 3)
-    rows, both = f"xp.sum({x.name} * {x.name}, axis=-1)", f"xp.sum(xp.sin({x.name}))"
-    m.add(f"{rows} * {both} + xp.sum(xp.cos({x.name}), axis=-1)")
+    wide = f"xp.sin({ramp(m, (64, 65), 0.37)}) * xp.cos(xp.sum({x.name}) * 0.01)"
+    name = m.random.choice([x, m.add(wide)]).name
+    m.add(f"xp.sum({name} * {name}, axis=-1) * xp.sum(xp.sin({name})) * 0.1 + xp.sum(xp.cos({name}), axis=-1)")
 
 
 @operation("products of transposes", 1.0, fusing=True)
