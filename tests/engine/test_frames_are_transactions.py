@@ -207,3 +207,17 @@ def test_new_code_with_another_default_is_not_lost_wherever_its_frame_ends():
         except Interrupted:
             engine.step()
         assert float(engine.read(scale)) == 6.0, after
+
+
+def test_a_posted_number_is_not_lost_wherever_its_frame_ends():
+    engine = lg.Engine()
+    scale = engine.add(lg.block(lambda x=5.0: x * 2.0, name="scale"))
+    engine.set(scale["x"], 0.0)
+    engine.step()
+    for after in range(1, 60):
+        engine.set(scale["x"], float(after))
+        try:
+            call_interrupted(engine.step, after)
+        except Interrupted:
+            engine.step()
+        assert float(engine.read(scale)) == 2.0 * after

@@ -20,7 +20,7 @@ import livegrad as lg
 from tests.fuzz.engine_check import ANY, Findings
 from tests.fuzz.engine_edits import Edits
 from tests.fuzz.engine_faults import Fault, call_with_fault
-from tests.fuzz.engine_frames import Moment, next_moments, running_value
+from tests.fuzz.engine_frames import Moment, next_moments, running_value, unneeded_runs
 from tests.fuzz.engine_model import Given, Group, Net, Node, Output
 
 SHORT = 12
@@ -97,7 +97,17 @@ class Session(Edits):
         fitting = [one for one, difference in zip(after, differences, strict=True) if difference is None]
         if not fitting:
             raise AssertionError("; or ".join(dict.fromkeys(map(str, differences))))
+        if len(self.moments) == 1 and findings.ok and self.moments[0].findings.ok:
+            self._compare_runs(frame, self.moments[0], fitting[0])
         self.moments = fitting[:4]
+        self.anew.clear()
+
+    def _compare_runs(self, frame: lg.Frame, before: Moment, after: Moment) -> None:
+        """No block runs that nothing has happened to. Shared memory is made anew when the graph is."""
+        unneeded = unneeded_runs(before, after) - {one.path for one in after.inputs if one.node in self.anew}
+        ran = unneeded.intersection(frame.ran)
+        if ran and not self.engine.reuse_memory:
+            raise AssertionError(f"{sorted(ran)} ran, and what they read is as it was: {self.engine.explain()}")
 
     def _in_place(self, net: Net, node: Node, pin: str, before: Any, value: Any) -> Any:
         """While the graph is wrong: the value that runs, in the place of something else."""

@@ -47,6 +47,7 @@ class Editor:
         self.log: list[str] = []
         self.broken: list[Node] = []  # nodes that the last frame had problems with
         self.external: list[Any] = []
+        self.anew: set[Node] = set()  # that were added again since the last frame
         self._number = 0
 
     # --- chance ---

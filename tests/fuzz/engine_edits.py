@@ -91,6 +91,7 @@ class Edits(Builder):
         self._remove(net, node)
         self.graphs[net].add(self.real[node])
         net.nodes[node.name] = node
+        self.anew.add(node)
         self._note("add again", net, node.body.family, f"add {node.name} again")
         for pin in node.inputs:
             if node.default(pin) is None:

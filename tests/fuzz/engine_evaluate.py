@@ -24,6 +24,7 @@ class Values:
     ) -> None:
         self._types, self._time, self._numbers = types, time, numbers
         self.values: dict[Any, Val] = {}  # by Output; what failed is missing
+        self.inputs: dict[Instance, dict[str, Val]] = {}  # of blocks with a function, as they ran last
         for one in instances:
             if isinstance(one.node, Memory):
                 self.values[Output(one, "value")] = Val(memory.get(one.node, one.node.initial))
@@ -45,7 +46,8 @@ class Values:
             return self._evaluate_region(one, one.node, known)
         assert one.body is not None
         with np.errstate(all="ignore"):
-            made = one.body.apply({pin: self._look(ref, known) for pin, ref in one.feeds.items()}, self._time)
+            inputs = self.inputs[one] = {pin: self._look(ref, known) for pin, ref in one.feeds.items()}
+            made = one.body.apply(inputs, self._time)
         return {Output(one, pin): value for pin, value in made.items()}
 
     def _look(self, ref: Any, known: Mapping[Any, Val]) -> Val:

@@ -32,6 +32,7 @@ class Moment:
     findings: Findings = field(default_factory=Findings)
     values: dict[Any, Any] = field(default_factory=dict)  # by Output
     failed: set[Instance] = field(default_factory=set)
+    inputs: dict[Instance, dict[str, Any]] = field(default_factory=dict)  # what blocks were computed from
 
 
 def next_moments(before: Moment, net: Net, time: float | None, resets: set[Memory]) -> list[Moment]:
@@ -63,7 +64,7 @@ def _next_moment(before: Moment, net: Net, time: float | None, resets: set[Memor
             if one.node in resets:
                 after.memory[one.node] = one.node.initial
     made = Values(running.instances, running.types, after.memory, time, running.numbers)
-    after.values, after.failed = made.values, made.failed
+    after.values, after.failed, after.inputs = made.values, made.failed, made.inputs
     if not made.failed:
         _advance(after, running)
     return after
@@ -106,3 +107,36 @@ def running_value(moment: Moment, place: tuple[Net, Any, str]) -> Given | None:
                 if isinstance(ref, Root) and ref.place == place and isinstance(ref.source, Given):
                     return moment.running.numbers.get(ref, ref.source)
     return None
+
+
+def unneeded_runs(before: Moment, after: Moment) -> set[str]:
+    """Blocks that nothing has happened to: the same function of the same values, fed by the same. They need not run."""
+    if before.running is None or after.running is None or before.failed or after.failed or before.time != after.time:
+        return set()
+    known = {one.path: one for one in before.running.instances}
+    return {
+        one.path
+        for one in after.running.instances
+        if one.body is not None and one.path in known and _is_same(known[one.path], one, before, after)
+    }
+
+
+def _is_same(old: Instance, new: Instance, before: Moment, after: Moment) -> bool:
+    if old.node is not new.node or old.body is not new.body or old.feeds.keys() != new.feeds.keys():
+        return False
+    if not all(_is_same_feed(old.feeds[pin], new.feeds[pin]) for pin in new.feeds):
+        return False
+    values = before.inputs[old], after.inputs[new]
+    types = ({pin: value.type for pin, value in own.items()} for own in values)
+    bits = ({pin: value.array.tobytes() for pin, value in own.items()} for own in values)
+    return len({str(own) for own in types}) == 1 and len({str(own) for own in bits}) == 1
+
+
+def _is_same_feed(old: Any, new: Any) -> bool:
+    if isinstance(old, Root) and isinstance(new, Root):
+        # Memory of others may have been touched, whatever is in it.
+        both = isinstance(old.source, Given) and isinstance(new.source, Given)
+        return both and (old.source is new.source or old.source.line == new.source.line)
+    if not isinstance(old, Output) or not isinstance(new, Output) or old.instance.node is not new.instance.node:
+        return False
+    return (old.instance.path, old.pin) == (new.instance.path, new.pin)

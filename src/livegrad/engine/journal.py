@@ -95,8 +95,9 @@ class Journal:
                 self.observer.after_edit("set", box.graph, (pin, value), None)
             # Zeros and NaN are looked at twice.
             if (value != known and value == value) or not same_value(known, value):
-                box.sources[pin] = Setting(value, before.given)
+                # In this order: after an interrupt in between, the number is still another one and is delivered again.
                 self.entries.append(Entry("value", pin, (known, value)))
+                box.sources[pin] = Setting(value, before.given)
         # Last: an interrupt before this delivers all of them again, which comes to the same.
         del self.mailbox[: len(posted)]
         return self.entries
