@@ -179,3 +179,20 @@ def test_bound_memory_that_its_owner_resizes_is_not_read_until_it_is_bound_again
     engine.bind(total["x"], memory)
     assert not engine.step().failed
     assert float(engine.read(after)) == 4.0 * (1 << 20)
+
+
+def test_bound_memory_that_was_resized_before_it_is_first_read_is_not_read(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    memory = np.ones(1 << 16)
+    total = engine.add(lg.block(lambda x: lg.sum(x), name="total"))
+    region_body = lg.Composite("body")
+    inner = region_body.graph.add(lg.block(lambda x: lg.sum(x), name="inner"))
+    region_body.expose(inner["x"]), region_body.expose(inner["result"])
+    region = engine.add(lg.If("maybe", region_body))
+    engine.set(region["condition"], 0)
+    for pin in (total["x"], region["x"]):
+        engine.bind(pin, memory)
+    engine.step()
+    memory.resize(4, refcheck=False)
+    engine.set(region["condition"], 1)
+    assert engine.step().failed == {"total", "maybe"}

@@ -27,7 +27,7 @@ from livegrad.engine.live_plan import (
     operand_key,
 )
 from livegrad.engine.problems import GraphError, raised_at
-from livegrad.engine.sources import ExternalBuffer, Numbers
+from livegrad.engine.sources import Numbers
 from livegrad.ir.types import Scalar, Tensor, Type
 from livegrad.ops.context import FeatureLevel
 
@@ -47,7 +47,7 @@ class Calls:
         self.memory, self.codes, self.features = memory, codes, features
         self._taken = taken  # for each region of the plan the bodies that its last run took, those inside it too
         self.parameters: Mapping[str, Any] = {}
-        self.bindings: Mapping[str, ExternalBuffer] = {}
+        self.bound: Mapping[str, tuple[int, ...]] = {}  # memory of others, and the shape that it had
         self.counts: dict[str, int] = {}  # how often each function was called, in the run that is on
         self.seconds: dict[str, float] = {}  # of steps inside of regions, when they are measured
         self.started: dict[str, float] = {}
@@ -86,12 +86,13 @@ class Calls:
             made = self._captured_call(step, owner)
         else:
             made = self._block_call(step, owner)
-        return self._guarded(step, made) if self.bindings and step.key == owner else made
+        return self._guarded(step, made) if self.bound and step.key == owner else made
 
     def _guarded(self, step: Step, call: Call) -> Call:
         """A call on memory of others, which must still be where it was: code has its address."""
         keys = {operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand)}
-        bound = [(key, self.memory[key], place_of(self.memory[key])) for key in keys if key in self.bindings]
+        arrays = {key: self.memory[key] for key in keys if key in self.bound}
+        bound = [(key, array, (place_of(array)[0], self.bound[key])) for key, array in arrays.items()]
 
         def guarded() -> None:
             for key, array, place in bound:

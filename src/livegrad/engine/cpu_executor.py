@@ -74,7 +74,8 @@ class CpuExecutable:
         self._memory = _memory_for(plan, previous)
         self._cut_off = CutOff(self, self._memory, None if previous is None else previous._cut_off)
         self._make = Calls(self._memory, self._codes, dict(features), self._cut_off.taken)
-        self._make.parameters, self._make.bindings = plan.parameters, plan.bindings
+        self._make.parameters = plan.parameters
+        self._make.bound = {key: plan.buffers[key].shape for key in plan.bindings}
         self._calls = _CallsOnDemand(self)
         self._staged: list[Numbers] = []  # the next values of states
         taken = {} if previous is None else previous._memory
@@ -122,7 +123,8 @@ class CpuExecutable:
         # Nothing can fail from here on.
         self.plan = plan
         self._cut_off.forget()
-        self._make.parameters, self._make.bindings = plan.parameters, plan.bindings
+        self._make.parameters = plan.parameters
+        self._make.bound = {key: plan.buffers[key].shape for key in plan.bindings}
         self._memory.update(fresh)
         self._codes.update(codes)
         for key in touched & plan.contents.keys():
