@@ -25,7 +25,7 @@ from livegrad.schedule.shortcuts import ALL, Shortcuts
 from tests.fuzz import operations, operations_folding, operations_fusing  # noqa: F401  register what programs are made of
 from tests.fuzz.programs import Livegrad, Program, random_program
 
-SHORT = 8
+SHORT = 6
 SIZES = (1, 2, 3, 4, 5, 8, 17)
 
 
