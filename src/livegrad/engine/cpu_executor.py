@@ -162,9 +162,8 @@ class CpuExecutable:
         seconds: dict[str, float] = {}
         started: dict[str, float] = {}
         calls, cut_off = self._calls, self._cut_off
-        cut_off.begin_run()
-        regions = cut_off.regions
-        changed: set[object] | None = set(touched) or None  # None: all that is read of those that ran
+        regions = cut_off.begin_run()
+        changed: set[object] | None = set(touched) if touched else None  # None: all that is read of those that ran
         for key in steps:
             if lost and not lost.isdisjoint(self._sources(key)):
                 lost.add(key)

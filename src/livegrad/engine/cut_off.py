@@ -102,14 +102,6 @@ class CutOff:
         """What is read of the results of these steps."""
         return {own.buffer for key in steps for own in self.results[key]}
 
-    @property
-    def regions(self) -> frozenset[str]:
-        """The regions of the plan."""
-        if self._regions is None:
-            steps = self._executable.plan.steps.items()
-            self._regions = frozenset(key for key, step in steps if isinstance(step, RegionStep))
-        return self._regions
-
     def note_failure(self, key: str) -> None:
         """A step may have written half of its results: whatever comes next is something else."""
         self.taken.pop(key, None)
@@ -131,13 +123,17 @@ class CutOff:
             found.append(own)
         return found
 
-    def begin_run(self) -> None:
-        """Now and then, looks at those again that always differed."""
+    def begin_run(self) -> frozenset[str]:
+        """The regions of the plan. Now and then, looks at those results again that always differed."""
         self._runs += 1
         if self._runs % _RUNS_UNTIL_NEXT_LOOK == 0:
             for own in self._known.values():
                 own.differed = 0
             self.results.clear()
+        if self._regions is None:
+            steps = self._executable.plan.steps.items()
+            self._regions = frozenset(key for key, step in steps if isinstance(step, RegionStep))
+        return self._regions
 
     def forget(self) -> None:
         """Steps have other memory or other functions. What their readers saw is as it was."""
