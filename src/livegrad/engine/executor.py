@@ -34,7 +34,7 @@ class StepError(LivegradError):
         super().__init__(str(error))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)  # not frozen: one is made in every frame, and that takes three times as long
 class RunReport:
     """What one run did: the steps that ran, how often each block's function was called, what failed, and times."""
 
