@@ -19,6 +19,7 @@ from livegrad.authoring.assembly.surface_points import Points
 _FARTHEST = 0.2  # cells between a crossing and the diagonal of its face, of those that are cut into two
 _REACH = 0.25  # cells within which the surface must be met over the middle of a triangle
 _LONG = 3.0
+_AT_ONCE = 1 << 17  # faces or triangles: all at once take more memory than the rest of the mesh
 _EVEN = 0.01
 _INNER = np.array([[1, 1, 1], [0.7, 0.15, 0.15], [0.15, 0.7, 0.15], [0.15, 0.15, 0.7]]) / [[3], [1], [1], [1]]
 
@@ -57,7 +58,7 @@ def triangles_of(
                 meet_missed_edges(space, placed, _neighbours(corners), leaves)
         threes, fours, whole = _polygons(corners)
         face = rows[whole]
-        fours, offset = _by_diagonal(space, place, fours, found.place[face], found.normal[face])
+        fours, offset = _by_diagonal(space, place, fours, found, face)
         far = offset > _FARTHEST
         every = np.concatenate([place, found.place[face[far]]])
         a, b, c, d = fours[:, ~far]
@@ -120,9 +121,21 @@ def _polygons(corners: Indices) -> tuple[Indices, Indices, Indices]:
 
 
 def _by_diagonal(
-    space: Space, places: Points, fours: Indices, crossing: Points, normal: Points
+    space: Space, places: Points, fours: Indices, found: Crossings, face: Indices
 ) -> tuple[Indices, NDArray[np.float64]]:
     """Faces turned so that the first and third corner are the ends of the better diagonal; how far that is off."""
+    turned, offset = np.zeros(fours.shape[1], bool), np.empty(fours.shape[1])
+    for at in range(0, fours.shape[1], _AT_ONCE):
+        some = slice(at, at + _AT_ONCE)
+        crossing, normal = found.place[face[some]], found.normal[face[some]]
+        turned[some], offset[some] = _turned(space, places, fours[:, some], crossing, normal)
+    return np.where(turned, np.roll(fours, -1, axis=0), fours), offset
+
+
+def _turned(
+    space: Space, places: Points, fours: Indices, crossing: Points, normal: Points
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Whether the second diagonal is the better one, and how far the better one is off."""
     middles = [(places[fours[k]] + places[fours[k + 2]]) / 2 for k in (0, 1)]
     offsets = [np.abs(np.einsum("ij,ij->i", middle - crossing, normal)) for middle in middles]
     # Near an edge of the part the crossing's plane says little: the part itself is asked.
@@ -130,7 +143,7 @@ def _by_diagonal(
     values = [np.abs(space.part(space.outside(middle[unsure]))) for middle in middles]
     turned = np.zeros(fours.shape[1], bool)
     turned[unsure] = values[1] < values[0]
-    return np.where(turned, np.roll(fours, -1, axis=0), fours), np.where(turned, offsets[1], offsets[0])
+    return turned, np.where(turned, offsets[1], offsets[0])
 
 
 def _fans(fours: Indices, first: int) -> Indices:
@@ -142,6 +155,15 @@ def _fans(fours: Indices, first: int) -> Indices:
 def _failing(space: Space, places: Points, triangles: Indices, leaves: int) -> tuple[Indices, Indices]:
     """Triangles of joined vertices that are turned over or away from the surface, and those whose edges join more."""
     tried = triangles[:, triangles.max(0, initial=0) >= leaves]
+    good = np.ones(tried.shape[1], bool)
+    for at in range(0, tried.shape[1], _AT_ONCE):
+        some = slice(at, at + _AT_ONCE)
+        good[some] = _are_at_surface(space, places, tried[:, some])
+    return tried[:, ~good], _with_shared_edges(triangles, len(places))
+
+
+def _are_at_surface(space: Space, places: Points, tried: Indices) -> NDArray[np.bool_]:
+    """Which triangles have the part below them and nothing of it above."""
     a, b, c = (places[corner] for corner in tried)
     normal = np.cross(b - a, c - a)
     length = np.sqrt(np.einsum("ij,ij->i", normal, normal))
@@ -156,7 +178,7 @@ def _failing(space: Space, places: Points, triangles: Indices, leaves: int) -> t
             reach = _REACH * normal[rows]
             below, above = space.is_inside(np.stack([inner - reach, inner + reach]))
             good[rows] = (below & ~above).all(0)
-    return tried[:, ~good], _with_shared_edges(triangles, len(places))
+    return good
 
 
 def _with_shared_edges(triangles: Indices, number: int) -> Indices:

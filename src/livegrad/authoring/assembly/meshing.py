@@ -24,6 +24,7 @@ from livegrad.diagnostics import caller_origin
 
 _BLOCK = 8
 _BLOCKS_AT_ONCE = 2048
+_VERTICES_AT_ONCE = 1 << 16
 _TOLERANCE = 1 / 32  # of a feature
 
 
@@ -109,7 +110,13 @@ def _surface(
     tree = join_vertices(faces, planes, error=error, sharp=sharp)
 
     def places(vertices: Indices) -> Placed:
-        return place_vertices(space, faces, crossings, vertices, [row[vertices] for row in planes], sharp)
+        placed = Placed(np.empty((len(vertices), 3)), np.empty((len(vertices), 3)), np.empty(len(vertices), bool))
+        for at in range(0, len(vertices), _VERTICES_AT_ONCE):  # each has several planes, points and normals around it
+            some = slice(at, at + _VERTICES_AT_ONCE)
+            around = [row[vertices[some]] for row in planes]
+            own = place_vertices(space, faces, crossings, vertices[some], around, sharp)
+            placed.place[some], placed.normal[some], placed.on_edge[some] = own.place, own.normal, own.on_edge
+        return placed
 
     progress("cutting faces", 0.9)
     vertices, triangles = triangles_of(places, space, faces, crossings, tree, error, sharp)
