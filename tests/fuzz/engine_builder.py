@@ -7,7 +7,7 @@ import numpy as np
 import livegrad as lg
 from tests.fuzz.engine_bodies import BODIES, COUNTDOWNS
 from tests.fuzz.engine_editor import FAMILIES, REGIONS, Editor
-from tests.fuzz.engine_model import Choice, Edge, Group, Leaf, Memory, Net, Node
+from tests.fuzz.engine_model import Choice, Edge, Group, Leaf, Memory, Net, Node, nets_inside
 
 _MAKERS = {"if": lg.If, "if_else": lg.IfElse, "switch": lg.Switch}
 
@@ -149,18 +149,9 @@ class Builder(Editor):
         return node
 
     def _share(self, group: Group) -> Group:
-        for net in _nets_inside(group.net):
+        for net in nets_inside(group.net):
             self.where[net] = "shared"
         return group
-
-
-def _nets_inside(net: Net) -> list[Net]:
-    found = [net]
-    for node in net.nodes.values():
-        inner = [node] if isinstance(node, Group) else list(node.bodies.values()) if isinstance(node, Choice) else []
-        for group in inner:
-            found += _nets_inside(group.net)
-    return found
 
 
 def _deeper(where: str, kind: str) -> str:

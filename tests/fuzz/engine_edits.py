@@ -10,7 +10,7 @@ import livegrad as lg
 from tests.fuzz.engine_bodies import BODIES, COUNTDOWNS, FEATURE, MISTAKEN, Body
 from tests.fuzz.engine_builder import Builder
 from tests.fuzz.engine_editor import PALETTES
-from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node
+from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node, nets_inside
 
 Spot = tuple[Net, Node, str]
 
@@ -28,12 +28,7 @@ class Edits(Builder):
 
     def alive(self) -> list[Net]:
         """Every graph in use."""
-        found = [self.net]
-        for net in found:
-            for node in net.nodes.values():
-                inner = [node] if isinstance(node, Group) else node.bodies.values() if isinstance(node, Choice) else []
-                found += [group.net for group in inner if group.net not in found]
-        return found
+        return nets_inside(self.net)
 
     def _some_net(self) -> Net:
         """A graph in use; places of each kind are as likely."""
@@ -377,18 +372,9 @@ class Edits(Builder):
         """The block of the outermost graph that a node is in."""
         for top in self.net.nodes.values():
             inner = [top] if isinstance(top, Group) else top.bodies.values() if isinstance(top, Choice) else []
-            if top is node or any(node in net.nodes.values() for group in inner for net in _nets(group)):
+            if top is node or any(node in net.nodes.values() for group in inner for net in nets_inside(group.net)):
                 return top
         return None
-
-
-def _nets(group: Group) -> list[Net]:
-    found = [group.net]
-    for net in found:
-        for node in net.nodes.values():
-            inner = [node] if isinstance(node, Group) else node.bodies.values() if isinstance(node, Choice) else []
-            found += [one.net for one in inner]
-    return found
 
 
 def _is_countdown(node: Node) -> bool:

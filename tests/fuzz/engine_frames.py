@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.fuzz.engine_check import Checker, Findings
 from tests.fuzz.engine_evaluate import Values
-from tests.fuzz.engine_model import Given, Instance, Memory, Net, Output, Root, instances_of
+from tests.fuzz.engine_model import Given, Instance, Memory, Net, Output, Root, instances_of, nets_inside
 
 
 @dataclass
@@ -56,7 +56,7 @@ def _next_moment(before: Moment, net: Net, time: float | None, resets: set[Memor
         after.values = {}
         return after
     else:
-        after.running = replace(after.running, numbers=_numbers_taken(after.running, all_alike))
+        after.running = replace(after.running, numbers=_numbers_taken(after.running, net, all_alike))
     running = after.running
     for one in running.instances:
         if isinstance(one.node, Memory):
@@ -79,18 +79,19 @@ def _advance(after: Moment, running: Running) -> None:
         after.values[Output(one, "value")] = type(after.values[Output(one, "value")])(following[one.node])
 
 
-def _numbers_taken(running: Running, all_alike: bool) -> dict[Root, Given]:
+def _numbers_taken(running: Running, top: Net, all_alike: bool) -> dict[Root, Given]:
     """A description that is wrong does not run, but numbers that changed reach the one that runs on.
 
     A number that took the place of something else is no change of a number; `all_alike`: it may be taken for one.
     """
     taken = {}
-    for top in running.instances:
-        for one in top.all_instances():
+    alive = nets_inside(top)
+    for outermost in running.instances:
+        for one in outermost.all_instances():
             for ref in one.feeds.values():
                 if isinstance(ref, Root) and isinstance(ref.source, Given):
                     net, node, name = ref.place
-                    now = net.sources.get((node, name)) if node in net.nodes.values() else None
+                    now = net.sources.get((node, name)) if net in alive and node in net.nodes.values() else None
                     known = running.numbers.get(ref, ref.source)
                     fits = isinstance(now, Given) and now.kind == ref.source.kind
                     taken[ref] = now if fits and (all_alike or now.line == known.line) else known  # type: ignore[union-attr]

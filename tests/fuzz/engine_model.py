@@ -167,6 +167,16 @@ class Net:
                 del self.sources[place]
 
 
+def nets_inside(net: Net) -> list[Net]:
+    """A graph and all those inside of it."""
+    found = [net]
+    for one in found:
+        for node in one.nodes.values():
+            inner = [node] if isinstance(node, Group) else node.bodies.values() if isinstance(node, Choice) else []
+            found += [group.net for group in inner if group.net not in found]
+    return found
+
+
 # --- instances: every block where it stands ---------------------------------------------------------------------------
 
 
