@@ -80,6 +80,7 @@ class Session(Edits):
         super().__init__(engine, chance)
         self.moments = [Moment()]  # what the engine may be in: after an exception, the frame was or was not
         self.frames = 0
+        self.compared: set[tuple[str, str]] = set()  # blocks that ran with those behind them
 
     def frame(self) -> None:
         """One frame, now and then with an exception in it, and the comparison."""
@@ -99,15 +100,26 @@ class Session(Edits):
             raise AssertionError("; or ".join(dict.fromkeys(map(str, differences))))
         if len(self.moments) == 1 and findings.ok and self.moments[0].findings.ok:
             self._compare_runs(frame, self.moments[0], fitting[0])
+        else:
+            self.compared.clear()
         self.moments = fitting[:4]
         self.anew.clear()
 
     def _compare_runs(self, frame: lg.Frame, before: Moment, after: Moment) -> None:
-        """No block runs that nothing has happened to. Shared memory is made anew when the graph is."""
-        unneeded = unneeded_runs(before, after) - {one.path for one in after.inputs if one.node in self.anew}
-        ran = unneeded.intersection(frame.ran)
-        if ran and not self.engine.reuse_memory:
-            raise AssertionError(f"{sorted(ran)} ran, and what they read is as it was: {self.engine.explain()}")
+        """No block runs that nothing has happened to. Shared memory is made anew when the graph is.
+
+        A result is compared with what it was when it was made for the same reader before.
+        """
+        unneeded = unneeded_runs(before, after)
+        compared: set[tuple[str, str]] = set()
+        for one in after.inputs:
+            sources = {ref.instance.path for ref in one.feeds.values() if isinstance(ref, Output)}
+            edges = {(source, one.path) for source in sources if source in frame.ran}
+            excused = one.node in self.anew or not edges <= self.compared or self.engine.reuse_memory
+            if one.path in unneeded and one.path in frame.ran and not excused:
+                raise AssertionError(f"{one.path} ran, and what it reads is as it was: {self.engine.explain()}")
+            compared |= edges | {edge for edge in self.compared if edge[1] == one.path and one.path in unneeded}
+        self.compared = compared
 
     def _in_place(self, net: Net, node: Node, pin: str, before: Any, value: Any) -> Any:
         """While the graph is wrong: the value that runs, in the place of something else."""

@@ -1,0 +1,221 @@
+"""Puts defects back into the engine, one at a time, and sees that the random editor finds each within 10,000 edits.
+
+`python -m tests.fuzz.engine_mutants [NAMES]` runs them all, or those named. Each is a small patch of the engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from livegrad.engine import apply, compile, flatten, graph, journal, live_plan, propagate, runtime, wire
+from tests.fuzz import engine as editor
+from tests.fuzz import engine_threads
+
+MOST_EDITS = 10_000
+Mutant = Callable[[], Iterator[Any]]
+MUTANTS: dict[str, tuple[Mutant, dict[str, Any]]] = {}
+
+
+def mutant(name: str, **options: Any) -> Callable[[Mutant], Mutant]:
+    """Gives a defect a name, and `run_one` the options that it needs to show."""
+
+    def note(patch: Mutant) -> Mutant:
+        MUTANTS[name] = patch, options
+        return patch
+
+    return note
+
+
+@mutant("an unfed input inside of a region is not looked at")
+def _unfed_in_region() -> Iterator[Any]:
+    validate = compile.validate
+
+    def forgetful(network: Any) -> list[Any]:
+        return [one for one in validate(network) if one.node in network.nodes]
+
+    with mock.patch.object(compile, "validate", forgetful):
+        yield
+
+
+@mutant("a disconnected number stays")
+def _disconnected_number_stays() -> Iterator[Any]:
+    disconnect = graph.Graph.disconnect
+
+    def forgetful(self: Any, target: Any) -> None:
+        entries = len(self.journal.entries)
+        before = self.sources.get(target)
+        disconnect(self, target)
+        if isinstance(before, graph.Setting) and before.is_number and target.block.default_of(target.name) is not None:
+            del self.journal.entries[entries:]
+
+    with mock.patch.object(graph.Graph, "disconnect", forgetful):
+        yield
+
+
+@mutant("a loop's start may not change its kind")
+def _start_keeps_its_kind() -> Iterator[Any]:
+    give = graph.Graph._give
+
+    def forgetful(self: Any, target: Any, value: Any) -> None:
+        entries = len(self.journal.entries)
+        before = self.sources.get(target)
+        give(self, target, value)
+        now = self.sources.get(target)
+        was, given = getattr(before, "given", None), getattr(now, "given", None)
+        if target.name in getattr(target.block, "carried", ()) and was is not None and was != given:
+            del self.journal.entries[entries:]
+
+    with mock.patch.object(graph.Graph, "_give", forgetful):
+        yield
+
+
+@mutant("an output that is gone inside of a composite is looked for")
+def _dangling_output() -> Iterator[Any]:
+    with mock.patch.object(graph.Composite, "inner_output", lambda self, name: self.inner_outputs[name]):
+        yield
+
+
+@mutant("a While's pin and its output `condition` share a key")
+def _shared_condition() -> Iterator[Any]:
+    with mock.patch.object(flatten.NetworkNode, "result_key", lambda self, name: flatten.pin_key(self.key, name)):
+        yield
+
+
+@mutant("an exception in a frame loses its edits")
+def _lost_edits() -> Iterator[Any]:
+    recover = apply.Applier.recover
+
+    def forgetful(self: Any) -> None:
+        recover(self)
+        self._graph.journal.applying = []
+
+    with mock.patch.object(apply.Applier, "recover", forgetful):
+        yield
+
+
+@mutant("a number in a composite reaches one of its uses")
+def _one_use() -> Iterator[Any]:
+    find_keys = flatten.find_keys
+
+    def first(*arguments: Any) -> list[str]:
+        return find_keys(*arguments)[:1]
+
+    with mock.patch.object(apply, "find_keys", first):
+        yield
+
+
+@mutant("names that look like paths collide")
+def _colliding_names() -> Iterator[Any]:
+    with mock.patch.object(flatten, "path_part", lambda name: name):
+        yield
+
+
+@mutant("a loop that begins with a Python float is float64")
+def _float64() -> Iterator[Any]:
+    with mock.patch.object(propagate, "f32", propagate.f64):
+        yield
+
+
+@mutant("a State that takes a name goes on from the old value")
+def _state_keeps_value() -> Iterator[Any]:
+    class Same(live_plan.StateSpec):
+        def __init__(self, key: str, value: str, next: str, initial: Any, owner: object = None) -> None:
+            super().__init__(key, value, next, initial, None)
+
+    with mock.patch.object(wire, "StateSpec", Same):
+        yield
+
+
+@mutant("what came out as it was still makes its readers run")
+def _no_cut_off() -> Iterator[Any]:
+    start = runtime.Runtime.__init__
+
+    def wasteful(self: Any, *arguments: Any) -> None:
+        start(self, *arguments)
+        self.spares = False
+
+    with mock.patch.object(runtime.Runtime, "__init__", wasteful):
+        yield
+
+
+@mutant("a posted number is noted after it is taken")
+def _posted_too_late() -> Iterator[Any]:
+    def deliver(self: Any) -> Any:
+        posted = self.mailbox.copy()
+        for box, pin, value in posted:
+            before = box.sources.get(pin)
+            if before.__class__ is not journal.Setting or before.value.__class__ is not float:
+                box.give(pin, value)
+            elif not journal.same_value(before.value, value):
+                box.sources[pin] = journal.Setting(value, before.given)
+                self.entries.append(journal.Entry("value", pin, (before.value, value)))
+        del self.mailbox[: len(posted)]
+        return self.entries
+
+    with mock.patch.object(journal.Journal, "deliver", deliver):
+        yield
+
+
+@mutant("threads are not kept apart", threads=True)
+def _no_lock() -> Iterator[Any]:
+    class Open:
+        def acquire(self, *arguments: Any, **named: Any) -> bool:
+            return True
+
+        def release(self) -> None:
+            pass
+
+        __enter__ = acquire
+
+        def __exit__(self, *arguments: Any) -> None:
+            pass
+
+    start = engine_threads.lg.Engine.__init__
+
+    def unlocked(self: Any, *arguments: Any, **named: Any) -> None:
+        start(self, *arguments, **named)
+        self._runtime.lock = self._journal.lock = Open()
+
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with mock.patch.object(engine_threads.lg.Engine, "__init__", unlocked):
+            yield
+    finally:
+        sys.setswitchinterval(switch)
+
+
+def edits_until_found(name: str) -> int | None:
+    """How many edits it takes to find a defect; None: more than there may be."""
+    patch, options = MUTANTS[name]
+    options = dict(options)
+    run = engine_threads.run_one if options.pop("threads", False) else editor.run_one
+    each = 36 if run is engine_threads.run_one else editor.EDITS
+    with contextlib.contextmanager(patch)():
+        for seed in range(MOST_EDITS // each):
+            try:
+                run(seed, **options)
+            except AssertionError:
+                return (seed + 1) * each
+    return None
+
+
+def main(names: Sequence[str]) -> int:
+    """Runs mutants and says how many edits each took."""
+    missed = 0
+    for name in names or MUTANTS:
+        found = edits_until_found(name)
+        missed += found is None
+        print(f"{'NOT FOUND' if found is None else f'{found:>6,} edits'}  {name}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")
+    sys.exit(main(sys.argv[1:]))
