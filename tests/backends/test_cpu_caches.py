@@ -178,6 +178,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]]
 }
 
 
+@pytest.mark.usefixtures("settled_code")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_plan_from_disk_gives_the_same_bits(program: str, cache: ObjectCache) -> None:
     callable, types, arguments = PROGRAMS[program]

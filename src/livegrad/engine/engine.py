@@ -357,13 +357,13 @@ class Engine:
         sort
           level 0: double
         propagate shapes
-          double.result: tensor<f64, []>
+          double.result: tensor<f32, []>
         allocate
-          double.result: tensor<f64, []>, graph, 8 bytes, from double until it is read
-          8 bytes in all
+          double.result: tensor<f32, []>, graph, 4 bytes, from double until it is read
+          4 bytes in all
         wire
           plan: 1 step, 1 buffer
-            0: double(double.x) -> double.result: tensor<f64, []>
+            0: double(double.x) -> double.result: tensor<f32, []>
         build
           1 calls of functions
           1 functions to compile

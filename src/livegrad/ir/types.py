@@ -78,7 +78,11 @@ class TypeUnion:
 
 
 class UnionMember:
-    """A type that an annotation can join with others by `|`."""
+    """A type that an annotation can join with others by `|`.
+
+    >>> f32 | None
+    f32 | None
+    """
 
     __slots__ = ()
 

@@ -139,7 +139,7 @@ def test_beams_are_frustums_with_caps(radii: Any, caps: Any) -> None:
     ends = np.array([[-0.6, -0.1, 0.2], [0.5, 0.3, -0.2]])
     lattice = BeamLattice(ends, np.array([[0, 1]]), np.array([radii]), caps=[caps])
     part = part_of_function(distance_to(lattice, "BeamLattice"), "d", BOUNDS, element=lg.f64)
-    points = np.random.default_rng(0).uniform(-1, 1, (150, 3))
+    points = np.random.default_rng(0).uniform(-1, 1, (400, 3))
     expected = to_beam(points, *ends, radii, caps)
     assert (expected < 0).sum() > 5
     np.testing.assert_allclose(part(points), expected, atol=3e-4)

@@ -1,6 +1,7 @@
 """The work of compiling functions of lists grows with the lists, not with their squares."""
 
 import cProfile
+import gc
 import pstats
 from collections.abc import Callable
 from typing import Any
@@ -56,17 +57,21 @@ def mapped(x: list[float]) -> list[float]:
     return [v * v for v in x]
 
 
+pytestmark = pytest.mark.own_process  # calls are counted, and clearing up after other tests would count
 PROGRAMS = [over_elements, until_enough, changed_in_place, written_out, comprehended, mapped]
 DERIVATIVES: dict[str, Callable[[Function], Function]] = {"value": lambda f: f, "vjp": vjp, "jvp": jvp}
 
 
 def calls_of(program: Any, derivative: Callable[[Function], Function], size: int) -> int:
     """How many calls of functions it takes to compile a program for lists of a size, up to kernels."""
+    gc.collect()
+    gc.disable()
     profile = cProfile.Profile()
     profile.enable()
     captured = CapturedFunction(program).specialize((Slot(ArrayType(f64, size)),)).function
     compile_function(derivative(captured)).schedule()
     profile.disable()
+    gc.enable()
     return pstats.Stats(profile).total_calls
 
 
