@@ -1,6 +1,7 @@
 """Real parts: they load, evaluate, differentiate, draw, cut and mesh; a saved copy has the same values."""
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,13 @@ import pytest
 
 import livegrad as lg
 from livegrad.authoring.assembly import PortType, convert, lower_function_gradient
-from livegrad.authoring.assembly.graph import GraphFunction
+from livegrad.authoring.assembly.graph import GraphFunction, ImageFunction
 from livegrad.authoring.assembly.level_sets import parts
 from livegrad.authoring.assembly.lower_gradient import gradient_nodes
 from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.pruning import fit_bounds
 from livegrad.authoring.assembly.rendering import render
-from livegrad.authoring.assembly.resources import LevelSet
+from livegrad.authoring.assembly.resources import ImageStack, LevelSet
 from livegrad.authoring.assembly.slicing import draw_plane, slice_part
 from livegrad.backends.opencl import compile_function as compile_opencl
 from livegrad.backends.reference import evaluate
@@ -190,6 +191,34 @@ def test_a_twisted_part_turns_as_in_the_thumbnail_of_its_own_file() -> None:
     # The middle of the vase, without its outline.
     leanings = [leaning(thumbnail[70:170, 95:160]), leaning(picture[38:92, 48:80])]
     assert max(leanings) < -0.1
+
+
+@needs_samples
+def test_an_image_of_one_sheet_is_that_sheet_and_not_mixed_with_its_last_pixel() -> None:
+    """The thumbnail of the file has letters, drawn by a program that takes half of the sheet and half of that pixel."""
+    assembly = load_3mf(FOLDER / "3mf-implicit.3mf")
+    (sampled,) = (f for f in assembly.functions.values() if isinstance(f, ImageFunction))
+    (image,) = (r for r in assembly.resources.values() if isinstance(r, ImageStack))
+    with zipfile.ZipFile(FOLDER / "3mf-implicit.3mf") as archive:
+        pixels, depth = read_png(archive.read("volume/Image_layout_layer_0.png"))
+    rows, columns, _ = pixels.shape
+    row, column = np.random.default_rng(0).integers((rows, columns), size=(50, 2)).T
+    centres = np.stack([(column + 0.5) / columns, 1 - (row + 0.5) / rows, np.full(50, 0.5)], -1)
+    red = lg.part_of_function(assembly, sampled.id, ((0, 0, 0), (1, 1, 1)), channel="red")
+    np.testing.assert_allclose(red(centres), pixels[row, column, 0] / (2**depth - 1), atol=1e-4)
+
+    mixed = replace(sampled, scale=0.5, offset=0.5 * float(image.samples[-1, 0, -1, 0]))
+    (letters,) = parts(assembly.with_function(mixed))
+    cut = slice_part(fit_bounds(letters), 20.0, feature_size=0.5)
+    outlines = [c for c in cut.contours if signed_area(c) > 20]
+    widths = [float(np.ptp(outline[:, 0])) for outline in sorted(outlines, key=lambda outline: outline[:, 0].min())]
+    assert widths == pytest.approx([10, 25, 30, 25], abs=5)  # . 3 M F
+
+
+def signed_area(contour: Any) -> float:
+    """Positive for an outline, negative for a hole."""
+    (x, y), (next_x, next_y) = contour.T, np.roll(contour, -1, axis=0).T
+    return float((x * next_y - next_x * y).sum() / 2)
 
 
 def leaning(pixels: Any) -> float:

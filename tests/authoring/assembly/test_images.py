@@ -133,3 +133,40 @@ def test_parts_on_tensors_take_vectors_and_points_to_differentiate_by() -> None:
     by_points = lg.grad(lambda p: lg.sum(ball.lazy(p)))(lg.asarray(points))
     np.testing.assert_allclose(np.asarray(by_place), ball.parameter_gradient(points)["at"], atol=1e-5)
     np.testing.assert_allclose(np.asarray(by_points), ball.gradient(points), atol=1e-5)
+
+
+TILED_AS: Any = {"wrap": "wrap", "mirror": "symmetric", "clamp": "edge"}  # the words of numpy.pad
+MARGIN = 3  # tiles laid on each side of the stack
+
+
+def by_tiles(pixels: Any, styles: Any, filter: str, points: Any) -> Any:
+    """All channels at points, once more: tiles lie side by side in one large stack, and every voxel has a weight."""
+    large, weights = pixels[:, ::-1], []  # v is 0 at the last row
+    for axis, along in enumerate((2, 1, 0)):
+        size = pixels.shape[axis]
+        margins = [(0, 0)] * 4
+        margins[axis] = (MARGIN * size, MARGIN * size)
+        large = np.pad(large, margins, TILED_AS[styles[along]])
+        centres = np.arange(-MARGIN * size, (MARGIN + 1) * size) + 0.5
+        away = np.abs(points[:, along, None] * size - centres)
+        closest = np.eye(len(centres))[away.argmin(1)]
+        weights.append(closest if filter == "nearest" else np.maximum(0, 1 - away))
+    return np.einsum("pk,pj,pi,kjic->pc", *weights, large)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_images_of_a_file_are_sampled_as_tiles_laid_side_by_side(seed: int, tmp_path: Path) -> None:
+    """Stacks of any size, one sheet, row or column included, of either depth, in every style and with both filters."""
+    generator = np.random.default_rng(seed)
+    depth, styles = int(generator.choice([8, 16])), tuple(generator.choice(list(TILED_AS), 3).tolist())
+    shape, filter = (*generator.integers(1, 5, 3), 4), ("linear", "nearest")[seed % 2]
+    levels = 2**depth - 1
+    pixels = (generator.integers(0, levels + 1, shape) / levels).astype(np.float32)
+    made = lg.Assembly().add_resource(ImageStack(pixels, depth), id=1)
+    made = made.add_image_function("picture", 1, filter=filter, tile_styles=styles, offset=-0.5, scale=3.0)
+    lg.save_3mf(made, tmp_path / "picture.3mf")
+    converted = convert(lg.load_3mf(tmp_path / "picture.3mf"), "picture", outputs=["color", "alpha"], element=lg.f64)
+    points = generator.uniform(0.5 - MARGIN, MARGIN + 0.5, (60, 3))
+    color, alpha = lg.compile(lg.map_over(converted.function, (True, False)))(points, *converted.tables)
+    expected = by_tiles(pixels.astype(np.float64), styles, filter, points) * 3.0 - 0.5
+    np.testing.assert_allclose(np.column_stack([color, alpha]), expected, atol=1e-6, err_msg=f"{shape} {styles}")
