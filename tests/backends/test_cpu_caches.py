@@ -140,6 +140,7 @@ def _loaded(function: lg.Function, sizes: dict[str, int]) -> CompiledPlan:
     plan = CompiledPlan.from_recipe(recipe, run_function, places)
     assert plan is not None
     assert plan.plan is None
+    plan.source = function  # as `CpuFunction.plan` does
     return plan
 
 

@@ -84,10 +84,10 @@ def engine(lanes: int, cpu: str, features: str, avx512: bool) -> llvm.ExecutionE
     kernels = "".join(kernel_text(*request) for request in requests)
     module = llvm.parse_assembly("\n".join([text.definitions, *sorted(text.declarations), kernels, ATTRIBUTES]))
     module.verify()
-    # Position-independent: otherwise LLVM may index a table of constants by an absolute 32-bit address, which the
-    # JIT cannot provide, and abort the process.
+    # Position-independent and of any size: code and constants may lie more than 2 GiB apart in a process that has
+    # mapped much, and the JIT would abort it.
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=1, reloc="pic", codemodel="small", jit=True
+        cpu=cpu, features=features, opt=1, reloc="pic", codemodel="large", jit=True
     )
     compiled = llvm.create_mcjit_compiler(module, machine)
     compiled.finalize_object()
