@@ -9,7 +9,7 @@ import livegrad as lg
 from livegrad.authoring.block import append_block, block
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Composite
-from livegrad.engine.regions import For, If, Switch, While
+from livegrad.engine.regions import For, If, IfElse, Switch, While
 from livegrad.engine.update import Level
 
 X = np.array([1.0, 2.0, 3.0])
@@ -233,3 +233,29 @@ def test_a_loop_that_begins_with_a_python_float_has_the_type_of_its_body(executo
     engine.set(loop["x"], 5.0)
     engine.step()
     assert float(engine.read(loop)) == 20.0
+
+
+def test_a_wrong_branch_is_the_one_problem_and_not_what_reads_the_region(executor_name):
+    """Whatever the other branch gives: with types that do not fit, or with blocks behind that were fine before."""
+    then, otherwise = doubling(), doubling()
+    engine = Engine(executor_name)
+    either = engine.add(IfElse("either", then, otherwise))
+    double = engine.add(block(lambda x: x * 2.0, name="again"))
+    total = engine.add(block(lambda x, y: x + y, name="total"))
+    engine.connect(either, double["x"])
+    engine.connect(double, total["x"])
+    for pin, value in ((either["condition"], True), (either["x"], X), (total["y"], X)):
+        engine.set(pin, value)
+    assert engine.step().ok, engine.frame.problems
+
+    inner = otherwise.graph.blocks["double"]
+    lg.edit(engine, inner, lambda x: x * np.ones(7))
+    engine.set(total["y"], np.ones(2))
+    state = engine.add(lg.State("state", np.zeros(5)))
+    engine.connect(either, state["next"])
+    (wrong,) = engine.step().problems
+    assert wrong.block is inner
+
+    lg.edit(engine, inner, lambda x: x * 3.0)
+    assert {(problem.block, problem.pin) for problem in engine.step().problems} >= {(state, "next")}
+    assert {problem.block for problem in engine.frame.problems} == {state, total}

@@ -33,7 +33,7 @@ class Builder(Editor):
 
     def add_region(self, net: Net, kind: str | None = None) -> Choice | None:
         node = self.build_region(net, kind or self.chance.choice(REGIONS), self._depth(net))
-        return node if self.add(net, node, self.real[node], f"add {node.kind}") else None
+        return node if node is not None and self.add(net, node, self.real[node], f"add {node.kind}") else None
 
     def _depth(self, net: Net) -> int:
         return self.where[net].count("/") + (self.where[net] != "top")
@@ -81,14 +81,14 @@ class Builder(Editor):
     def _second(self, net: Net, first: Leaf, depth: int) -> Node:
         """A block behind the first one: a function, a composite or a region."""
         kind = self.chance.choice(("leaf", "group", "region")) if depth < 2 else "leaf"
-        if kind == "leaf":
-            node: Node = self._leaf_with_result(net)
-        elif kind == "group":
+        node: Node | None = None
+        if kind == "group":
             node = self.build_group(_deeper(self.where[net], "composite"), "group", depth + 1)
-            net.nodes[node.name] = node
-            self.graphs[net].add(self.real[node])
-        else:
+        elif kind == "region":
             node = self.build_region(net, self.chance.choice(REGIONS), depth + 1)
+        if node is None:
+            node = self._leaf_with_result(net)
+        else:
             net.nodes[node.name] = node
             self.graphs[net].add(self.real[node])
         pins = [pin for pin in node.inputs if pin in ("x", "y", "z")]
@@ -122,8 +122,8 @@ class Builder(Editor):
 
     # --- regions ---
 
-    def build_region(self, net: Net, kind: str, depth: int) -> Choice:
-        """A region with bodies of its own, or one that is used elsewhere too."""
+    def build_region(self, net: Net, kind: str, depth: int) -> Choice | None:
+        """A region with bodies of its own, or one that is used elsewhere too; None: such bodies are refused."""
         self._number += 1
         name = f"r{self._number}"
         count = {"if_else": 2, "switch": 3}.get(kind, 1)
@@ -140,13 +140,18 @@ class Builder(Editor):
         carried = {"x": "result"} if kind in ("for", "while") and "x" in first.inputs else {}
         carried |= {"n": "left"} if kind == "while" else {}
         node = Choice(name, kind, dict(zip(labels, bodies, strict=True)), carried)
-        reals = [self.real[body] for body in bodies]
-        if kind in _MAKERS:
-            self.real[node] = _MAKERS[kind](name, *reals)
-        else:
-            maker = lg.For if kind == "for" else lg.While
-            self.real[node] = maker(name, reals[0], carried)
+        if node.is_refused:
+            self._refused(lambda: self._real_region(node), f"{kind} {name} of {[body.name for body in bodies]}")
+            self._note(f"refused {kind}", net, "choice", "")
+            return None
+        self.real[node] = self._real_region(node)
         return node
+
+    def _real_region(self, node: Choice) -> lg.Block:
+        bodies = [self.real[body] for body in node.bodies.values()]
+        if node.kind in _MAKERS:
+            return _MAKERS[node.kind](node.name, *bodies)
+        return (lg.For if node.kind == "for" else lg.While)(node.name, bodies[0], node.carried)
 
     def _share(self, group: Group) -> Group:
         for net in nets_inside(group.net):

@@ -40,9 +40,10 @@ class Checker:
             if isinstance(one.node, Memory):
                 self.types[Output(one, "value")] = Val(np.ones_like(one.node.initial))
         self._check(instances)
+        wrong = frozenset(self._broken)
         for one in instances:
             if isinstance(one.node, Memory):
-                self._check_memory(one)
+                self._check_memory(one, wrong)
 
     def _report(self, one: Instance, pin: str | None) -> None:
         self.findings.required.add((one.path, one.node, pin))
@@ -158,8 +159,10 @@ class Checker:
                 fine = False
         return fine
 
-    def _check_memory(self, one: Instance) -> None:
+    def _check_memory(self, one: Instance, wrong: frozenset[Instance]) -> None:
+        """Its next value has its type; what comes from a block that is wrong has none."""
         ref = one.feeds["next"]
         assert isinstance(one.node, Memory)
-        if isinstance(ref, Root) or (ref in self.types and self.types[ref].type != Val(one.node.initial).type):
+        known = isinstance(ref, Output) and ref.instance not in wrong and ref in self.types
+        if isinstance(ref, Root) or (known and self.types[ref].type != Val(one.node.initial).type):
             self._report(one, "next")

@@ -98,6 +98,15 @@ class Choice:
         pins = dict.fromkeys(pin for body in self.bodies.values() for pin in body.outputs)
         return tuple(pin for pin in pins if self.kind != "while" or pin != "condition")
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether no region may be made of these bodies: outputs that differ, or two pins of one name."""
+        outputs = [set(body.outputs) for body in self.bodies.values()]
+        inner = {pin for body in self.bodies.values() for pin in body.inputs}
+        inner -= {"index"} if self.kind == "for" else set()
+        twice = self.control in inner or not (inner | {self.control}).isdisjoint(self.outputs)
+        return twice or any(own != outputs[0] for own in outputs)
+
     def default(self, pin: str) -> Any:
         return None
 

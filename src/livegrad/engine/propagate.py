@@ -68,14 +68,14 @@ def propagate_shapes(
 
     `known` has what was found before: where a body and what reaches it are the same, it is taken from there.
     """
-    shapes, problems = Shapes(before=known), []
+    shapes, problems, broken = Shapes(before=known), [], set(broken)
     for node in network.nodes.values():
         if isinstance(node.block, State):
             shapes.types[pin_key(node.key, "value")] = tensor_of(node.block.initial)
-    _propagate(network, order, shapes, problems, set(broken))
+    _propagate(network, order, shapes, problems, broken)
     for node in network.nodes.values():
         if isinstance(node.block, State):
-            problems += _check_state(node, shapes)
+            problems += _check_state(node, shapes, broken)
     shapes.before = None
     return shapes, problems
 
@@ -85,12 +85,14 @@ def _propagate(
 ) -> None:
     for key, _ in order:
         node = network.nodes[key]
-        if isinstance(node.block, State) or (shapes.before is not None and _is_known(node, shapes, shapes.before)):
+        if isinstance(node.block, State):
             continue
-        before = len(problems)
-        if key in broken or not broken.isdisjoint(node.sources):
+        if broken and (key in broken or not broken.isdisjoint(node.sources)):
             broken.add(key)
             continue
+        if shapes.before is not None and _is_known(node, shapes, shapes.before):
+            continue
+        before = len(problems)
         if isinstance(node.block, Region):
             _specialize_region(node, shapes, problems, broken)
         else:
@@ -315,9 +317,10 @@ def validate_outputs(node: NetworkNode, body: Network) -> list[Problem]:
     return problems
 
 
-def _check_state(node: NetworkNode, shapes: Shapes) -> list[Problem]:
+def _check_state(node: NetworkNode, shapes: Shapes, broken: set[str]) -> list[Problem]:
     ref = node.feeds["next"]
-    if ref is None or (isinstance(ref, OutputRef) and ref.key not in shapes.types):
+    # What a broken node gives has no type, whatever was noted of it on the way.
+    if ref is None or (isinstance(ref, OutputRef) and (ref.node in broken or ref.key not in shapes.types)):
         return []
     if isinstance(ref, RootRef):
         error = GraphError("a state's `next` is computed", help="connect it to an output")
