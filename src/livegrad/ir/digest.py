@@ -23,7 +23,11 @@ def function_digest(function: Function) -> bytes | None:
         digests: dict[Function, bytes | None] = {}
         marked, _ = mark_places(function)
         for inner in reachable_functions([marked]):
-            digests[inner] = _digest(inner, digests)
+            # Without marks a function inside is by itself what it is here.
+            own = inner.__dict__.get("_digest") if marked is function else None
+            digests[inner] = _digest(inner, digests) if own is None else own[0]
+            if marked is function:
+                inner.__dict__["_digest"] = (digests[inner],)
         known = function.__dict__["_digest"] = (digests[marked],)
     return known[0]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,19 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.authoring.assembly import masking
+from livegrad.authoring.assembly import masking, pruning, surface_points
+from livegrad.authoring.assembly import part as part_module
 from livegrad.authoring.assembly.exact_gradient import exact_gradient
 from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.pruning import Lattice, bounded, find_blocks
 from livegrad.authoring.assembly.rendering import render
 from livegrad.authoring.assembly.slicing import draw_plane, slice_part
+from livegrad.backends.cpu import CpuFunction, compile_function, forget_functions
+from livegrad.backends.cpu import derived as derived_functions
+from livegrad.backends.cpu.improve import improver
+from livegrad.backends.cpu.kernels import forget_kernels
+from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Module, Node
@@ -31,10 +38,12 @@ WIDE = ((-1.2, -1.2, -1.2), (1.2, 1.2, 1.2))
 def masks_for_fewer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Masks from a tenth of the cost on at which they pay: less code to compile."""
     monkeypatch.setattr(masking, "LEAST_COST", masking.LEAST_COST / 10)
-    remembered = masking.choices_of
-    remembered.cache_clear()
+    remembered = masking.choices_of, masking.number_of_words
+    for function in remembered:
+        function.cache_clear()
     yield
-    remembered.cache_clear()
+    for function in remembered:
+        function.cache_clear()
 
 
 @cache
@@ -50,7 +59,7 @@ def spheres(number: int, *, cut: bool = False) -> Part:
 
 
 def without_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masking, "choices_of", lambda function: None)
+    monkeypatch.setattr(pruning, "number_of_words", lambda function: 0)
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -107,10 +116,10 @@ def test_blocks_are_those_that_are_found_without_masks(monkeypatch: pytest.Monke
 def test_parameters_of_a_part_with_masks_compile_nothing() -> None:
     part = spheres(40)
     draw_plane(part, size=64)
-    made = [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.choices_of)]
+    made = [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.number_of_words)]
     small = part.with_parameters(radius=0.01)
     picture = draw_plane(small, size=64)
-    assert [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.choices_of)] == made
+    assert [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.number_of_words)] == made
     assert picture.sum() < draw_plane(part, size=64).sum()
     np.testing.assert_array_equal(picture, draw_plane(small, size=64, pruned=False))
 
@@ -147,3 +156,51 @@ def test_gradients_of_long_chains_grow_with_their_length() -> None:
         return sum(len(nodes_of(inner)) for inner in reachable_functions([lowered]))
 
     assert size(40) < 2.2 * size(20)
+
+
+# --- in another process ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path) -> Iterator[None]:
+    before = set_default_cache(ObjectCache(CacheSettings(tmp_path / "cache")))
+    as_in_a_new_process()
+    yield
+    set_default_cache(before)
+    as_in_a_new_process()
+
+
+def as_in_a_new_process() -> None:
+    improver.wait()
+    forget_functions()
+    forget_kernels()
+    for module in (masking, part_module, pruning, surface_points):
+        for made in vars(module).values():
+            if hasattr(made, "cache_clear"):
+                made.cache_clear()
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_what_was_drawn_and_meshed_before_is_drawn_and_meshed_without_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = spheres(12, cut=True)
+
+    def made() -> tuple[Any, ...]:
+        surface = mesh(part, feature_size=0.3)
+        return render(part, size=(24, 24)), surface.vertices, surface.triangles
+
+    expected = made()
+    as_in_a_new_process()
+    derived: list[str] = []
+
+    def compile_derived(function: lg.Function) -> CpuFunction:
+        derived.append(function.name)
+        return compile_function(function)
+
+    def find_choices(function: lg.Function) -> None:
+        raise AssertionError("the function was split into choices")
+
+    monkeypatch.setattr(derived_functions, "compile_function", compile_derived)
+    monkeypatch.setattr(masking, "choices_of", find_choices)
+    for own, other in zip(made(), expected, strict=True):
+        np.testing.assert_array_equal(own, other)
+    assert derived == []

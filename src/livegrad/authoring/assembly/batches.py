@@ -49,7 +49,9 @@ def _length(rest: int) -> int:
 
 def _padded(array: NDArray[Any], length: int) -> NDArray[Any]:
     if len(array) == length:
-        return array
+        return np.ascontiguousarray(
+            array
+        )  # what is spread out in memory would be converted, and planned for, each time
     filler = array[-1:] if len(array) else np.zeros(1, array.dtype)
     return np.concatenate([array, np.broadcast_to(filler, (length - len(array),))])
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.distance_call import distance_rules
 from livegrad.authoring.assembly.part import by_coordinates, over_points
-from livegrad.backends.cpu import compile_function
+from livegrad.backends.cpu import DerivedFunction, derived_number
 from livegrad.backends.cpu.emit.body import native_form
 from livegrad.ir.node import Function, Module
 from livegrad.ops.control import map_over
@@ -33,16 +33,30 @@ _AXES = 3
 @lru_cache(maxsize=64)
 def choices_of(function: Function) -> Choices | None:
     """What decides the sign of a function of a position; None for a function that is small, or in one piece."""
-    plain = by_coordinates(function)
-    # Distances to meshes have bounds of their own, by function: those must stay calls. What is small before calls and
-    # derivatives are written out is not worth to be looked at; it may grow a few times as large.
-    if len(plain.results) != 1 or distance_rules(plain) or function_cost(plain) < LEAST_COST / 4:
+    if _is_in_one_piece(function):
         return None
+    plain = by_coordinates(function)
     return split_choices(run_pipeline(Module((plain,)), NATIVE_PIPELINE).functions[0], least_cost=LEAST_COST)
 
 
+def _is_in_one_piece(function: Function) -> bool:
+    """Whether there is nothing to leave out, as is seen at once.
+
+    Distances to meshes have bounds of their own, by function: those must stay calls. What is small before calls and
+    derivatives are written out is not worth to be looked at; it may grow a few times as large.
+    """
+    if len(function.results) != 1 or distance_rules(function):
+        return True
+    return function_cost(by_coordinates(function)) < LEAST_COST / 4
+
+
+@lru_cache(maxsize=64)
 def number_of_words(function: Function) -> int:
     """How many words of bits say which choices are computed; 0 where all of them always are."""
+    return 0 if _is_in_one_piece(function) else derived_number(function, f"words {LEAST_COST}", _words)
+
+
+def _words(function: Function) -> int:
     choices = choices_of(function)
     return 0 if choices is None else words_of(choices)
 
@@ -60,14 +74,22 @@ def spread(masks: Masks, number: int) -> Masks:
 @lru_cache(maxsize=64)
 def masked_bounds(function: Function) -> Any:
     """Native code: (x low, x high, y …, z …, words, arguments) → low, high, words for what lies between."""
-    choices = choices_of(function)
-    assert choices is not None
-    return _over_all(mask_bounds(choices, _ranged(choices)), 2 * _AXES, len(choices.values.parameters) - _AXES)
+    return DerivedFunction(function, f"masked bounds {LEAST_COST}", _bounds_by_words)
 
 
 @lru_cache(maxsize=64)
 def _masked_points(function: Function) -> Any:
     """Native code: (x, y, z, words, arguments) → a number with the function's sign."""
+    return DerivedFunction(function, f"masked points {LEAST_COST}", _points_by_words)
+
+
+def _bounds_by_words(function: Function) -> Function:
+    choices = choices_of(function)
+    assert choices is not None
+    return _over_all(mask_bounds(choices, _ranged(choices)), 2 * _AXES, len(choices.values.parameters) - _AXES)
+
+
+def _points_by_words(function: Function) -> Function:
     choices = choices_of(function)
     assert choices is not None
     # In the ops that code is made of, as the function's own code is: the same nodes give the same bits.
@@ -81,13 +103,13 @@ def _ranged(choices: Choices) -> tuple[bool, ...]:
     return tuple(place < _AXES for place in range(len(choices.values.parameters)))
 
 
-def _over_all(function: Function, coordinates: int, others: int) -> Any:
-    """(coordinates, others, words) as native code over (coordinates, words, others): others are the same for all."""
+def _over_all(function: Function, coordinates: int, others: int) -> Function:
+    """(coordinates, others, words) over arrays of (coordinates, words), with others the same for all."""
     words = len(function.parameters) - coordinates - others
     order = [*range(coordinates), *range(coordinates + others, coordinates + others + words)]
     order += range(coordinates, coordinates + others)
     moved = rearranged(function, order)
-    return compile_function(map_over(moved, (*[True] * (coordinates + words), *[False] * others)))
+    return map_over(moved, (*[True] * (coordinates + words), *[False] * others))
 
 
 def is_inside(

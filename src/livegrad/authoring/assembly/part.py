@@ -28,7 +28,7 @@ from livegrad.authoring.assembly.ports import PortType
 from livegrad.authoring.assembly.resources import require_reach
 from livegrad.authoring.assembly.to_ir import NodePath, convert
 from livegrad.authoring.tensor.handle import Tensor
-from livegrad.backends.cpu import compile_function
+from livegrad.backends.cpu import DerivedFunction
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
@@ -224,7 +224,7 @@ class Part:
         return found.reshape(*shape, *found.shape[1:])
 
     def _gradients(self, x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        return in_batches(over_points(_gradient_function(self.function)), (x, y, z), self.arguments)
+        return in_batches(_gradients_over_points(self.function), (x, y, z), self.arguments)
 
     def _coordinates(self, points: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, ...]]:
         try:
@@ -242,11 +242,16 @@ class Part:
 @lru_cache(maxsize=256)
 def over_points(function: Function) -> Any:
     """A function of a position as native code over arrays of x, y and z; the other arguments are shared."""
-    return compile_function(map_over(by_coordinates(function), _lifted(function)))
+    return DerivedFunction(function, "points", _over_points)
 
 
-def _lifted(function: Function) -> tuple[bool, ...]:
-    return (True, True, True, *[False] * (len(function.parameters) - 1))
+@lru_cache(maxsize=256)
+def _gradients_over_points(function: Function) -> Any:
+    return DerivedFunction(function, "gradients", lambda source: _over_points(_gradient_function(source)))
+
+
+def _over_points(function: Function) -> Function:
+    return map_over(by_coordinates(function), (True, True, True, *[False] * (len(function.parameters) - 1)))
 
 
 def by_coordinates(function: Function) -> Function:
@@ -261,7 +266,6 @@ def by_coordinates(function: Function) -> Function:
     return make_function(function.name, [*coordinates, *others], results)
 
 
-@lru_cache(maxsize=256)
 def _gradient_function(function: Function) -> Function:
     inputs = [input_node(Key("argument"), type) for type in function.parameter_types]
     return make_function(f"{function.name}.gradient", inputs, exact_gradient(function, inputs, 0))

@@ -18,8 +18,9 @@ from livegrad.authoring.assembly.distance_call import distance_rules
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.masking import Masks, everything, masked_bounds, number_of_words, spread
 from livegrad.authoring.assembly.part import Part, by_coordinates
-from livegrad.backends.cpu import compile_function
+from livegrad.backends.cpu import DerivedFunction
 from livegrad.diagnostics import caller_origin
+from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function
 from livegrad.ops.control import map_over
 from livegrad.passes.bound_intervals import bound_intervals
@@ -37,10 +38,16 @@ def silent(what: str, share: float) -> None:
 @lru_cache(maxsize=64)
 def bounds_over_boxes(function: Function) -> Any:
     """Native code for the bounds of a function of a position: (x low, x high, y …, z …, arguments) → low, high."""
+    # Which of the functions inside are distances, nobody sees from what they compute.
+    distances = sorted(str(function_digest(inner)) for inner in distance_rules(function))
+    return DerivedFunction(function, " ".join(["bounds", *distances]), _over_boxes)
+
+
+def _over_boxes(function: Function) -> Function:
     plain = by_coordinates(function)
     others = len(plain.parameters) - 3
     bounds = bound_intervals(plain, (True, True, True, *[False] * others), distance_rules(plain))
-    return compile_function(map_over(bounds, (*[True] * 6, *[False] * others)))
+    return map_over(bounds, (*[True] * 6, *[False] * others))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from livegrad.authoring.assembly.masking import is_inside
 from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.pruning import Bounded, Found, Lattice, Progress, bounded, find_blocks, silent
 from livegrad.authoring.assembly.surface_points import roots
-from livegrad.authoring.assembly.thin_chords import Hits, look_between
+from livegrad.authoring.assembly.thin_chords import Hits, look_between, not_hidden
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
@@ -143,7 +143,9 @@ def _first_inside(view: Function, arguments: tuple[Any, ...], lattice: Lattice, 
     crossed = found.crossed[order] * _BLOCK
     side = np.arange(_BLOCK)
     for at in range(0, len(crossed), 1 << 14):
-        blocks = crossed[at : at + (1 << 14)]
+        # Blocks come from front to back: what is hidden already need not be looked at.
+        some = at + not_hidden(lattice, crossed[at : at + (1 << 14)], first)
+        blocks = crossed[some]
         column, row, layer = (
             np.broadcast_to(
                 (blocks[:, axis, None, None, None] + side.reshape([-1 if a == axis else 1 for a in range(3)])),
@@ -153,15 +155,14 @@ def _first_inside(view: Function, arguments: tuple[Any, ...], lattice: Lattice, 
         )
         known = (column < width) & (row < height)
         pixel = np.where(known, column * height + row, 0)
-        # Blocks come from front to back: what is hidden already need not be looked at.
         seen = np.flatnonzero(known & (layer < flat[pixel]))
         pixel, layer = pixel[seen], layer[seen]
         places = np.stack([column[seen], row[seen], layer], -1) * lattice.cell + lattice.origin
         coordinates = [np.ascontiguousarray(places[:, axis], part.element.dtype) for axis in range(3)]
-        masks = None if found.masks is None else found.masks[:, order[at + seen // _BLOCK**3]]
+        masks = None if found.masks is None else np.take(found.masks, order[some[seen // _BLOCK**3]], axis=1)
         inside = is_inside(view, arguments, coordinates, masks)
         np.minimum.at(flat, pixel[inside], layer[inside])
-        progress("looking for the surface", 0.1 + 0.8 * min(1.0, (at + len(blocks)) / len(crossed)))
+        progress("looking for the surface", 0.1 + 0.8 * min(1.0, (at + (1 << 14)) / len(crossed)))
     return look_between(bounds, lattice, found, first)
 
 

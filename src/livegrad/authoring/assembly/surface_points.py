@@ -16,7 +16,7 @@ from livegrad import ops
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.exact_gradient import exact_gradient
 from livegrad.authoring.assembly.part import Part
-from livegrad.backends.cpu import compile_function
+from livegrad.backends.cpu import DerivedFunction, compile_function
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
@@ -38,17 +38,25 @@ _UPPER = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 @lru_cache(maxsize=64)
 def roots(function: Function) -> Any:
     """Native code: where on the way from one point to another the sign changes, as a share of the way."""
-    ends, others, root, _ = _root(function)
-    made = make_function(f"{function.name}.root", [*ends, *others], [root])
-    return compile_function(map_over(made, (*[True] * 6, *[False] * len(others))))
+    return DerivedFunction(function, "roots", _over_ways)
 
 
 @lru_cache(maxsize=64)
 def _roots_with_normals(function: Function) -> Any:
+    return DerivedFunction(function, "roots with normals", _over_ways_with_normals)
+
+
+def _over_ways(function: Function) -> Function:
+    ends, others, root, _ = _root(function)
+    made = make_function(f"{function.name}.root", [*ends, *others], [root])
+    return map_over(made, (*[True] * 6, *[False] * len(others)))
+
+
+def _over_ways_with_normals(function: Function) -> Function:
     ends, others, root, place = _root(function)
     normal, _, _ = exact_gradient(function, [place, *others], 0)
     made = make_function(f"{function.name}.crossing", [*ends, *others], [root, *members_of(normal)])
-    return compile_function(map_over(made, (*[True] * 6, *[False] * len(others))))
+    return map_over(made, (*[True] * 6, *[False] * len(others)))
 
 
 def crossings(part: Part, start: Points, end: Points) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
@@ -100,7 +108,7 @@ def feet(part: Part, points: Points, longest: float) -> tuple[Points, Points, ND
     With the normals there, and whether the surface was reached: it is not where the part ends without a zero.
     """
     coordinates = [np.ascontiguousarray(axis, part.element.dtype) for axis in points.T]
-    shared = (float(longest), *part.arguments)
+    shared = (part.element.dtype.type(longest), *part.arguments)
     *found, left = in_batches(_feet(part.function), coordinates, shared)
     x, y, z, *normal = (row.astype(np.float64) for row in found)
     reached = np.abs(left) < 0.1 * longest
@@ -110,6 +118,10 @@ def feet(part: Part, points: Points, longest: float) -> tuple[Points, Points, ND
 @lru_cache(maxsize=64)
 def _feet(function: Function) -> Any:
     """Native code: (x, y, z, longest step, arguments) to the point near by, the normal there, and the next step."""
+    return DerivedFunction(function, "feet", _to_feet)
+
+
+def _to_feet(function: Function) -> Function:
     element = scalar_of(function.parameter_types[0]) or f32
     coordinates = [input_node(Key(axis), element) for axis in "xyz"]
     longest = input_node(Key("longest"), element)
@@ -128,7 +140,7 @@ def _feet(function: Function) -> Any:
     foot, normal, left = ops.make_for_loop(constant(_APPROACHES + 1, i64), nearer, *carried)
     results = [*members_of(foot), *members_of(normal), left]
     made = make_function(f"{function.name}.feet", [*coordinates, longest, *others], results)
-    return compile_function(map_over(made, (*[True] * 3, *[False] * (len(others) + 1))))
+    return map_over(made, (*[True] * 3, *[False] * (len(others) + 1)))
 
 
 def is_at_surface(part: Part, places: Points, outward: Points, reach: float) -> NDArray[np.bool_]:

@@ -66,11 +66,22 @@ def look_between(bounds: Bounded, lattice: Lattice, found: Found, first: NDArray
     return Hits(front.reshape(width, height), back.reshape(width, height))
 
 
+def not_hidden(lattice: Lattice, crossed: NDArray[np.int64], first: NDArray[Any]) -> NDArray[np.int64]:
+    """The numbers of those blocks, given by their first cells, that come before what some pixel meets."""
+    (columns, rows, _), side = lattice.blocks, lattice.block
+    furthest = np.zeros((columns * side, rows * side), first.dtype)
+    furthest[: first.shape[0], : first.shape[1]] = first
+    furthest = furthest.reshape(columns, side, rows, side).max((1, 3))
+    return np.flatnonzero(crossed[:, 2] < furthest[crossed[:, 0] // side, crossed[:, 1] // side])
+
+
 def _columns(lattice: Lattice, found: Found, back: NDArray[np.float64]) -> _Intervals:
     """The rays through crossed blocks, as far as nothing hides them."""
     width, height, _ = lattice.shape
     side = np.arange(lattice.block)
     crossed = found.crossed * lattice.block
+    near = not_hidden(lattice, crossed, back.reshape(width, height))
+    crossed = crossed[near]
     shape = (len(crossed), lattice.block, lattice.block)
     column = np.broadcast_to(crossed[:, 0, None, None] + side[:, None], shape).reshape(-1)
     row = np.broadcast_to(crossed[:, 1, None, None] + side, shape).reshape(-1)
@@ -81,7 +92,7 @@ def _columns(lattice: Lattice, found: Found, back: NDArray[np.float64]) -> _Inte
     seen = np.flatnonzero(known & (layer < back[pixel]))
     pixel, layer = pixel[seen], layer[seen]
     end = np.minimum(layer + lattice.block, back[pixel])
-    every = _Intervals(pixel, layer, end, block[seen])
+    every = _Intervals(pixel, layer, end, near[block[seen]])
     return every.taken(~((end >= back[pixel]) & (end - layer <= 1.0)))
 
 

@@ -17,7 +17,7 @@ from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.kernels import Compiling
 from livegrad.backends.cpu.native.object_cache import default_cache
-from livegrad.backends.cpu.recipe import decode, encode, recipe_key
+from livegrad.backends.cpu.recipe import Recipe, decode, encode, recipe_key
 from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
 from livegrad.ir.digest import function_digest
 from livegrad.ir.keeping import keeping_places
@@ -142,6 +142,19 @@ class CpuFunction:
                 while len(self._plans) > _MOST_PLANS:
                     self._plans.popitem(last=False)
             return self._plans[key]
+
+    def self_contained_recipe(self, arguments: Sequence[Any]) -> Recipe | None:
+        """What these arguments run with, where it needs nothing of this function any more.
+
+        None where arguments are converted or results put together, where steps are the host's, or a check may fail:
+        its error names lines and indices of the function.
+        """
+        shapes = None if self._apart or not self._plain else self._dense_shapes(arguments)
+        plan = None if shapes is None else self._by_shapes.get(shapes)
+        if plan is None or not plan.only_kernels:
+            return None
+        singles = [single for kernel in plan.recipe.kernels for single in (kernel, *kernel.members)]
+        return None if any(single.sites for single in singles) else plan.recipe
 
     @cached_property
     def lowered(self) -> Function:
