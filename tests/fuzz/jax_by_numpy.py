@@ -78,8 +78,16 @@ def _closed(closed: Any, operands: list[Any], check: bool) -> list[Any]:
     return _evaluate(closed.jaxpr, [np.asarray(c) for c in closed.consts], operands, check)
 
 
+def _scan_sizes(params: Any) -> tuple[int, int]:
+    """How many operands are constants, and how many are carried."""
+    if "ft_in" in params:  # since JAX 0.11, a tree of constants, carried values and rows
+        constants, carried, _ = params["ft_in"].unpack()
+        return len(constants), len(carried)
+    return params["num_consts"], params["num_carry"]
+
+
 def _scan(params: Any, operands: list[Any], check: bool) -> list[Any]:
-    count, carried = params["num_consts"], params["num_carry"]
+    count, carried = _scan_sizes(params)
     constants, state, rows = operands[:count], operands[count : count + carried], operands[count + carried :]
     length = params["length"]
     order = range(length - 1, -1, -1) if params["reverse"] else range(length)
@@ -138,7 +146,8 @@ def _signed_rest(a: Any, b: Any) -> Any:
 
 def _divide(a: Any, b: Any) -> Any:
     if np.issubdtype(a.dtype, np.integer):
-        return np.where(b == 0, -1, (np.abs(a) // np.abs(np.where(b == 0, 1, b))) * np.sign(a) * np.sign(b))
+        ones = np.invert(np.zeros_like(a))  # what XLA gives for a division by zero
+        return np.where(b == 0, ones, (np.abs(a) // np.abs(np.where(b == 0, 1, b))) * np.sign(a) * np.sign(b))
     return a / b
 
 

@@ -5,7 +5,7 @@ Roots over one iteration space form a group; a group becomes a kernel. What a ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from math import prod
 
@@ -130,9 +130,14 @@ def is_reducing(node: Node) -> bool:
     return node.op in (reduce, arg_reduce)
 
 
-def group_roots(roots: Roots, aligned: Aligned, cut_columns: bool = True) -> list[Group]:
-    """Groups in an order in which they can run; a fold of long columns that is to be cut up stands by itself."""
-    grouping = _Grouping(roots, aligned, cut_columns)
+def group_roots(
+    roots: Roots, aligned: Aligned, cut_columns: bool = True, apart: Set[Node] = frozenset()
+) -> list[Group]:
+    """Groups in an order in which they can run; a fold of long columns that is to be cut up stands by itself.
+
+    What uses a root that is kept `apart` is not in its group, and so reads it from memory.
+    """
+    grouping = _Grouping(roots, aligned, cut_columns, apart)
     for root, kind in roots.items():
         grouping.add(root, kind)
     return _in_order(grouping.groups)
@@ -145,6 +150,7 @@ class _Grouping:
     roots: Roots
     aligned: Aligned
     cut_columns: bool
+    apart: Set[Node]
     groups: list[Group] = field(default_factory=list)
     group_of: dict[Node, Group] = field(default_factory=dict)
     # Fused groups by what they read, and their shape.
@@ -192,7 +198,8 @@ class _Grouping:
         leaves = {n for n in below if n in roots or (n.op is parameter_op and isinstance(n.type, Tensor))}
         shares = {computed[node] for node in below if node in computed} if _is_number(root, kind) else set[Group]()
         reducing = kind == "fused" and is_reducing(root)
-        return Joining(root, space_of(root), reducing, needs, leaves, shares, below, self.aligned, self.cut_columns)
+        space, closed = space_of(root), {self.group_of[node] for node in leaves & self.apart}
+        return Joining(root, space, reducing, needs, leaves, shares, below, closed, self.aligned, self.cut_columns)
 
 
 def _is_number(root: Node, kind: GroupKind) -> bool:
@@ -212,12 +219,13 @@ class Joining:
     leaves: set[Node]
     shares: set[Group]  # groups that compute a part of it, where it is a number
     below: list[Node]
+    closed: set[Group]  # groups from which it reads what is kept apart
     aligned: Aligned
     cut_columns: bool
 
     def group_among(self, groups: Iterable[Group]) -> Group | None:
         """The latest of those that can take it. Only groups can that read what it reads, or that it needs."""
-        for group in sorted(groups, key=_number, reverse=True):
+        for group in sorted({*groups} - self.closed, key=_number, reverse=True):
             if group.kind != "fused" or group.size + len(self.below) > MOST_JOINED or not self._fits(group):
                 continue
             ends_in_circle = any(other is not group and other.depends_on(group) for other in self.needs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 from livegrad.ir.function import make_function
@@ -18,6 +18,7 @@ from livegrad.passes.expand import expand_ops
 from livegrad.schedule.accumulating import accumulates, memory_below
 from livegrad.schedule.allocate import allocate
 from livegrad.schedule.complex_parts import split_complex
+from livegrad.schedule.extrema import compared_with_extrema
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import NewBuffer, build_steps
 from livegrad.schedule.maps import prepare_maps
@@ -186,7 +187,8 @@ class _Scheduler:
 
     def _groups(self) -> tuple[list[Group], Roots]:
         """Groups of roots; a dear value that several groups need becomes a root, and they are formed anew."""
-        forced, also = forced_kinds(self.function, self.for_cpu), long_chain_cuts(self.function)
+        forced, compared = forced_kinds(self.function, self.for_cpu), compared_with_extrema(self.function)
+        also = long_chain_cuts(self.function) | compared
         if not self.shortcuts.guarded_loads:
             also |= {node for node in nodes_of(self.function) if node.op is pad}
         roots = find_roots(self.function, forced, also)
@@ -195,17 +197,17 @@ class _Scheduler:
             if more:
                 also |= more
                 roots = find_roots(self.function, forced, also)
-            groups = self._grouped(roots)
+            groups = self._grouped(roots, compared)
             more = shared_between(groups, roots) - also
             if not more:
                 return groups, roots
         roots = find_roots(self.function, forced, also | more)
-        return self._grouped(roots), roots
+        return self._grouped(roots, compared), roots
 
-    def _grouped(self, roots: Roots) -> list[Group]:
+    def _grouped(self, roots: Roots, apart: Set[Node]) -> list[Group]:
         self.trials = Trials(StandIns(roots, self.stored))
         can_hold = self.trials.can_hold if self.shortcuts.fusion else lambda *_: False
-        return group_roots(roots, can_hold, self.for_cpu)
+        return group_roots(roots, can_hold, self.for_cpu, apart)
 
     def _change_in_place(self, roots: Roots) -> None:
         """What nobody but a write by index uses goes straight to where it is changed."""
