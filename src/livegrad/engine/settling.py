@@ -53,7 +53,7 @@ def settle_all(computed: Iterable[Node], work: int) -> None:
     waiting = waiting_holders(max(1000, work))
     candidates = [node for node in computed if _has_value(node)]
     below, _ = reach((holder._node for holder in waiting), _has_value, most)
-    candidates += [node for node in below if has_long_history(node) and known_value(node) is not None]
+    candidates += [node for node in below if _has_value(node) and known_value(node) is not None]
     needed = differentiable_among(candidates)
     known = [node for node in dict.fromkeys(candidates) if node not in needed]
     leaves = _leaves_below(known)
@@ -100,24 +100,27 @@ def _rebase(waiting: Iterable[Any], made: dict[Node, Node], needed: Container[No
 
     Otherwise a loop that builds its next step before it asks for the result of the last would never let go of any.
     """
-    moving: list[Any] = []
+    holders = list(waiting)
     given = dict(made)
-    seen: set[Node] = set()  # what tensors that wait share is looked at once
 
     def ends(node: Node) -> bool:
         return node in made or (_has_value(node) and node not in needed)
 
-    for holder in waiting:
-        below, complete = reach([holder._node], lambda node: node in seen or ends(node), most - len(seen))
-        if complete:
-            seen.update(below)
-            moving.append(holder)
-            given |= {node: node for node in below if node not in made and ends(node)}
-    moved = exchange([holder._node for holder in moving], keep_as_it_is, given)
+    # The nearest nodes: what lies beyond the limit was moved when it was near, and stays as it is.
+    below, _ = reach((holder._node for holder in holders), ends, most)
+    looked_at = set(below)
+    for node in below:
+        if node not in made and ends(node):
+            given[node] = node
+        elif node not in made:
+            for operand in node.operands:
+                if operand not in looked_at:
+                    given.setdefault(operand, operand)
+    moved = exchange([holder._node for holder in holders], keep_as_it_is, given)
     for before, after in moved.items():
         if after is not before and before not in made:
             _take_over(before, after)
-    for holder in moving:
+    for holder in holders:
         if moved[holder._node] is not holder._node:
             holder._settle(moved[holder._node])
 
