@@ -1,6 +1,6 @@
 """The tests marked `gpu`, run on the machine that has one and kept for the record.
 
-    python -m benchmarks.gpu_tests [PATHS]
+    python -m benchmarks.gpu_tests [PATHS] [-n8]
 
 Writes `results/<date>T<time>-gpu-tests.json`: how many tests of each file passed, failed or were skipped, with the
 names of those that failed, the machine and the version of its driver.
@@ -40,8 +40,9 @@ def files_with_gpu_tests() -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     tally = Tally()
-    options = ["-m", "gpu", "-q", "-p", "no:cacheprovider"]
-    status = pytest.main([*options, *(arguments or files_with_gpu_tests())], plugins=[tally])
+    options = ["-m", "gpu", "-q", "-p", "no:cacheprovider", *(own for own in arguments if own.startswith("-"))]
+    paths = [own for own in arguments if not own.startswith("-")] or files_with_gpu_tests()
+    status = pytest.main([*options, *paths], plugins=[tally])
     names = ("passed", "failed", "skipped")
     tests = {file: {name: own[name] for name in names} for file, own in sorted(tally.counts.items())}
     more = {"command": "python -m benchmarks.gpu_tests", "tests": tests, "failed": tally.failed}
