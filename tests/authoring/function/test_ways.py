@@ -165,3 +165,18 @@ def test_what_a_loop_cannot_carry_is_refused_where_it_is_read():
         with pytest.raises(lg.FunctionError, match="LG203"):
             refused(2.0, 0)
     assert math.isclose(the_same(2.0, 3), 4.0 * math.sin(2.0))
+
+
+def test_a_loop_over_an_empty_list_runs_its_else_alone():
+    @lg.differentiable
+    def total(xs: list[float]) -> float:
+        found = 1.0
+        for x in xs:
+            found += x
+        else:
+            found += 2.0
+        return found
+
+    assert total([]) == 3.0
+    assert total([2.0]) == 5.0
+    assert lg.bwd_diff(total)([], 1.0) == ([],)

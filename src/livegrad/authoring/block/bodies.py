@@ -244,7 +244,7 @@ class TracedBody:
             return self.function(*values, **dict(list(named.items())[self._by_position :]))
         except LivegradError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise GraphError(f"`{self.name}` raised {type(error).__name__}: {error}", where=raised_at(error)) from error
 
 

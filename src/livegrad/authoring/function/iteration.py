@@ -65,6 +65,8 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
     if isinstance(value.type, ArrayType | ir.Vector) and value.node is not None:
         name = _held_name(context, value, at)
         size = value.type.size
+        if size == 0:
+            return Steps(unrolled=[], over=(value,))  # there is no element that a body could be compiled for
 
         def element(index: Node) -> Value:
             held = context.environment[name]
