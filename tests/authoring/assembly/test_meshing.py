@@ -9,7 +9,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 import livegrad as lg
-from livegrad.authoring.assembly import Assembly, AssemblyError, add_expression
+from livegrad.authoring.assembly import Assembly, AssemblyError, add_expression, dual_clusters, dual_vertices
+from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.dual_cells import CrossedCells, edge_ends, faces_of, loops_of
 from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.part import Part, part_of_function
@@ -187,3 +188,39 @@ def test_a_field_that_jumps_has_a_closed_mesh() -> None:
     found = mesh(shape("sign(length(pos) - 1)"), feature_size=0.2)
     assert is_manifold(found.triangles)
     assert volume(found) == pytest.approx(4 / 3 * np.pi, rel=0.02)
+
+
+# --- in pieces -------------------------------------------------------------------------------------------------------
+
+
+def gathered_at_once(level: Any, half: int, group: Any, count: int) -> list[Any]:
+    """The planes of groups without pieces, each row as one sum."""
+    steps = [(level.cell[:, axis] & 1) * float(half) for axis in range(3)]
+    moved = in_batches(dual_clusters._moved_planes(), [*level.planes(slice(None)), *steps], ())
+    return [np.bincount(group, row, count) for row in moved]
+
+
+@pytest.mark.parametrize("sharp", [True, False])
+def test_a_mesh_made_in_pieces_has_the_bits_of_one_made_at_once(sharp: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    gyroid = "sin(pos.x)*cos(pos.y) + sin(pos.y)*cos(pos.z) + sin(pos.z)*cos(pos.x)"
+    part = shape(gyroid, ((-3, -3, -3), (3, 3, 3)))
+    lengths: list[int] = []
+
+    def in_batches_and_noted(run: Any, arrays: Any, shared: Any) -> Any:
+        lengths.append(len(arrays[0]))
+        return in_batches(run, arrays, shared)
+
+    def surface(at_once: int) -> Any:
+        lengths.clear()
+        monkeypatch.setattr(dual_vertices, "_AT_ONCE", at_once)
+        return mesh(part, feature_size=0.3, sharp=sharp)
+
+    for module in (dual_vertices, dual_clusters):
+        monkeypatch.setattr(module, "in_batches", in_batches_and_noted)
+    in_pieces = surface(700)
+    assert max(lengths) == 700
+    monkeypatch.setattr(dual_clusters, "_gathered", gathered_at_once)
+    whole = surface(1 << 30)
+    assert max(lengths) > 5000
+    np.testing.assert_array_equal(in_pieces.vertices, whole.vertices)
+    np.testing.assert_array_equal(in_pieces.triangles, whole.triangles)

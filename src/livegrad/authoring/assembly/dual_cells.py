@@ -29,7 +29,7 @@ _AROUND = ((0, 0), (1, 0), (1, 1), (0, 1))  # the cells around an edge, turning 
 class CrossedCells:
     """Cells whose corners differ in sign, by index; bit k of `code` says that corner k is inside."""
 
-    cells: NDArray[np.int64]
+    cells: Indices
     code: NDArray[np.uint8]
 
 
@@ -43,9 +43,9 @@ class Faces:
     """
 
     corners: NDArray[np.int32]
-    start: NDArray[np.int64]
+    start: Indices
     numbers: tuple[int, ...]
-    cells: NDArray[np.int64]
+    cells: Indices
     edges: NDArray[np.int32]
 
 
@@ -106,9 +106,9 @@ class _Rows:
 
     def __init__(self, crossed: CrossedCells) -> None:
         cells = crossed.cells
-        extent = cells.max(0, initial=0) + 2
+        extent = cells.max(0, initial=0).astype(np.int64) + 2
         self._strides = (int(extent[1] * extent[2]), int(extent[2]), 1)
-        keys = (cells[:, 0] * extent[1] + cells[:, 1]) * extent[2] + cells[:, 2]
+        keys = (cells[:, 0] * extent[1] + cells[:, 1]) * extent[2] + cells[:, 2]  # in 64 bits, as the extent
         # Neighbours of rows that follow each other follow each other, too: that makes finding them quick.
         order = np.argsort(keys)
         self._keys = keys[order]

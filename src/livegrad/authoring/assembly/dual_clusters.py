@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.dual_cells import Faces, Indices
-from livegrad.authoring.assembly.dual_vertices import Quadrics, summed
+from livegrad.authoring.assembly.dual_vertices import PlanesOf, Quadrics, pieces
 from livegrad.authoring.assembly.surface_points import Points, meeting_points
 from livegrad.backends.cpu import compile_function
 from livegrad.ir.function import make_function
@@ -72,13 +72,13 @@ class _Level:
 
     node: Indices
     cell: Indices
-    planes: Quadrics
+    planes: PlanesOf
     open: NDArray[np.bool_]
     inner: Indices
     faces: Indices
 
 
-def join_vertices(faces: Faces, quadrics: Quadrics, *, error: float, sharp: bool) -> VertexTree:
+def join_vertices(faces: Faces, planes: PlanesOf, *, error: float, sharp: bool) -> VertexTree:
     """The tree of vertices; one that stands for several is no further than `error` cells from any of their planes.
 
     Without `sharp`, nothing is joined across edges of the part: there they are as their cells cut them.
@@ -86,9 +86,12 @@ def join_vertices(faces: Faces, quadrics: Quadrics, *, error: float, sharp: bool
     number = len(faces.cells)
     parents = [np.full(number, -1, np.int32)]
     places, smooth, starts = [np.empty((0, 3))], [np.empty(0, bool)], [0, number]
-    # A plane without a normal says nothing: it must not pass for one that agrees with all.
-    known = quadrics[0] + quadrics[3] + quadrics[5] > quadrics[13] - 0.5
-    level = _Level(np.arange(number), faces.cells, quadrics, known, np.full(number, 2), faces.corners)
+    known = np.empty(number, bool)
+    for some in pieces(number):
+        own = planes(some)
+        # A plane without a normal says nothing: it must not pass for one that agrees with all.
+        known[some] = own[0] + own[3] + own[5] > own[13] - 0.5
+    level = _Level(np.arange(number, dtype=np.int32), faces.cells, planes, known, np.full(number, 2), faces.corners)
     for depth in range(1, _LEVELS + 1 if error > 0 else 1):
         before = level.node
         level, group, place, strength = _one_level_up(level, 1 << depth, error, starts[-1], sharp)
@@ -114,8 +117,7 @@ def _one_level_up(
     cell = level.cell >> 1
     group, count = _pieces(cell, level.faces)
     faces = group[level.faces]
-    planes = _seen_from(level, size // 2)
-    gathered = [summed(group, row, count) for row in planes]
+    gathered = _gathered(level, size // 2, group, count)
     inner = np.bincount(group, level.inner, count).astype(np.int64)
     good = (np.bincount(group, ~level.open, count) == 0) & (inner + _outer(faces, count) == 2)
     tried = np.flatnonzero(good)
@@ -126,14 +128,14 @@ def _one_level_up(
         fits &= strength <= _SHARP
     good[tried] = fits
     # Pieces of one vertex go on under its number.
-    node = np.full(count, -1)
+    node = np.full(count, -1, np.int32)
     node[group] = level.node
-    corner = np.zeros((count, 3), np.int64)
+    corner = np.zeros((count, 3), np.int32)
     corner[group] = cell
     several = (np.bincount(group, minlength=count) > 1)[tried] & fits
     made = tried[several]
-    node[made] = next_node + np.arange(len(made))
-    above = _Level(node, corner, gathered, good, *_remaining(faces, inner, good))
+    node[made] = next_node + np.arange(len(made), dtype=np.int32)
+    above = _Level(node, corner, lambda some: [row[some] for row in gathered], good, *_remaining(faces, inner, good))
     return above, group, corner[made] * size + place[several], strength[several]
 
 
@@ -144,14 +146,17 @@ def _within(place: Sequence[NDArray[np.float64]], size: int) -> NDArray[np.bool_
 
 def _pieces(cell: Indices, faces: Indices) -> tuple[Indices, int]:
     """For each vertex the number of its piece: those in one cell that edges of faces join. And how many there are."""
-    key = (cell[:, 0] << 40) | (cell[:, 1] << 20) | cell[:, 2]
-    own = key[faces]
+    key = cell[:, 0].astype(np.int64)
+    for axis in (1, 2):
+        key <<= 20
+        key |= cell[:, axis]
     pairs = []
     for corner in range(4):
         first, second = faces[corner], faces[(corner + 1) % 4]
         # Every edge is there twice, once in each direction.
-        joins = np.flatnonzero((own[corner] == own[(corner + 1) % 4]) & (first < second))
+        joins = np.flatnonzero((key[first] == key[second]) & (first < second))
         pairs.append((first[joins], second[joins]))
+    del key
     first, second = (np.concatenate(side) for side in zip(*pairs, strict=True))
     root = np.arange(len(cell), dtype=np.int32)
     while len(first):
@@ -165,10 +170,17 @@ def _pieces(cell: Indices, faces: Indices) -> tuple[Indices, int]:
     return (np.cumsum(is_root, dtype=np.int32) - 1)[root], int(is_root.sum())
 
 
-def _seen_from(level: _Level, half: int) -> Quadrics:
-    """The planes as seen from the lowest corner of the larger cell."""
-    steps = [(level.cell[:, axis] & 1) * float(half) for axis in range(3)]
-    return list(in_batches(_moved_planes(), [*level.planes, *steps], ()))
+def _gathered(level: _Level, half: int, group: Indices, count: int) -> Quadrics:
+    """The planes of all members of each group, as seen from the lowest corner of the larger cell.
+
+    Piece by piece, and each number added to the sum so far: the bits are those of one sum over all.
+    """
+    sums = [np.zeros(count) for _ in range(14)]
+    for some in pieces(len(group)):
+        steps = [(level.cell[some, axis] & 1) * float(half) for axis in range(3)]
+        for total, row in zip(sums, in_batches(_moved_planes(), [*level.planes(some), *steps], ()), strict=True):
+            np.add.at(total, group[some], row)
+    return sums
 
 
 @lru_cache(maxsize=1)

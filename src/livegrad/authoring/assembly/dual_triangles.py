@@ -41,8 +41,9 @@ def triangles_of(
     leaves = len(faces.cells)
     placed = _at_start(space, tree, leaves)
     place = placed.place
-    rows, inner = np.empty(0, np.int64), np.arange(len(found.place))  # faces to look at; those with one vertex only
-    top = np.full(leaves, -1)
+    # Faces to look at; those with one vertex only.
+    rows, inner = np.empty(0, np.int32), np.arange(len(found.place), dtype=np.int32)
+    top = np.full(leaves, -1, np.int32)
     while True:
         before, top = top, tree.tops()
         rows, inner = _between(faces, rows, inner, before, top)
@@ -56,21 +57,27 @@ def triangles_of(
             place[fresh], placed.normal[fresh], placed.on_edge[fresh] = own.place, own.normal, own.on_edge
             if sharp:
                 meet_missed_edges(space, placed, _neighbours(corners), leaves)
-        threes, fours, whole = _polygons(corners)
-        face = rows[whole]
-        fours, offset = _by_diagonal(space, place, fours, found, face)
-        far = offset > _FARTHEST
-        every = np.concatenate([place, found.place[face[far]]])
-        a, b, c, d = fours[:, ~far]
-        triangles = np.concatenate(
-            [threes, np.stack([a, b, c]), np.stack([a, c, d]), _fans(fours[:, far], len(place))], 1
-        )
-        wrong = [fours[:, offset > 2 * error], *_failing(space, every, triangles, leaves)]
-        wrong = np.unique(np.concatenate([corners.reshape(-1) for corners in wrong]))
+        every, triangles, wrong = _cut(space, place, corners, found, rows, error, leaves)
         wrong = wrong[(wrong >= leaves) & (wrong < len(place))]
         if not len(wrong):
             return _in_use(every, triangles.T)
+        del every, triangles, corners  # those of the next round take as much memory again
         tree.take_apart(wrong)
+
+
+def _cut(
+    space: Space, place: Points, corners: Indices, found: Crossings, rows: Indices, error: float, leaves: int
+) -> tuple[Points, Indices, Indices]:
+    """Triangles of the faces in these rows, the places of their vertices, and the vertices of those that fail."""
+    threes, fours, whole = _polygons(corners)
+    face = rows[whole]
+    fours, offset = _by_diagonal(space, place, fours, found, face)
+    far = offset > _FARTHEST
+    every = np.concatenate([place, found.place[face[far]]]) if far.any() else place
+    a, b, c, d = fours[:, ~far]
+    triangles = np.concatenate([threes, np.stack([a, b, c]), np.stack([a, c, d]), _fans(fours[:, far], len(place))], 1)
+    wrong = [fours[:, offset > 2 * error], *_failing(space, every, triangles, leaves)]
+    return every, triangles, np.unique(np.concatenate([corners.reshape(-1) for corners in wrong]))
 
 
 def _at_start(space: Space, tree: VertexTree, leaves: int) -> Placed:
@@ -148,7 +155,7 @@ def _turned(
 
 def _fans(fours: Indices, first: int) -> Indices:
     """Four triangles around a new vertex inside each face."""
-    middle = first + np.arange(fours.shape[1])
+    middle = np.arange(first, first + fours.shape[1], dtype=fours.dtype)
     return np.concatenate([np.stack([fours[k], fours[(k + 1) % 4], middle]) for k in range(4)], 1)
 
 
@@ -183,10 +190,21 @@ def _are_at_surface(space: Space, places: Points, tried: Indices) -> NDArray[np.
 
 def _with_shared_edges(triangles: Indices, number: int) -> Indices:
     """Triangles with an edge that another one has in the same direction."""
-    edges = triangles.astype(np.int64) * number + np.roll(triangles, -1, axis=0)
-    flat = np.sort(edges, axis=None)
-    twice = flat[1:][flat[1:] == flat[:-1]]
-    return triangles[:, np.isin(edges, twice).any(0)] if len(twice) else triangles[:, :0]
+    edges = _directed_edges(triangles, number).reshape(-1)
+    edges.sort()
+    twice = edges[1:][edges[1:] == edges[:-1]]
+    if not len(twice):
+        return triangles[:, :0]
+    return triangles[:, np.isin(_directed_edges(triangles, number), twice).any(0)]
+
+
+def _directed_edges(triangles: Indices, number: int) -> NDArray[np.int64]:
+    """A number for each edge of each triangle: that of its start times `number`, and that of its end."""
+    edges = triangles.astype(np.int64)
+    edges *= number
+    for corner in range(3):
+        edges[corner] += triangles[(corner + 1) % 3]
+    return edges
 
 
 def _in_use(places: Points, triangles: Indices) -> tuple[Points, Indices]:

@@ -6,6 +6,7 @@ lie on it, near an edge or a corner of the part on that; each stays in its cell.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,6 +29,8 @@ from livegrad.ir.types import Tensor, f64, i32
 from livegrad.ops.control import map_over
 
 Quadrics = list[NDArray[np.float64]]  # fourteen rows: what `meeting_points` takes
+PlanesOf = Callable[[slice | Indices], Quadrics]
+_AT_ONCE = 1 << 16
 _WEAKEST = 0.04  # planes that differ by less than some 25 degrees belong to a smooth surface
 _LOOKS = (0.3, 0.1)  # how close to an edge the surface beside it is looked at, as shares of the way
 _LONGEST = 0.25
@@ -79,27 +82,37 @@ class Space:
 
 def find_crossings(space: Space, faces: Faces) -> Crossings:
     """The crossing of each face's lattice edge, kept off the lattice points."""
-    place = faces.start.astype(np.float64)
-    low = space.outside(place)
-    high = low.copy()
-    last = np.cumsum(faces.numbers)
-    along = [
-        (slice(end - number, end), axis) for axis, (end, number) in enumerate(zip(last, faces.numbers, strict=True))
-    ]
-    for rows in along:
-        high[rows] += space.cell
-    share, normal = crossings(space.part, low, high)
-    share = np.clip(np.nan_to_num(share, nan=0.5), 1e-3, 1 - 1e-3)
-    for rows in along:
-        place[rows] += share[rows[0]]
-    return Crossings(place, np.nan_to_num(np.stack(normal, -1), posinf=0.0, neginf=0.0), share)
+    number = len(faces.start)
+    found = Crossings(np.empty((number, 3)), np.empty((number, 3)), np.empty(number))
+    for some in pieces(number):
+        place = faces.start[some].astype(np.float64)
+        axis = np.searchsorted(np.cumsum(faces.numbers), np.arange(some.start, some.stop), side="right")
+        along = np.arange(len(place)), axis
+        low = space.outside(place)
+        high = low.copy()
+        high[along] += space.cell
+        share, normal = crossings(space.part, low, high)
+        share = np.clip(np.nan_to_num(share, nan=0.5), 1e-3, 1 - 1e-3)
+        place[along] += share
+        found.place[some], found.share[some] = place, share
+        found.normal[some] = np.nan_to_num(np.stack(normal, -1), posinf=0.0, neginf=0.0)
+    return found
 
 
-def quadrics_of(faces: Faces, found: Crossings) -> Quadrics:
-    """The planes around each vertex, seen from the lowest corner of its cell."""
+def pieces(number: int) -> list[slice]:
+    """So many rows, some at a time: what is worked out about them takes more memory than they do."""
+    return [slice(at, min(at + _AT_ONCE, number)) for at in range(0, number, _AT_ONCE)]
+
+
+def planes_around(faces: Faces, found: Crossings) -> PlanesOf:
+    """The planes around vertices, seen from the lowest corner of their cells: gathered for those that are asked for."""
     # Place 0 of the tables stands for edges that the surface does not cross.
     tables = [np.concatenate([[0.0], row]) for row in (found.share, *found.normal.T)]
-    return list(in_batches(_gathered_planes(), list(faces.edges), tables))
+    return lambda some: list(in_batches(_gathered_planes(), list(_columns(faces.edges, some)), tables))
+
+
+def _columns(table: NDArray[Any], some: slice | Indices) -> NDArray[Any]:
+    return table[:, some] if isinstance(some, slice) else np.take(table, some, axis=1)
 
 
 @lru_cache(maxsize=1)

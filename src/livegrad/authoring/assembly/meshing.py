@@ -9,10 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from livegrad.authoring.assembly.clipping import close_body
-from livegrad.authoring.assembly.dual_cells import CrossedCells, Indices, faces_of
+from livegrad.authoring.assembly.dual_cells import CrossedCells, Faces, Indices, faces_of
 from livegrad.authoring.assembly.dual_clusters import join_vertices
 from livegrad.authoring.assembly.dual_triangles import triangles_of
-from livegrad.authoring.assembly.dual_vertices import Placed, Points, Space, find_crossings, place_vertices, quadrics_of
+from livegrad.authoring.assembly.dual_vertices import (
+    Placed,
+    Points,
+    Space,
+    find_crossings,
+    pieces,
+    place_vertices,
+    planes_around,
+)
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.feature_size import cell_size, require_to_be_seen
 from livegrad.authoring.assembly.masking import is_inside, spread
@@ -24,7 +32,6 @@ from livegrad.diagnostics import caller_origin
 
 _BLOCK = 8
 _BLOCKS_AT_ONCE = 2048
-_VERTICES_AT_ONCE = 1 << 16
 _TOLERANCE = 1 / 32  # of a feature
 
 
@@ -71,7 +78,10 @@ def mesh(
     if not len(crossed.cells):
         require_to_be_seen(part, bounds, part.low, part.high, float(cells.lattice.cell[0]))
         return TriangleMesh(np.empty((0, 3)), np.empty((0, 3), np.int64), part.name)
-    vertices, triangles = _surface(Space(part, cells.lattice), crossed, error, sharp, progress)
+    progress("finding vertices", 0.6)
+    faces = faces_of(crossed)
+    del crossed
+    vertices, triangles = _surface(Space(part, cells.lattice), faces, error, sharp, progress)
     made = TriangleMesh(vertices, triangles.astype(np.int64), part.name)
     warn_of_losses("mesh", "a volume of", made.volume(), cells)
     progress("done", 1.0)
@@ -98,23 +108,17 @@ def _error(tolerance: float | None, cell: float) -> float:
     return float(tolerance) / cell
 
 
-def _surface(
-    space: Space, crossed: CrossedCells, error: float, sharp: bool, progress: Progress
-) -> tuple[Points, Indices]:
+def _surface(space: Space, faces: Faces, error: float, sharp: bool, progress: Progress) -> tuple[Points, Indices]:
     """Vertices in the part's coordinates, and triangles."""
-    progress("finding vertices", 0.6)
-    faces = faces_of(crossed)
     crossings = find_crossings(space, faces)
-    planes = quadrics_of(faces, crossings)
     progress("joining cells", 0.7)
-    tree = join_vertices(faces, planes, error=error, sharp=sharp)
+    tree = join_vertices(faces, planes_around(faces, crossings), error=error, sharp=sharp)
 
     def places(vertices: Indices) -> Placed:
         placed = Placed(np.empty((len(vertices), 3)), np.empty((len(vertices), 3)), np.empty(len(vertices), bool))
-        for at in range(0, len(vertices), _VERTICES_AT_ONCE):  # each has several planes, points and normals around it
-            some = slice(at, at + _VERTICES_AT_ONCE)
-            around = [row[vertices[some]] for row in planes]
-            own = place_vertices(space, faces, crossings, vertices[some], around, sharp)
+        planes = planes_around(faces, crossings)
+        for some in pieces(len(vertices)):
+            own = place_vertices(space, faces, crossings, vertices[some], planes(vertices[some]), sharp)
             placed.place[some], placed.normal[some], placed.on_edge[some] = own.place, own.normal, own.on_edge
         return placed
 
@@ -126,10 +130,10 @@ def _surface(
 def _crossed_cells(part: Part, lattice: Lattice, found: Found, most_triangles: int, progress: Progress) -> CrossedCells:
     side, blocks = np.arange(_BLOCK + 1), found.crossed
     triangles = 0
-    kept_cells, kept_codes = [np.empty((0, 3), np.int64)], [np.empty(0, np.uint8)]
+    kept_cells, kept_codes = [np.empty((0, 3), np.int32)], [np.empty(0, np.uint8)]
     for at in range(0, len(blocks), _BLOCKS_AT_ONCE):
         some = slice(at, at + _BLOCKS_AT_ONCE)
-        first = blocks[some] * _BLOCK
+        first = (blocks[some] * _BLOCK).astype(np.int32)  # a lattice has no more than that along an axis
         places = lattice.origin + (first[:, None, :] + side[None, :, None]) * lattice.cell
         shape = (len(first), _BLOCK + 1, _BLOCK + 1, _BLOCK + 1)
         x, y, z = (
@@ -143,7 +147,7 @@ def _crossed_cells(part: Part, lattice: Lattice, found: Found, most_triangles: i
         code = code[:, :-1] | code[:, 1:] << np.uint8(4)
         where = np.flatnonzero((code != 0) & (code != 255))
         block, *place = np.unravel_index(where, code.shape)
-        kept_cells.append(first[block] + np.stack(place, -1))
+        kept_cells.append(first[block] + np.stack(place, -1).astype(np.int32))
         kept_codes.append(code.reshape(-1)[where])
         triangles += 2 * len(where)
         if triangles > most_triangles:
