@@ -130,10 +130,10 @@ class Builder(Editor):
         where = _deeper(self.where[net], kind)
         shared = [group for group in self.groups if "result" in group.outputs and "x" in group.inputs]
         bodies = [self.build_group(where, kind, depth)]
-        if net is self.net and kind != "while" and shared and self._often(0.3):
+        if net is self.net and kind != "while" and shared and self._often(0.4):
             bodies = [self._share(self.chance.choice(shared))]
         while len(bodies) < count:
-            again = self._often(0.15)
+            again = self._often(0.25)
             bodies.append(self._share(bodies[0]) if again else self.build_group(where, kind, depth))
         labels = {"if": ["then"], "if_else": ["then", "else"], "switch": ["0", "1", "2"]}.get(kind, ["body"])
         first = bodies[0]

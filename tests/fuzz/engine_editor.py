@@ -180,10 +180,13 @@ class Editor:
         if not places:
             return False
         source, output = self.chance.choice(places)
+        self._connect(net, source, output, node, pin, edit)
+        return True
+
+    def _connect(self, net: Net, source: Node, output: str, node: Node, pin: str, edit: str = "connect") -> None:
         self.graphs[net].connect(self.real[source][output], self.real[node][pin])
         net.sources[node, pin] = Edge(source, output)
         self._note(edit, net, self._kind_of(node), f"connect {source.name}.{output} to {node.name}.{pin}")
-        return True
 
     def _kind_of(self, node: Node) -> str:
         return node.body.family if isinstance(node, Leaf) else type(node).__name__.lower()
@@ -196,7 +199,10 @@ class Editor:
             kind = "turns" if counted else self.chance.choice(("bool", "int", "float"))
             self.set(net, node, pin, kind, "set control")
         elif isinstance(node, Memory):
-            self.connect(net, node, pin)
+            if self._often(0.3):
+                self._connect(net, node, "value", node, pin)  # it stays as it is, and so do its readers
+            else:
+                self.connect(net, node, pin)
         elif isinstance(node, Choice) and pin in node.carried:
             self.set(net, node, pin, self._array_kind(), "set carried")
         elif self._often(0.4) and self.connect(net, node, pin):
@@ -207,9 +213,16 @@ class Editor:
             self.set(net, node, pin, self.kind() if self._often(0.4) else self._array_kind())
 
     def feed_all(self, net: Net, node: Node) -> None:
-        """Feeds the pins of a new block; one is forgotten now and then."""
+        """Feeds the pins of a new block; one is forgotten now and then. Some loops compute with Python floats alone."""
+        floats = (
+            isinstance(node, Choice) and "x" in node.carried and FAMILIES[self.main] == "float" and self._often(0.3)
+        )
         for pin in node.inputs:
-            if (node, pin) not in net.sources and self._often(0.95) and (node.default(pin) is None or self._often(0.2)):
+            if floats and pin in ("x", "y", "z", "gain") and (node, pin) not in net.sources:
+                self.set(net, node, pin, "float", "set carried" if pin == "x" else "set")
+            elif (
+                (node, pin) not in net.sources and self._often(0.95) and (node.default(pin) is None or self._often(0.2))
+            ):
                 self.feed(net, node, pin)
 
 

@@ -195,6 +195,23 @@ class Edits(Builder):
         self.set(*spot, kind if self._often(0.7) else self.kind(), "set default")
         return True
 
+    def turn_inside_branch(self) -> bool:
+        """Another number inside of a body that may be taken or not."""
+        nodes = [node for net in self.alive() for node in net.nodes.values() if isinstance(node, Choice)]
+        bodies = [body for node in nodes if node.kind in ("if", "if_else", "switch") for body in node.bodies.values()]
+        spots: list[Spot] = [
+            (body.net, node, pin)
+            for body in bodies
+            for node in body.net.nodes.values()
+            for pin in node.inputs
+            if node.default(pin) is not None and not self._is_exposed(body.net, node, pin)
+        ]
+        if not spots:
+            return False
+        net, node, pin = self.chance.choice(spots)
+        self.set(net, node, pin, type(node.default(pin)).__name__, "set in branch")
+        return True
+
     def control_some(self) -> bool:
         """What decides about a region: memory of ours, or another block."""
         spot = self._some_pin(lambda s: isinstance(s[1], Choice) and s[2] == s[1].control)
@@ -403,5 +420,6 @@ EDITS: list[Callable[[Edits], bool]] = [
     Edits.add_something, Edits.add_something, Edits.remove, Edits.add_again, Edits.replace_state, Edits.connect_some,
     Edits.disconnect, Edits.expose_some, Edits.set_some, Edits.set_some, Edits.turn_knob, Edits.turn_knob,
     Edits.give_pin_without_source, Edits.bind_some, Edits.control_some, Edits.touch, Edits.resize, Edits.set_time,
-    Edits.reset, Edits.keep, Edits.edit_body, Edits.edit_to_other_pins, Edits.refuse_something,
+    Edits.turn_inside_branch, Edits.reset, Edits.keep, Edits.edit_body, Edits.edit_to_other_pins,
+    Edits.refuse_something,
 ]  # fmt: skip

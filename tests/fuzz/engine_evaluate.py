@@ -24,7 +24,8 @@ class Values:
     ) -> None:
         self._types, self._time, self._numbers = types, time, numbers
         self.values: dict[Any, Val] = {}  # by Output; what failed is missing
-        self.inputs: dict[Instance, dict[str, Val]] = {}  # of blocks with a function, as they ran last
+        self.inputs: dict[Instance, dict[str, Val]] = {}  # of blocks as they ran last; of a region what decides
+        self.taken: dict[Instance, int | None] = {}  # the body that a branch took
         for one in instances:
             if isinstance(one.node, Memory):
                 self.values[Output(one, "value")] = Val(memory.get(one.node, one.node.initial))
@@ -67,7 +68,8 @@ class Values:
         names = list(one.bodies[0].outputs)
         found = {name: Val(np.zeros_like(self._types[Output(one, name)].array)) for name in names}
         if region.kind in ("if", "if_else", "switch"):
-            which = _which_body(region.kind, control, len(one.bodies))
+            which = self.taken[one] = _which_body(region.kind, control, len(one.bodies))
+            self.inputs[one] = {region.control: Val(control)}
             if which is not None:
                 found = self._run_body(one.bodies[which], known)
         else:

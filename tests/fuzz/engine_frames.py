@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.fuzz.engine_check import Checker, Findings
 from tests.fuzz.engine_evaluate import Values
-from tests.fuzz.engine_model import Given, Instance, Memory, Net, Output, Root, instances_of, nets_inside
+from tests.fuzz.engine_model import Choice, Given, Instance, Memory, Net, Output, Root, instances_of, nets_inside
 
 
 @dataclass
@@ -33,6 +33,7 @@ class Moment:
     values: dict[Any, Any] = field(default_factory=dict)  # by Output
     failed: set[Instance] = field(default_factory=set)
     inputs: dict[Instance, dict[str, Any]] = field(default_factory=dict)  # what blocks were computed from
+    taken: dict[Instance, int | None] = field(default_factory=dict)  # the bodies that branches took
 
 
 def next_moments(before: Moment, net: Net, time: float | None, resets: set[Memory]) -> list[Moment]:
@@ -64,7 +65,7 @@ def _next_moment(before: Moment, net: Net, time: float | None, resets: set[Memor
             if one.node in resets:
                 after.memory[one.node] = one.node.initial
     made = Values(running.instances, running.types, after.memory, time, running.numbers)
-    after.values, after.failed, after.inputs = made.values, made.failed, made.inputs
+    after.values, after.failed, after.inputs, after.taken = made.values, made.failed, made.inputs, made.taken
     if not made.failed:
         _advance(after, running)
     return after
@@ -118,19 +119,39 @@ def unneeded_runs(before: Moment, after: Moment) -> set[str]:
     return {
         one.path
         for one in after.running.instances
-        if one.body is not None and one.path in known and _is_same(known[one.path], one, before, after)
+        if not isinstance(one.node, Memory) and one.path in known and _is_same(known[one.path], one, before, after)
     }
 
 
 def _is_same(old: Instance, new: Instance, before: Moment, after: Moment) -> bool:
-    if old.node is not new.node or old.body is not new.body or old.feeds.keys() != new.feeds.keys():
+    if not _is_fed_the_same(old, new):
         return False
-    if not all(_is_same_feed(old.feeds[pin], new.feeds[pin]) for pin in new.feeds):
-        return False
+    if isinstance(new.node, Choice):
+        if new not in after.taken or before.taken.get(old, -1) != after.taken[new]:
+            return False  # a loop, or another body; what only the other bodies read does not matter
+        which = after.taken[new]
+        pairs = [] if which is None else zip(old.bodies[which].instances, new.bodies[which].instances, strict=True)
+        if not all(_is_same(one, other, before, after) for one, other in pairs):
+            return False
     values = before.inputs[old], after.inputs[new]
     types = ({pin: value.type for pin, value in own.items()} for own in values)
     bits = ({pin: value.array.tobytes() for pin, value in own.items()} for own in values)
     return len({str(own) for own in types}) == 1 and len({str(own) for own in bits}) == 1
+
+
+def _is_fed_the_same(old: Instance, new: Instance) -> bool:
+    """The same block, with the same inside, fed by the same; the values may differ."""
+    if old.node is not new.node or old.body is not new.body or old.feeds.keys() != new.feeds.keys():
+        return False
+    if not all(_is_same_feed(old.feeds[pin], new.feeds[pin]) for pin in new.feeds):
+        return False
+    return all(
+        len(mine.instances) == len(others.instances)
+        and mine.outputs.keys() == others.outputs.keys()
+        and all(_is_same_feed(mine.outputs[name], others.outputs[name]) for name in mine.outputs)
+        and all(map(_is_fed_the_same, mine.instances, others.instances))
+        for mine, others in zip(old.bodies, new.bodies, strict=True)
+    )
 
 
 def _is_same_feed(old: Any, new: Any) -> bool:

@@ -247,6 +247,11 @@ DANGLING = "dangling"
 Outer = Callable[[Node, str], Any]
 
 
+def _part(name: str) -> str:
+    """A name as a part of a path; it may look like one."""
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
 class _Scope:
     """One graph where it stands."""
 
@@ -263,7 +268,7 @@ class _Scope:
                 self.made[node].make_instances()
             else:
                 self.made[node] = Instance(
-                    self.path + node.name, node, {}, inside=self.inside, body=getattr(node, "body", None)
+                    self.path + _part(node.name), node, {}, inside=self.inside, body=getattr(node, "body", None)
                 )
 
     def connect(self) -> list[Instance]:
@@ -305,7 +310,7 @@ class _Scope:
             names = [name for name, places in group.inner_inputs.items() if (node, pin) in places]
             return self.feed(group, names[-1]) if names else None
 
-        return _Scope(group.net, f"{self.path}{group.name}/", outer, self.inside)
+        return _Scope(group.net, f"{self.path}{_part(group.name)}/", outer, self.inside)
 
     def _connect_region(self, region: Choice, made: Instance) -> None:
         made.feeds = {pin: self.feed(region, pin) for pin in (region.control, *region.carried)}
@@ -320,7 +325,7 @@ class _Scope:
                     return Carry(id(made), names[-1])
                 return self.feed(region, names[-1])
 
-            path = f"{self.path}{region.name}/{label}/" if several else f"{self.path}{region.name}/"
+            path = f"{self.path}{_part(region.name)}/{label}/" if several else f"{self.path}{_part(region.name)}/"
             scope = _Scope(body.net, path, outer, True)
             scope.make_instances()
             instances = scope.connect()

@@ -13,7 +13,19 @@ from unittest import mock
 
 import numpy as np
 
-from livegrad.engine import apply, compile, flatten, graph, journal, live_plan, propagate, runtime, wire
+from livegrad.engine import (
+    apply,
+    compile,
+    cpu_executor,
+    cut_off,
+    flatten,
+    graph,
+    journal,
+    live_plan,
+    propagate,
+    runtime,
+    wire,
+)
 from tests.fuzz import engine as editor
 from tests.fuzz import engine_threads
 
@@ -77,7 +89,13 @@ def _start_keeps_its_kind() -> Iterator[Any]:
 
 @mutant("an output that is gone inside of a composite is looked for")
 def _dangling_output() -> Iterator[Any]:
-    with mock.patch.object(graph.Composite, "inner_output", lambda self, name: self.inner_outputs[name]):
+    def trusting(self: Any, pin: Any) -> flatten.OutputRef:
+        level = self
+        while isinstance(pin.block, graph.Composite) and not hasattr(pin.block, "bodies"):
+            level, pin = level.inside(pin.block), pin.block.inner_outputs[pin.name]
+        return flatten.OutputRef(level.key_of(pin.block), pin.name)
+
+    with mock.patch.object(flatten._Flattening, "output", trusting):
         yield
 
 
@@ -118,7 +136,7 @@ def _colliding_names() -> Iterator[Any]:
 
 @mutant("a loop that begins with a Python float is float64")
 def _float64() -> Iterator[Any]:
-    with mock.patch.object(propagate, "f32", propagate.f64):
+    with mock.patch.object(propagate, "_type_of_start", lambda ref, shapes: propagate.given_of(ref, shapes).type):
         yield
 
 
@@ -141,6 +159,25 @@ def _no_cut_off() -> Iterator[Any]:
         self.spares = False
 
     with mock.patch.object(runtime.Runtime, "__init__", wasteful):
+        yield
+
+
+@mutant("a State that stays as it was makes its readers run")
+def _state_moves_always() -> Iterator[Any]:
+    with mock.patch.object(cpu_executor, "same_bits", return_value=False):
+        yield
+
+
+@mutant("a number in a branch that is not taken runs the region")
+def _region_is_one_unit() -> Iterator[Any]:
+    must_run = cut_off.CutOff.must_run
+
+    def wasteful(self: Any, key: str, changed: Any) -> bool:
+        step = self._executable.plan.steps[key]
+        reads = set(map(live_plan.operand_key, step.all_operands()))
+        return not reads.isdisjoint(changed) or must_run(self, key, changed)
+
+    with mock.patch.object(cut_off.CutOff, "must_run", wasteful):
         yield
 
 
