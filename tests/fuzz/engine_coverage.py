@@ -7,6 +7,7 @@ value; cells that were met less often than `--least` are named at the end, and t
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -55,6 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counts = json.loads(asked.file.read_text("utf-8"))["fuzz"]["counts"]
     cells = cells_of(counts)
     print("\n".join(tables(cells)))
+    pairs = Counter[tuple[str, str]]()
+    for (edit, region, _), number in cells.items():
+        pairs[edit, region] += number
+    few = {pair: number for pair, number in pairs.items() if number < asked.least}
+    print(f"{len(pairs):,} pairs of edit and region, {len(few):,} of them below {asked.least}, whatever the value")
+    for (edit, region), number in few.items():
+        print(f"  {number:>4}  {edit} in {region}")
     rare = {cell: number for cell, number in cells.items() if number < asked.least}
     print(f"{counts.get('edits', 0):,} edits; {len(cells):,} cells, {len(rare):,} of them below {asked.least}")
     for (edit, region, kind), number in rare.items():

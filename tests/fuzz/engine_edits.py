@@ -23,6 +23,9 @@ class Edits(Builder):
         if self.broken and self._often(0.65):
             self._repair()
             return
+        if len(self.alive()) < 3 and self._often(0.5):  # most of what there is to edit is inside of something
+            self._add_to(self.net, self.chance.choice((self.add_group, self.add_region, self.add_region)))
+            return
         while not self.chance.choice(EDITS)(self):
             pass
 
@@ -58,10 +61,13 @@ class Edits(Builder):
             makers += [self.add_group, self.add_region, self.add_region]
         if self.where[net] in ("top", "composite") or self._often(0.05):
             makers.append(self.add_state)
-        node = self.chance.choice(makers)(net)
+        self._add_to(net, self.chance.choice(makers))
+        return True
+
+    def _add_to(self, net: Net, maker: Callable[[Net], Node | None]) -> None:
+        node = maker(net)
         if node is not None:
             self.feed_all(net, node)
-        return True
 
     def remove(self) -> bool:
         net = self._some_net()
