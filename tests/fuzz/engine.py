@@ -122,6 +122,7 @@ class Session(Edits):
             # Beside a change of the graph, a number counts for every body of a region.
             excused = isinstance(one.node, Choice) and frame.level > Level.HOT
             excused |= not self.anew.isdisjoint(near) or not edges <= self.compared or self.engine.reuse_memory
+            excused |= self.engine.executor.name != "cpu"  # results are compared where they lie on the host
             if one.path in unneeded and one.path in frame.ran and not excused:
                 raise AssertionError(f"{one.path} ran, and what it reads is as it was: {self.engine.explain()}")
             compared |= edges | {edge for edge in self.compared if edge[1] == one.path and one.path in unneeded}
