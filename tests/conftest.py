@@ -13,7 +13,9 @@ import functools
 import gc
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,6 +30,11 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the directory
     os.environ["PYOPENCL_NO_CACHE"] = "true"
     for directory in ("LIVEGRAD_CACHE_DIR", "POCL_CACHE_DIR"):
         atexit.register(shutil.rmtree, os.environ[directory], ignore_errors=True)
+
+# A shell without job control starts background commands with SIGINT ignored, as ./test does with pytest, and processes
+# that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("local", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
