@@ -275,6 +275,7 @@ def test_blocks_whose_names_look_like_paths_have_values_of_their_own(executor_na
     dotted = engine.add(lg.block(lambda x=1.0: (x, x), name="a", outputs=("b.c", "b!0")))
     blocks += [engine.add(lg.block(lambda x=1.0: x, name="a.b", outputs=("c",)))]
     for value, own in enumerate((*blocks, dotted)):
+        assert own.home is not None
         own.home.set(own["x"], float(value))
     assert engine.step().ok
     for value, own in enumerate(blocks):
@@ -286,7 +287,7 @@ def test_names_are_texts() -> None:
     for make in (lambda name: lg.block(lambda x: x, name=name), lambda name: lg.State(name, 0.0), lg.Composite):
         for name in (5, 0, "", b"x"):
             with pytest.raises(lg.UsageError):
-                make(name)
+                make(name)  # type: ignore[arg-type]
 
 
 # --- one composite at several places ---

@@ -140,7 +140,7 @@ def test_beams_are_frustums_with_caps(radii: Any, caps: Any) -> None:
     lattice = BeamLattice(ends, np.array([[0, 1]]), np.array([radii]), caps=[caps])
     part = part_of_function(distance_to(lattice, "BeamLattice"), "d", BOUNDS, element=lg.f64)
     points = np.random.default_rng(0).uniform(-1, 1, (400, 3))
-    expected = to_beam(points, *ends, radii, caps)
+    expected = to_beam(points, ends[0], ends[1], radii, caps)
     assert (expected < 0).sum() > 5
     np.testing.assert_allclose(part(points), expected, atol=3e-4)
     np.testing.assert_allclose(np.linalg.norm(part.gradient(points), axis=1), 1.0, atol=1e-9)
@@ -167,7 +167,7 @@ def test_the_nearest_of_many_beams_is_found_inside_and_outside(number: int) -> N
     if number <= 5:
         np.testing.assert_allclose(part(points), nearest, atol=1e-12)
     else:
-        others = [to_beam(points, *pair, own, cap) for pair, own, cap in zip(ends, radii, caps, strict=True)]
+        others = [to_beam(points, pair[0], pair[1], own, cap) for pair, own, cap in zip(ends, radii, caps, strict=True)]
         np.testing.assert_allclose(part(points), np.min([*balls, *others], axis=0), atol=3e-4)
     np.testing.assert_allclose(np.linalg.norm(part.gradient(points), axis=1), 1.0, atol=1e-9)
 

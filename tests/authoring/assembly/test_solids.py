@@ -46,7 +46,7 @@ def test_a_lattice_is_a_part_that_its_mesh_clips(clipping: str) -> None:
     lattice = BeamLattice(
         nodes,
         beams,
-        [[0.25, 0.25]],
+        np.array([[0.25, 0.25]]),
         "rod",
         caps="butt",
         clipping=clipping,
@@ -71,7 +71,9 @@ def test_a_mesh_has_the_colours_of_its_volume_data() -> None:
     made = add_expression(Assembly(), "paint", "vector(pos.x, 0, 1)", {"pos": "vector"}, output="color", id=1)
     made = made.add_resource(VolumeData((VolumeChannel("color", 1, "color"),)), id=2)
     (part,) = lg.parts(made.add_resource(replace(BOX, volume_data=2), id=3).build(3))
-    np.testing.assert_allclose(part.colors([[0.25, 1, 1]]), [[0.25, 0, 1]])
+    colors = part.colors([[0.25, 1, 1]])
+    assert colors is not None
+    np.testing.assert_allclose(colors, [[0.25, 0, 1]])
 
 
 def test_mesh_files_are_shown_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

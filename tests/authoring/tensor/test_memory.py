@@ -297,6 +297,7 @@ def test_a_training_loop_of_many_parameters_forgets_its_steps():
         loss.backward()
         float(loss)
         for w in weights:
+            assert w.grad is not None
             w -= w.grad * 0.01
             w.grad = None
         if step % 8 == 0 and step >= 16:
