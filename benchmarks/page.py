@@ -59,11 +59,15 @@ def _is_measured(row: Record) -> bool:
 def page(folder: Path = RESULTS) -> str:
     """The whole page."""
     parts = [OPENING]
-    for path, rows in latest_rows(folder).items():
-        record = json.loads(path.read_text(encoding="utf-8"))
+    latest = latest_rows(folder)
+    records = {path: json.loads(path.read_text(encoding="utf-8")) for path in latest}
+    newest = {suite_of(path, record): path for path, record in records.items()}
+    for path, rows in latest.items():
+        record = records[path]
         if rows:
             parts.append(_suite(path, record, rows))
-        parts += [section(record) for name, section in SECTIONS.items() if name in record]
+        if newest[suite_of(path, record)] == path:
+            parts += [section(record) for name, section in SECTIONS.items() if name in record]
     return "\n".join(parts)
 
 
