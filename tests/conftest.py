@@ -47,7 +47,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--no-skips", action="store_true", help="fail when any test was skipped")
 
 
-_LONGEST_TEST = 600.0  # seconds, also on a busy machine
 _errors = pytest.StashKey[int]()
 
 
@@ -63,7 +62,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
     pytest-xdist then names the test, and goes on with the others.
     """
-    faulthandler.dump_traceback_later(_LONGEST_TEST, exit=True, file=item.config.stash[_errors])
+    faulthandler.dump_traceback_later(own_process.longest_test(), exit=True, file=item.config.stash[_errors])
     try:
         return (yield)
     finally:
