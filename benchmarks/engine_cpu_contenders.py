@@ -14,7 +14,7 @@ from livegrad.engine.engine import Engine
 
 
 def chain(blocks: int) -> tuple[Engine, list[Any]]:
-    """Blocks one after the other, each with a knob."""
+    """Blocks one after the other, each with a parameter."""
     engine = Engine("cpu")
     made: list[Any] = []
     for number in range(blocks):

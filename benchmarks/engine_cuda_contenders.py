@@ -34,7 +34,7 @@ def body(number: int, more: float = 0.0) -> Callable[..., Any]:
 
 
 def chain(blocks: int, points: int = POINTS, **options: Any) -> tuple[Engine, list[Any]]:
-    """Blocks one after the other, each with a knob."""
+    """Blocks one after the other, each with a parameter."""
     engine = Engine("cuda", **options)
     made: list[Any] = []
     for number in range(blocks):

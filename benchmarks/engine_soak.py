@@ -146,7 +146,7 @@ class Soak:
         if self.states:
             self.engine.reset(self.random.choice(list(self.states.values())))
 
-    def turn_a_knob(self) -> None:
+    def set_a_parameter(self) -> None:
         name = self.random.choice(self.names())
         own = self.description.blocks[name]
         value: Any = float(self.random.randint(-3, 3)) / 2
@@ -221,7 +221,7 @@ class Soak:
     def edit(self) -> None:
         """One random edit; cheap ones are more frequent, as in life."""
         choices = {
-            self.turn_a_knob: 60, self.change_contents: 8, self.move_time: 8, self.bind_other_memory: 4,
+            self.set_a_parameter: 60, self.change_contents: 8, self.move_time: 8, self.bind_other_memory: 4,
             self.edit_code: 6, self.rewire: 4, self.add_block: 3, self.remove_block: 2, self.add_state: 1,
             self.reset_state: 1, self.resize: 0.5, self.fail: 0.5, self.toggle_profiling: 0.5,
         }  # fmt: skip

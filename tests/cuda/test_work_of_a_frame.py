@@ -86,7 +86,7 @@ def hot_calls(engine: Engine, own: Any) -> int:
     return min(calls_of(lambda gain=gain: frame(gain), package) for gain in (6.0, 7.0, 8.0))
 
 
-def test_a_knob_costs_a_few_calls_whether_one_kernel_is_stale_or_all(driver):
+def test_a_hot_number_costs_a_few_calls_whether_one_kernel_is_stale_or_all(driver):
     counts = []
     for length in (3, 40):
         engine, made = chain(length)

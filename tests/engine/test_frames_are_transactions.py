@@ -183,7 +183,7 @@ def test_an_error_of_no_library_that_we_know_is_raised_until_its_cause_is_gone(e
     engine.set(double["x"], 3.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine._runtime, "run", lambda frame: 1 / 0)
-        patch.setattr(engine._runtime, "run_knob", lambda frame, knob: 1 / 0)
+        patch.setattr(engine._runtime, "run_hot_update", lambda frame, parameter: 1 / 0)
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 engine.step()

@@ -40,7 +40,7 @@ def check_by_differences(engine: Engine, loss: Any, pin: Pin, at: np.ndarray, fo
 
 
 def diamond(executor_name: str = "cpu"):
-    """x → bend → (grow, shrink) → loss: two ways that join again, with a knob on the first block."""
+    """x → bend → (grow, shrink) → loss: two ways that join again, with a parameter on the first block."""
     engine = Engine(executor_name)
     bend = engine.add(block(lambda x, gain=1.5: lg.sin(x * gain), name="bend"))
     grow = engine.add(block(lambda x: lg.exp(x), name="grow"))

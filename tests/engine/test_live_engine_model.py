@@ -90,7 +90,7 @@ class LiveEngine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), gain=SMALL)
-    def turn_a_knob(self, data: st.DataObject, gain: int) -> None:
+    def set_a_parameter(self, data: st.DataObject, gain: int) -> None:
         name = data.draw(st.sampled_from(sorted(self.model)))
         own = self.model[name]
         self.engine.set(own.block["gain"], gain)

@@ -305,7 +305,7 @@ def test_a_number_in_the_branch_that_is_not_taken_does_not_run_the_region():
     engine.set(either["up"], 3.0)
     engine.set(either["down"], 0.5)
     assert engine.step().ran == ("either",)
-    for value in (0.25, 0.125):  # the second turns a knob
+    for value in (0.25, 0.125):  # the second is a hot update
         engine.set(either["down"], value)
         frame = engine.step()
         assert (frame.ran, frame.spared) == ((), ("either",))

@@ -19,7 +19,7 @@ NUMBERS = np.arange(4, dtype=np.float32)
 
 
 def pair(executor_name: str) -> tuple[Engine, lg.Block, lg.Block]:
-    """first → second, with a knob on the second."""
+    """first → second, with a parameter on the second."""
     engine = Engine(executor_name)
     first = engine.add(block(lambda x: x + 1.0, name="first"))
     second = engine.add(block(lambda x, gain=2.0: x * gain, name="second"))

@@ -171,7 +171,7 @@ class Edits(Builder):
             self.set(net, node, pin, self.kind(), "set carried" if _is_carried(node, pin) else "set")
         return True
 
-    def turn_knob(self) -> bool:
+    def set_parameter(self) -> bool:
         """Another value of the same kind."""
         spot = self._some_pin(lambda spot: isinstance(spot[0].sources.get(spot[1:]), Given))
         if spot is None:
@@ -424,7 +424,7 @@ def _pins(body: Body) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 EDITS: list[Callable[[Edits], bool]] = [
     Edits.add_something, Edits.add_something, Edits.remove, Edits.add_again, Edits.replace_state, Edits.connect_some,
-    Edits.disconnect, Edits.expose_some, Edits.set_some, Edits.set_some, Edits.turn_knob, Edits.turn_knob,
+    Edits.disconnect, Edits.expose_some, Edits.set_some, Edits.set_some, Edits.set_parameter, Edits.set_parameter,
     Edits.give_pin_without_source, Edits.bind_some, Edits.control_some, Edits.touch, Edits.resize, Edits.set_time,
     Edits.turn_inside_branch, Edits.reset, Edits.keep, Edits.edit_body, Edits.edit_to_other_pins,
     Edits.refuse_something,

@@ -53,7 +53,7 @@ class _Lane:
     def edit(self) -> None:
         """The next edit; some are made of several calls, which no frame may see some of."""
         number = self.number + 1
-        kind = self.chance.choice(("x", "y and x", "gain and x", "code", "bind", "block", "knob"))
+        kind = self.chance.choice(("x", "y and x", "gain and x", "code", "bind", "block", "parameter"))
         thousands = self.thousands[self.number]
         body, own = self.chance.choice(_BODIES)
         if kind == "code":
@@ -66,7 +66,7 @@ class _Lane:
             elif kind == "y and x":
                 self._y = float(self.chance.randint(-9, 9))
                 self._give("y", self._y)
-            elif kind in ("gain and x", "knob"):
+            elif kind in ("gain and x", "parameter"):
                 self._gain = float(self.chance.randint(-9, 9))
                 self.engine.set(self.body["gain"], self._gain)
             elif kind == "block":

@@ -16,7 +16,7 @@ NUMBERS = np.arange(4, dtype=np.float32)
 
 
 def chain(executor_name: str) -> tuple[Engine, dict]:
-    """a → b → d and a → c → d, with a knob on b; a's size may change without new code."""
+    """a → b → d and a → c → d, with a parameter on b; a's size may change without new code."""
     engine = Engine(executor_name)
     row = {"x": Tensor(f32, (N,))}
     blocks = {

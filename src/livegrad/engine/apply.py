@@ -15,9 +15,9 @@ from livegrad.engine.executor import Executable, Executor, StepError
 from livegrad.engine.flatten import find_keys
 from livegrad.engine.frame import EngineError, Frame
 from livegrad.engine.graph import Block, Graph, Pin, State
+from livegrad.engine.hot_parameters import HotParameter, HotParameters
 from livegrad.engine.journal import Detail, Entry, words_of
 from livegrad.engine.keys import pin_key
-from livegrad.engine.knobs import Knob, Knobs
 from livegrad.engine.live_plan import BlockStep, LivePlan
 from livegrad.engine.problems import Problem
 from livegrad.engine.propagate import require_number
@@ -44,24 +44,24 @@ class Applier:
         self._plan_problems: tuple[Problem, ...] = ()  # what the compiler found
         self._number_problems: dict[str, Problem] = {}  # and numbers that do not fit, by pin
         self._refused: Sequence[Entry] = ()  # edits that the compiler could not apply; they wait in the journal
-        self._knobs = Knobs()
-        self.find_knob = self._knobs.turned  # asked while all is quiet: whether a frame needs nothing but that
+        self._hot_parameters = HotParameters()
+        self.find_hot_update = self._hot_parameters.find_update  # in a quiet plan: is one number all that changed?
 
-    def turn_knob(self, knob: Knob, value: float, detail: Detail, frame: Frame) -> None:
+    def apply_hot_update(self, parameter: HotParameter, value: float, detail: Detail, frame: Frame) -> None:
         """Runs a whole frame in which a number that was changed before is all that changes."""
-        parameters, key = knob.parameters, knob.key
+        parameters, key = parameter.parameters, parameter.key
         self._transaction.changed.append((parameters, key, parameters[key]))  # as `put` does, without a call
         parameters[key] = value
-        knob.put(value)
+        parameter.put(value)
         frame.level = Level.HOT
-        frame.turned = knob.key, knob.readers, detail
-        self._runtime.run_knob(frame, knob)
+        frame.hot_update = parameter.key, parameter.readers, detail
+        self._runtime.run_hot_update(frame, parameter)
 
     def recover(self) -> None:
         """Makes anew what ran before a frame that was interrupted: from its plan, and from what its states held."""
         runtime = self._runtime
         self._refused = ()
-        self._knobs.forget()
+        self._hot_parameters.forget()
         runtime.start_over()
         if runtime.compilation is None or runtime.compilation.plan is None:
             return
@@ -156,7 +156,7 @@ class Applier:
             frame.level = max(frame.level, Level.CODE)
             self._runtime.make_stale(step.key, "new code")
         swap.commit(known, self._transaction)
-        self._runtime.told += 1
+        self._runtime.notified += 1
         return True
 
     def _replan(self, entries: list[Entry], frame: Frame) -> None:
@@ -183,8 +183,8 @@ class Applier:
         assert self._runtime.executable is not None
         assert committed.plan is not None
         self._runtime.executable.plan = committed.plan
-        self._runtime.told += 1
-        self._knobs.forget()
+        self._runtime.notified += 1
+        self._hot_parameters.forget()
         # Where steps were made anew, they were made with the numbers as they are now.
         renewed = None if names is None else set(names)
         known_problems = self._number_problems
@@ -293,7 +293,7 @@ class Applier:
             if level is not None:
                 self._touch(key, level, f"{key}: {words_of(entry.detail)}", frame)
             if level is Level.HOT and len(nodes) == 1:
-                self._knobs.note(pin, key, executable)
+                self._hot_parameters.note(pin, key, executable)
 
     def _put_value(self, node: str, key: str, pin: Pin, source: Setting) -> Level | None:
         """Hands a value to the executable; None if that has it already, or cannot take it as it is."""
@@ -361,7 +361,7 @@ class Applier:
         for problem in self._runtime.problems:
             problem.block.debug.errors, problem.block.debug.state = [], "running"
         self._transaction.put(vars(self._runtime), "problems", problems)
-        self._runtime.told += 1
+        self._runtime.notified += 1
         for problem in problems:
             problem.block.debug.errors = [*problem.block.debug.errors, problem.error]
             problem.block.debug.state = "failed"

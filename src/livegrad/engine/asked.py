@@ -1,7 +1,7 @@
 """Readings between frames: at once where no frame runs, else when the frame that runs in another thread has ended.
 
 `Engine.read` and `read_async` ask here. A thread that steps without a pause would seldom let others have the lock, so
-whoever begins or ends a frame makes the readings that were asked for: they have the value of one frame, whole.
+the thread that begins or ends a frame makes the readings that were asked for: they have the value of one frame, whole.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class AskedReading(Attempts):
         self._is_made = Event()
 
     def fill(self) -> None:
-        """Makes the reading. Whoever has the lock calls it."""
+        """Makes the reading. Called with the lock held."""
         if self._made is None:
             try:
                 self._made = self._make()
             except LivegradError as error:
-                self._made = error  # whoever asks for the result is told
+                self._made = error  # raised to the reader of the result
             self._is_made.set()
 
     def ready(self) -> bool:

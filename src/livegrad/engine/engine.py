@@ -205,11 +205,11 @@ class Engine:
             if quiet and not entries:
                 return
             transaction.is_open = True
-            turned = applier.find_knob(entries[0]) if quiet and len(entries) == 1 else None
-            left = applier.apply(entries, frame) if turned is None else []
+            hot_update = applier.find_hot_update(entries[0]) if quiet and len(entries) == 1 else None
+            left = applier.apply(entries, frame) if hot_update is None else []
         # What runs was compiled: from here on, edits need not wait.
-        if turned is not None:
-            applier.turn_knob(*turned, entries[0].detail, frame)
+        if hot_update is not None:
+            applier.apply_hot_update(*hot_update, entries[0].detail, frame)
             transaction.changed.clear()  # the number stays; if we get no further, it is given once more
             journal.applying = []
             return

@@ -93,7 +93,7 @@ def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Val
                     _run(work, progress)
                 return [work.known[root] for root in roots]
         finally:
-            # Also after Ctrl-C in the middle of a claim: whoever waits for these values must not wait for ever.
+            # Also after Ctrl-C in the middle of a claim: a thread that waits for these values must not wait for ever.
             _release(work)
         other.wait()  # another thread computes something that this one needs
 

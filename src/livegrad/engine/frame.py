@@ -39,8 +39,8 @@ def _counted(problems: Sequence[Problem]) -> str:
 class Frame:
     """What one frame did: the changes by step, why each step ran, how often each block was called, what failed.
 
-    Where steps run while the host goes on, whoever looks at what became of them waits until it is known. Most frames
-    are never looked at: what follows from a report or from a knob is put together when someone asks.
+    Where steps run while the host goes on, a reader of their outcome waits until it is known. Most frames
+    are never looked at: what follows from a report or from a hot update is put together when someone asks.
 
     >>> import livegrad as lg
     >>> engine = lg.Engine()
@@ -64,7 +64,7 @@ class Frame:
     report: RunReport | None = None
     later: Callable[[], None] | None = None  # fills in what is not known yet
     because: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})  # reasons of other frames too, and its own
-    turned: tuple[str, Sequence[str], object] | None = None  # the only change: a knob, who reads it, what to say of it
+    hot_update: tuple[str, Sequence[str], object] | None = None  # the only change: a number, its readers, its words
 
     def __init__(self, number: int, **known: Any) -> None:
         self.number = number
@@ -96,7 +96,7 @@ class _Derived:
 
 
 def _outcome(name: str, empty: Callable[[], Any]) -> Callable[[Frame], Any]:
-    """What became of a run, from its report or from whoever fills it in later: whoever looks waits."""
+    """What became of a run, from its report or from a later `settle`: a reader waits."""
 
     def make(frame: Frame) -> Any:
         while (later := frame.later) is not None:
@@ -109,14 +109,14 @@ def _outcome(name: str, empty: Callable[[], Any]) -> Callable[[Frame], Any]:
 
 
 def _make_changes(frame: Frame) -> dict[str, Change]:
-    if frame.turned is None:
+    if frame.hot_update is None:
         return {}
-    key, readers, detail = frame.turned
+    key, readers, detail = frame.hot_update
     return {reader: Change(reader, Level.HOT, f"{key}: {words_of(detail)}") for reader in readers}
 
 
 def _make_reasons(frame: Frame) -> dict[str, str]:
-    """Reasons of its own count more than those that other frames have too; of a knob, the change has the words."""
+    """Reasons of its own count more than those that other frames have too; a hot update's is its change."""
     shared, own = frame.because
     found = {**shared, **{key: reason or frame.changes[key].cause for key, reason in own.items()}}
     for key in frame.spared:
@@ -135,7 +135,7 @@ Frame.reasons = _Derived("reasons", _make_reasons)  # type: ignore[assignment]
 
 
 def postpone(frame: Frame, settle: Callable[[], None], names: Iterable[str] = _OUTCOMES) -> None:
-    """Makes whoever looks at these fields of a frame wait for `settle`, which fills them in."""
+    """Makes readers of these fields of a frame wait for `settle`, which fills them in."""
     for name in names:
         frame.__dict__.pop(name, None)
     frame.later = settle

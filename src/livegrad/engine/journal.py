@@ -1,6 +1,6 @@
 """The journal of edits: what users changed since the last frame. The engine reads it, and looks at nothing else.
 
-It also keeps threads apart. Whoever changes a description, or compiles it, holds the journal's lock; a number that
+It also keeps threads apart. To change a description or to compile it, a thread holds the journal's lock; a number that
 takes the place of another is posted to the mailbox without it, so that a slider never waits for a compiler.
 """
 
@@ -17,11 +17,11 @@ from livegrad.engine.sources import Setting, same_value
 EntryKind = Literal["value", "feature", "rebind", "code", "structure", "reset"]
 
 
-Detail = str | tuple[float, float]  # words, or a knob before and after
+Detail = str | tuple[float, float]  # words, or a number before and after
 
 
 def words_of(detail: Any) -> str:
-    """What to say of an edit; of a knob it is put into words only when someone asks.
+    """What to say of an edit; of a number it is put into words only when someone asks.
 
     >>> words_of((1.0, 2.5)), words_of("new body")
     ('1.0 → 2.5', 'new body')
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 class Observer(Protocol):
-    """Someone who is told of every edit and every frame: a recording."""
+    """Notified of every edit and every frame: a recording."""
 
     def before_edit(self, edit: str, arguments: tuple[Any, ...]) -> Any:
         """What `after_edit` is to get; raises to refuse the edit."""
@@ -83,7 +83,7 @@ class Journal:
     observer: Observer | None = field(default=None, repr=False)
 
     def deliver(self) -> list[Entry]:
-        """Makes edits of what was posted, and gives all edits so far. Whoever holds the lock calls it first of all."""
+        """Makes edits of what was posted, and gives all edits so far. Called first of all, with the lock held."""
         posted = self.mailbox.copy()  # others go on posting
         for box, pin, value in posted:
             before: Any = box.sources.get(pin)
@@ -108,7 +108,7 @@ class Journal:
 
     @contextmanager
     def observed(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:
-        """Around an edit: tells the observer once it has been made. Whoever holds the lock calls it."""
+        """Around an edit: tells the observer once it has been made. Called with the lock held."""
         observer = self.observer
         before = None if observer is None else observer.before_edit(edit, arguments)
         yield

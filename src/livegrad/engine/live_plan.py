@@ -259,7 +259,7 @@ class LivePlan:
 
     @cached_property
     def readers(self) -> dict[str | FeatureLevel, tuple[str, ...]]:
-        """The steps that read each parameter, feature or buffer, by its key: a step's needs, turned round."""
+        """The steps that read each parameter, feature or buffer, by its key: a step's needs, inverted."""
         found: dict[str | FeatureLevel, list[str]] = {}
         for key, step in self.steps.items():
             for operand in step.operands if isinstance(step, BlockStep) else step.all_operands():

@@ -165,7 +165,7 @@ class While(Region):
 
 
 class For(Region):
-    """Runs its body `count` times; a body that exposes an input `index` is told which time it is.
+    """Runs its body `count` times; a body that exposes an input `index` receives the number of the iteration.
 
     >>> from livegrad.authoring.block import block
     >>> body = Composite("body")

@@ -1,4 +1,4 @@
-"""A plan that runs: what is stale, what failed, which memory holds what, and what blocks are told of it.
+"""A plan that runs: what is stale, what failed, which memory holds what, and what blocks are notified of.
 
 `Engine` runs a frame here after `apply` has brought the plan up to date. Executors may work while the host goes on:
 what follows from a run is then drawn when it is known, at the latest before the next frame.
@@ -13,19 +13,19 @@ from typing import Any, Literal
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.asked import AskedReading, Attempts
 from livegrad.engine.compile import Compilation
+from livegrad.engine.deferred_results import Readings, Times, notify_calls, notify_limits, notify_times
 from livegrad.engine.execution import watch
 from livegrad.engine.executor import Executable, Reading, RunReport
 from livegrad.engine.flatten import limits_of
 from livegrad.engine.frame import Frame, postpone
 from livegrad.engine.graph import Block
-from livegrad.engine.knobs import Knob
+from livegrad.engine.hot_parameters import HotParameter
 from livegrad.engine.live_plan import LivePlan, RegionStep, operand_key
 from livegrad.engine.nan_watch import find_nans
 from livegrad.engine.problems import Problem
 from livegrad.engine.sources import Numbers
 from livegrad.engine.stale import steps_to_restore
 from livegrad.engine.stale_sets import StaleSet, StaleSets
-from livegrad.engine.tidings import Readings, Times, tell_calls, tell_limits, tell_times
 from livegrad.engine.transaction import Transaction
 from livegrad.ops.context import FeatureLevel
 
@@ -51,15 +51,15 @@ class Runtime(Attempts):
         self.failed: dict[str, LivegradError] = {}
         self.features: Mapping[FeatureLevel, Any] = {}  # of the context, as they run
         self.versions: dict[str, int | None] = {}  # of external buffers, when their readers last ran
-        self.told = 0  # counts what may have changed the state of blocks
+        self.notified = 0  # counts what may have changed the state of blocks
         self._overwritten: dict[int, str] = {}  # slot → the buffer whose contents it has
         self._sets = StaleSets()
         self.unsettled: Callable[[], None] | None = None  # the last frame, while its steps may still fail
-        self.readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # what blocks will be told of
+        self.readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # results that blocks are notified of later
         self.is_advancing = False  # states are to take the values that were staged
         self._moving: Collection[str] = ()  # those of them that will have another value
         self.still: set[str] = set()  # states that have their next value, which was not computed again since
-        self.is_quiet = False  # nothing is stale by itself, wrong or measured: a knob's turn is all of a frame
+        self.is_quiet = False  # nothing is stale by itself, wrong or measured: one hot number is all of a frame's work
 
     def fill_asked(self) -> None:
         """Gives other threads the values that they asked for while a frame ran, before another one changes them."""
@@ -73,7 +73,7 @@ class Runtime(Attempts):
 
         Whatever is interrupted here is done again the next time, and may be done twice.
         """
-        with self.lock:  # also called by whoever looks at a frame
+        with self.lock:  # also called by readers of a frame
             if not self.transaction.is_open:
                 if self.unsettled is not None:
                     self.unsettled()
@@ -114,7 +114,7 @@ class Runtime(Attempts):
         self._overwritten.clear()
         self.stale = dict.fromkeys(plan.steps, "the last frame was interrupted")
         self.touched, self.still = {}, set()
-        self.told += 1
+        self.notified += 1
         self.executable = executable
 
     def make_stale(self, key: str, reason: str) -> None:
@@ -123,7 +123,7 @@ class Runtime(Attempts):
         self.touched.pop(key, None)
 
     def touch(self, operand: object, reason: str) -> None:
-        """Says that a number, a feature or the contents of a buffer have changed: whoever reads it must run."""
+        """Says that a number, a feature or the contents of a buffer have changed: its readers must run."""
         assert self.executable is not None
         plan = self.executable.plan
         for key in plan.readers.get(operand, ()):  # type: ignore[call-overload]
@@ -180,19 +180,19 @@ class Runtime(Attempts):
             return self.stale, ()
         return self.stale.keys() - self.touched.keys(), set().union(*self.touched.values())
 
-    def run_knob(self, frame: Frame, knob: Knob) -> None:
-        """Runs what is stale because of one knob, in a plan that is quiet otherwise."""
-        stale, start = knob.stale, knob.start
-        if start is not None and stale is not None and stale.told == self.told and not watch.active:
+    def run_hot_update(self, frame: Frame, parameter: HotParameter) -> None:
+        """Runs what is stale because of one hot number, in a plan that is quiet otherwise."""
+        stale, start = parameter.stale, parameter.start
+        if start is not None and stale is not None and stale.notified == self.notified and not watch.active:
             report = start()
             if report is not None:
                 stale.tally.times += 1
-                frame.because, frame.report = (stale.reasons, knob.seeds), report
+                frame.because, frame.report = (stale.reasons, parameter.seeds), report
                 return
         assert self.executable is not None
-        self.stale, self.touched = dict(knob.seeds), knob.touched
-        knob.stale = self.run(frame)
-        knob.start = None if knob.stale.limited else self.executable.starter(knob.stale.steps)
+        self.stale, self.touched = dict(parameter.seeds), parameter.touched
+        parameter.stale = self.run(frame)
+        parameter.start = None if parameter.stale.limited else self.executable.starter(parameter.stale.steps)
 
     def block_of(self, key: str) -> Block:
         """The block behind a step."""
@@ -236,7 +236,7 @@ class Runtime(Attempts):
         self.stale = {key: reason for key, reason in reasons.items() if key not in done}
         assert self.executable is not None
         plan, errors = self.executable.plan, {failure.step: failure.error for failure in report.failures}
-        for key in sorted(self.stale, key=plan.position.__getitem__):  # whoever waits has the error of who it waits for
+        for key in sorted(self.stale, key=plan.position.__getitem__):  # a waiting step has the error it waits behind
             sources = (plan.producer.get(str(operand_key(operand))) for operand in plan.steps[key].all_operands())
             found = next((errors[source] for source in sources if source in errors), report.failures[0].error)
             self.failed[key] = errors.setdefault(key, found)
@@ -278,7 +278,7 @@ class Runtime(Attempts):
         if report.failures:
             raise report.failures[0].error
 
-    # --- telling blocks ---
+    # --- notifying blocks ---
 
     def _tell_blocks(self, report: RunReport, stale: StaleSet, frame: Frame) -> None:
         """Counts the run, and says of blocks that they run or why they do not; most frames have nothing to say."""
@@ -287,16 +287,16 @@ class Runtime(Attempts):
             inside = (inner for key in stale.steps for body in nodes[key].bodies for inner in body.all_nodes())
             stale.inner = {inner.key: inner.block.debug for inner in inside if not inner.bodies}
         if stale.inner:
-            self.readings.append((Times(report.calls), tell_calls(stale.inner)))
+            self.readings.append((Times(report.calls), notify_calls(stale.inner)))
             self.take_readings(wait=False)
         if len(report.ran) == len(stale.steps):
             stale.tally.times += 1
         else:
             for key in report.ran:
                 self.block_of(key).debug.counted += 1
-            self.told += bool(report.failures)
-        if stale.told != self.told:
-            stale.told = self.told
+            self.notified += bool(report.failures)
+        if stale.notified != self.notified:
+            stale.notified = self.notified
             for key in report.ran:
                 debug = self.block_of(key).debug
                 if debug.state != "running" and not self.problems:
@@ -316,7 +316,7 @@ class Runtime(Attempts):
             debugs = {key: self.block_of(key).debug for key in report.ran}
             if self.profiling == "step" and self.compilation is not None:
                 debugs |= {node.key: node.block.debug for node in self.compilation.network.all_nodes()}
-            self.readings.append((Times(report.seconds), tell_times(frame, debugs)))
+            self.readings.append((Times(report.seconds), notify_times(frame, debugs)))
         limited = set(stale.limited).intersection(report.ran)
         nodes = self.compilation.network.nodes if self.compilation is not None else {}
         # What did not run inside of a region has an old value in its counter.
@@ -324,8 +324,8 @@ class Runtime(Attempts):
         if limits:
             names.append("warnings")
             reading = Readings([self.executable.read_later(one.buffer) for one in limits])
-            told = [(one.node.key, one.node.block.debug, one.most) for one in limits]
-            self.readings.append((reading, tell_limits(frame, told)))
+            limited = [(one.node.key, one.node.block.debug, one.most) for one in limits]
+            self.readings.append((reading, notify_limits(frame, limited)))
         self.take_readings(wait=False)
         if self.readings:
             postpone(frame, lambda: self.take_readings(wait=True), names)
@@ -334,8 +334,8 @@ class Runtime(Attempts):
         """Tells blocks what has arrived since."""
         with self.lock:
             waiting, self.readings = self.readings, []
-            for reading, tell in waiting:
+            for reading, notify in waiting:
                 if wait or reading.ready():
-                    tell(reading.result())
+                    notify(reading.result())
                 else:
-                    self.readings.append((reading, tell))
+                    self.readings.append((reading, notify))

@@ -1,7 +1,7 @@
 """Which buffers of a live plan may share memory: `share_memory`, the last phase of the compiler.
 
 Two buffers share bytes only if every reader of the first comes before the second's writer by dependency, so that no
-order of execution can mix them up, and only if both and all those readers go stale together: then whoever runs finds
+order of execution can mix them up, and only if both and all those readers go stale together: then the runner finds
 what it reads. Buffers that users read (sinks, and those asked to be kept), states and external memory never share.
 """
 

@@ -195,7 +195,7 @@ def same_value(old: Any, new: Any) -> bool:
 
 
 def describe_setting(setting: Setting) -> str:
-    """A value as people are told of it."""
+    """A value as messages show it."""
     if setting.is_number:
         return str(setting.value) if isinstance(setting.value, np.generic) else repr(setting.value)
     type = setting.given.type

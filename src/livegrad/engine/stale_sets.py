@@ -1,6 +1,6 @@
 """Stale sets that were seen before: what follows from a set of stale steps is worked out once for each set.
 
-The engine asks for the set of a frame. In a live graph the same few knobs are turned again and again, so a frame finds
+The engine asks for the set of a frame. In a live graph the same few numbers change again and again, so a frame finds
 its set ready, whatever the number of steps in it.
 """
 
@@ -28,11 +28,11 @@ class StaleSet:
     limited: tuple[str, ...] = ()  # steps whose blocks have room for so many elements only
     tally: Tally = field(default_factory=Tally)
     inner: Mapping[str, Debug] | None = None  # of blocks inside of regions, by key; None: not looked for yet
-    told: int = -1  # when its blocks were last told that they run
+    notified: int = -1  # when its blocks were last notified that they run
 
     def drop(self) -> None:
-        """Puts its runs into the counts of its blocks; whoever still holds it finds that it told nobody."""
-        self.told = -1
+        """Puts its runs into the counts of its blocks; a holder of this set finds that it has notified nobody."""
+        self.notified = -1
         for debug in self.debugs:
             debug.forget(self.tally)
 

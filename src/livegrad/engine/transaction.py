@@ -32,7 +32,7 @@ class Transaction:
         self.is_open = False  # a frame has begun and has not ended
         self.changed: list[tuple[MutableMapping[Any, Any], Any, Any]] = []  # in order, with what was there before
         self.states: dict[str, Numbers] = {}  # what states held before the frame, by buffer, where it wrote to them
-        self.replaced: list[Executable] = []  # executables that ran before: whoever takes the frame back needs them
+        self.replaced: list[Executable] = []  # executables that ran before: needed to roll the frame back
 
     def close(self) -> None:
         """Forgets a frame that has ended: it cannot be taken back any more."""

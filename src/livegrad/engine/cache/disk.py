@@ -72,7 +72,7 @@ class DiskCache:
 
 
 def digest(*parts: bytes) -> bytes:
-    """A key from parts, each told apart from the next."""
+    """A key from parts, each separated from the next."""
     whole = hashlib.sha256(_FORMAT)
     for part in parts:
         whole.update(_LENGTH.pack(len(part)))

@@ -1,7 +1,7 @@
 """Exact values: what a cache compares. Equal values are one `Fact`, so that keys made of facts compare by identity.
 
 Values come in from contexts and from node functions; memo tables use the facts as keys and hand out their values.
-Equality is decided here, once, by content: floats by bits, types told apart, arrays byte by byte behind their hash.
+Equality is decided here, once, by content: floats by bits, types distinguished, arrays byte by byte behind their hash.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Fact:
 
 
 class _RenewedFact(Fact):
-    """A fact whose value can be changed by whoever has it: it keeps one, and gives others away."""
+    """A fact whose value can be changed by its holder: it keeps one, and gives others away."""
 
     __slots__ = ("_own", "_renew")
 

@@ -59,7 +59,7 @@ class Counts:
 class Slot:
     """One result under one key. `payload` is whatever else the evaluator keeps with it.
 
-    Whoever uses a result says so: `slot.hits += 1; slot.used = store.tick()`. That takes no lock: Python changes
+    A user of a result says so: `slot.hits += 1; slot.used = store.tick()`. That takes no lock: Python changes
     threads at calls and jumps, so no count is lost, and of two ticks at once either is right.
     """
 

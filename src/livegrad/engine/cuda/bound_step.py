@@ -234,7 +234,7 @@ class BoundStep:
     # --- status words and what loops remember ---
 
     def move_status(self, address: int) -> list[Launch]:
-        """Lets it report elsewhere; gives the launches that must be told."""
+        """Lets it report elsewhere; gives the launches that must be updated."""
         self.status = address
         for number, (item, launch) in enumerate(zip(self.code.items, self.launches, strict=True)):
             if isinstance(launch, Launch) and isinstance(item, LaunchRecipe):
@@ -246,7 +246,7 @@ class BoundStep:
         return self.kernel_launches()
 
     def grow_traces(self) -> list[Launch]:
-        """Twice the memory for what loops remember; gives the launches that must be told."""
+        """Twice the memory for what loops remember; gives the launches that must be updated."""
         before = self.trace_bytes
         self.trace_bytes *= 2
         try:

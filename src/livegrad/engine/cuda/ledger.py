@@ -1,6 +1,6 @@
 """What runs leave behind for the host: status words of checks, how often bodies of regions ran, times inside regions.
 
-One array on the device. After a run it is copied to the host without waiting; whoever asks for what is in it waits.
+One array on the device. After a run it is copied to the host without waiting; a reader of its contents waits.
 """
 
 from __future__ import annotations

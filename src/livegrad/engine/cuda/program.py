@@ -95,12 +95,12 @@ class Program:
         return failures
 
     def close(self) -> None:
-        self.generation = -1  # whoever still holds it does not start it
+        self.generation = -1  # a holder of the old one does not start it
         for part in self.graphs:
             part.close()
         for program in self.nested:
             program.close()
-        self.last_times = None  # whoever wants to know has them, and with them the events
+        self.last_times = None  # its readers hold them, and with them the events
 
 
 def externals_of(program: Program, plan: LivePlan) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""What a run on the device did, told as far as it is known: counts and times are fetched when they are looked at.
+"""What a run on the device did, as far as it is known: counts and times are fetched when they are looked at.
 
-Runs with checks, or with loops that remember, end in a report that comes `later`: whoever needs to know waits for it.
+Runs with checks, or with loops that remember, end in a report that comes `later`: its readers wait for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kernels that users wrote: compiled or loaded, held against what is said of their parameters, and made a step's code.
 
-In: a `CudaKernel`. Out: a `StepCode` of one launch. What NVRTC says is told of the user's own line.
+In: a `CudaKernel`. Out: a `StepCode` of one launch. Messages of NVRTC name the user's own line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Numbers that are turned again and again: what a change of one leads to is looked up once for each plan.
+"""Hot parameters: numbers that change again and again. What a change leads to is looked up once for each plan.
 
-The engine asks here first. A knob that is not known yet, or not as simple as it was, takes the long way.
+The engine asks here first. One that is new, or no longer as simple as it was, takes the general path (`apply.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SURE = 1e38  # floats up to this fit in f32 and f64
 
 
 @dataclass(eq=False, slots=True)
-class Knob:
-    """A parameter that is a float: its key, the steps that read it, and what to do when it is turned."""
+class HotParameter:
+    """A parameter that is a float: its key, the steps that read it, and what to do when it changes."""
 
     key: str
     readers: tuple[str, ...]
@@ -33,29 +33,29 @@ class Knob:
     start: Callable[[], RunReport | None] | None = None  # starts just that
 
 
-class Knobs:
-    """The knobs of the plan that runs. Another plan forgets them: what they hold belongs to one plan."""
+class HotParameters:
+    """The hot parameters of the plan that runs. Another plan forgets them: what they hold belongs to one plan."""
 
     def __init__(self) -> None:
-        self._known: dict[Pin, Knob] = {}
+        self._known: dict[Pin, HotParameter] = {}
 
     def note(self, pin: Pin, key: str, executable: Executable) -> None:
-        """Remembers a parameter that was changed the long way."""
+        """Remembers a parameter that was changed on the general path."""
         plan = executable.plan
         if pin not in self._known and all(scalar_of(type) in (f32, f64) for type in plan.types_of_number(key)):
             readers = plan.readers[key]
             seeds = dict.fromkeys(readers, "")
             touched: dict[str, set[object]] = {one: {key} for one in readers if isinstance(plan.steps[one], RegionStep)}
-            self._known[pin] = Knob(key, readers, plan.parameters, executable.setter(key), seeds, touched)
+            self._known[pin] = HotParameter(key, readers, plan.parameters, executable.setter(key), seeds, touched)
 
     def forget(self) -> None:
         """Another plan runs from now on."""
         self._known.clear()
 
-    def turned(self, entry: Entry) -> tuple[Knob, float] | None:
-        """The knob that the only edit of a frame turns, and its new value; None if it takes more than that."""
+    def find_update(self, entry: Entry) -> tuple[HotParameter, float] | None:
+        """The parameter that a frame's only edit sets, and its new value; None if the edit needs more than that."""
         detail = entry.detail
         if detail.__class__ is not tuple:
             return None
-        knob, value = self._known.get(entry.subject), detail[1]
-        return (knob, value) if knob is not None and -_SURE <= value <= _SURE else None  # type: ignore[return-value,operator]
+        parameter, value = self._known.get(entry.subject), detail[1]
+        return (parameter, value) if parameter is not None and -_SURE <= value <= _SURE else None  # type: ignore[return-value,operator]

@@ -1,4 +1,4 @@
-"""What blocks are told after a frame and executors may know only later: times, and counters of append buffers."""
+"""Deferred results: times and counters of append buffers, which executors may know only after a frame has ended."""
 
 from __future__ import annotations
 
@@ -41,34 +41,34 @@ class Readings:
         return [reading.result() for reading in self._readings]
 
 
-def tell_times(frame: Frame, debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
+def notify_times(frame: Frame, debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
     """What to do with times when they are known."""
 
-    def tell(seconds: Mapping[str, float]) -> None:
+    def notify(seconds: Mapping[str, float]) -> None:
         frame.seconds = seconds
         for key, debug in debugs.items():
             debug.seconds = seconds.get(key, debug.seconds)
 
-    return tell
+    return notify
 
 
-def tell_calls(debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
+def notify_calls(debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
     """What to do with the calls of a run when they are known: blocks inside of regions count theirs."""
 
-    def tell(calls: Mapping[str, int]) -> None:
+    def notify(calls: Mapping[str, int]) -> None:
         for key, times in calls.items():
             if key in debugs:
                 debugs[key].counted += times
 
-    return tell
+    return notify
 
 
-def tell_limits(frame: Frame, blocks: Sequence[tuple[str, Debug, int]]) -> Callable[[Any], None]:
+def notify_limits(frame: Frame, blocks: Sequence[tuple[str, Debug, int]]) -> Callable[[Any], None]:
     """What to do with counters when they are known: each has its step, its block, and the most it may be."""
 
-    def tell(values: Sequence[Numbers]) -> None:
+    def notify(values: Sequence[Numbers]) -> None:
         for (key, debug, most), value in zip(blocks, values, strict=True):
             debug.warnings = [f"{key}: {int(value)} elements, room for {most}"] if int(value) > most else []
         frame.warnings = tuple(warning for _, debug, _ in blocks for warning in debug.warnings)
 
-    return tell
+    return notify
