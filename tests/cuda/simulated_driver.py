@@ -14,9 +14,9 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable
 from enum import IntEnum
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 _FOLDER = tempfile.TemporaryDirectory(prefix="livegrad-simulated-")
+_one_shim = threading.Lock()
 _WORDS = ctypes.c_ulonglong * 65536
 _CONDITIONS = (ctypes.c_uint * 65536)()
 
@@ -107,12 +108,15 @@ def _compiler(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@cache
 def _compiled_shim() -> Path:
-    """The shim, read by the compiler once and for all."""
+    """The shim, read by the compiler once and for all. Kernels are compiled by several threads at once."""
     path = Path(_FOLDER.name) / "shim.h"
-    path.write_text(_SHIM)
-    _compiler("-x", "c++-header", str(path), "-o", f"{path}.gch")
+    with _one_shim:
+        if not path.exists():
+            made = Path(tempfile.mkdtemp(dir=_FOLDER.name)) / "shim.h"
+            made.write_text(_SHIM)
+            _compiler("-x", "c++-header", str(made), "-o", f"{path}.gch")
+            made.rename(path)
     return path
 
 
@@ -128,14 +132,17 @@ def compile_source(source: str, architecture: str, name: str = "kernel") -> byte
     if not path.with_suffix(".so").exists():
         kernels = re.findall(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", text)
         runners = "".join(_RUNNER.replace("NAME", kernel) for kernel in kernels)
-        path.with_suffix(".cpp").write_text(text + runners)
-        files = ["-o", str(path.with_suffix(".so")), str(path.with_suffix(".cpp"))]
+        # In a folder of its own, and moved when it is whole: another thread may want the same kernel.
+        made = Path(tempfile.mkdtemp(dir=_FOLDER.name)) / "kernel"
+        made.with_suffix(".cpp").write_text(text + runners)
+        files = ["-o", str(made.with_suffix(".so")), str(made.with_suffix(".cpp"))]
         done = _compiler("-shared", "-include", str(_compiled_shim()), *files)
         if "internal compiler error" in done.stderr:  # GCC's own troubles with headers that it has compiled
-            path.with_suffix(".cpp").write_text(_SHIM + text + runners)
+            made.with_suffix(".cpp").write_text(_SHIM + text + runners)
             done = _compiler("-shared", *files)
         if done.returncode:
             raise AssertionError(f"the simulated compiler refuses {name}:\n{done.stderr}\n{source}")
+        made.with_suffix(".so").rename(path.with_suffix(".so"))
     own = source[source.index("struct Arguments") :]
     shares = b"1" if re.search("__syncthreads|_fold|_lane", own) else b"0"
     return b"SIMULATED " + shares + str(path.with_suffix(".so")).encode()

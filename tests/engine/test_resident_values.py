@@ -104,6 +104,15 @@ def test_a_loop_of_updates_stays_on_the_device_when_its_history_is_dropped() -> 
     np.testing.assert_allclose(np.asarray(x), [2.0, 2.0], rtol=1e-6)
 
 
+def test_what_is_made_of_constants_is_made_on_the_device_whoever_holds_a_copy_on_the_host() -> None:
+    held = [lg.ones((2,)).execute(), lg.full((2,), 0.5).execute()]  # the constants below are these very nodes
+    x = lg.asarray([1.0, 2.0]).to("cuda").execute()
+    before = copies()
+    (x * 0.5 + 1.0).execute()
+    assert copies() == before
+    np.testing.assert_array_equal(np.stack([np.asarray(one) for one in held]), [[1.0, 1.0], [0.5, 0.5]])
+
+
 def test_rows_of_data_on_the_device_run_one_program() -> None:
     data = lg.asarray(np.arange(24.0).reshape(8, 3)).to("cuda").execute()
     np.asarray(data[0:2] * 2.0)

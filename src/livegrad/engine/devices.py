@@ -17,18 +17,20 @@ from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.programs import Compile, Program, find_program
 from livegrad.engine.values import Array, Cell, Value, count, leaf_of, release_device_values
-from livegrad.ir.leaves import input_op
+from livegrad.ir.leaves import constant_op, input_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.places import name_place
 from livegrad.ir.types import shape_of
 from livegrad.ir.walk import nodes_of, toposort
-from livegrad.ops.movement import slice_
+from livegrad.ops.movement import broadcast, flip, iota, permute, reshape, slice_
 from livegrad.ops.placement import transfer
 
 DEFAULT_DEVICE = "cpu"
 # (nodes in order, values of those that are known, nodes whose values are wanted) → values
 Runner = Callable[[Sequence[Node], Mapping[Node, Any], Sequence[Node]], Sequence[Value]]
 LookAt = Callable[[Node, Any], None]
+# What is not worth keeping even when somebody holds it: it is made again by reading what it is made of.
+TRIVIAL = frozenset({broadcast, reshape, permute, slice_, flip, iota, constant_op})
 KEEPING_DEVICES = frozenset({"cuda"})
 
 
@@ -131,6 +133,11 @@ def _run_function(look_at: LookAt, function: Function, *arguments: Any) -> Any:
 RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": run_by_node, "cuda": _run_cuda}
 
 
+def is_made_of_constants(node: Node) -> bool:
+    """Whether a node is a constant, spread or laid out: it has no home, and is made wherever it is needed."""
+    return node.op in TRIVIAL and all(operand.op is constant_op for operand in node.operands)
+
+
 def assign_devices(order: Sequence[Node]) -> dict[Node, str]:
     """The device of each node: where it was moved to, else where the first operand lives that is not at home.
 
@@ -139,7 +146,7 @@ def assign_devices(order: Sequence[Node]) -> dict[Node, str]:
     devices: dict[Node, str | None] = {}
     for node in order:
         cell: Cell | None = node.cell
-        if cell is not None and cell.value is not None:
+        if cell is not None and cell.value is not None and not is_made_of_constants(node):
             devices[node] = cell.device
         elif (leaf := leaf_of(node)) is not None:
             devices[node] = DEFAULT_DEVICE if isinstance(leaf.array, np.ndarray) else leaf.array.device

@@ -18,7 +18,15 @@ import numpy as np
 from livegrad.backends.arguments import is_dense
 from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
 from livegrad.engine import values
-from livegrad.engine.devices import DEFAULT_DEVICE, KEEPING_DEVICES, RUNNERS, assign_devices, run_by_node
+from livegrad.engine.devices import (
+    DEFAULT_DEVICE,
+    KEEPING_DEVICES,
+    RUNNERS,
+    TRIVIAL,
+    assign_devices,
+    is_made_of_constants,
+    run_by_node,
+)
 from livegrad.engine.pieces import can_be_handed_on, cut
 from livegrad.engine.settling import settle_all
 from livegrad.engine.values import (
@@ -36,12 +44,11 @@ from livegrad.engine.values import (
 from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
 from livegrad.ir.node import Node
-from livegrad.ir.op import Op
 from livegrad.ir.origins import originating_from, telling_lines_apart
 from livegrad.ir.types import Scalar, Tensor, Tuple, shape_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get
-from livegrad.ops.movement import broadcast, concatenate, flip, iota, permute, reshape, slice_
+from livegrad.ops.movement import broadcast, concatenate, flip, permute, reshape, slice_
 from livegrad.ops.placement import transfer
 
 # Graphs beyond this are run piece by piece: the pieces of a repetitive graph share one program.
@@ -52,8 +59,6 @@ _WORTH_A_THREAD = 1e6
 _WORTH_A_COPY = 1 << 16
 # These only lay data out anew: NumPy does it by the same rule, without code to compile.
 _LAYOUT = frozenset({broadcast, reshape, permute, slice_, flip, concatenate})
-# What is not worth keeping even when somebody holds it: it is made again by reading what it is made of.
-_TRIVIAL: frozenset[Op] = frozenset({broadcast, reshape, permute, slice_, flip, iota, constant_op})
 
 Progress = Callable[[int, int], None]  # nodes done, nodes in all
 
@@ -136,6 +141,7 @@ def _claim(work: _Work) -> Claim | None:
     hits = 0
     seen: set[Node] = set()
     kept: set[Node] = set()
+    roots = set(work.roots)
     pending: list[Node | None] = [node for root in work.roots for node in values.missing_companions(root)]
     pending += reversed(work.roots)
     while pending:
@@ -147,7 +153,8 @@ def _claim(work: _Work) -> Claim | None:
             continue
         seen.add(node)
         cell = node.cell
-        if cell is not None:
+        # What is made of constants is made anew: somebody's copy of it would be moved to a device time and again.
+        if cell is not None and not (is_made_of_constants(node) and node not in roots):
             if cell.value is not None and (value := known_value(node)) is not None:
                 work.known[node] = value
                 work.order.append(node)
@@ -178,7 +185,7 @@ def _take(node: Node, work: _Work, kept: set[Node]) -> None:
         _take_leaf(node, work)
     if node.cell is None or not is_held(node):
         return
-    if node.op not in _TRIVIAL or any(_is_lost(operand, work.known, kept) for operand in node.operands):
+    if node.op not in TRIVIAL or any(_is_lost(operand, work.known, kept) for operand in node.operands):
         kept.add(node)
 
 
@@ -190,7 +197,7 @@ def _keep_for_others(work: _Work, kept: set[Node]) -> None:
     ours = set(work.order)
 
     def ends(node: Node) -> bool:
-        return node in work.known or (node in ours and node.op not in _TRIVIAL and can_be_handed_on(node))
+        return node in work.known or (node in ours and node.op not in TRIVIAL and can_be_handed_on(node))
 
     holders = values.waiting_holders(max(1000, len(ours)))
     waiting = [holder._node for holder in holders if holder._node not in ours]
@@ -206,7 +213,7 @@ def _keep_for_others(work: _Work, kept: set[Node]) -> None:
 def _is_lost(node: Node, known: dict[Node, Value], kept: set[Node]) -> bool:
     """Whether a value will be gone after the execution, so that what is laid out from it cannot be laid out again."""
     while node not in known and node not in kept:
-        if node.op not in _TRIVIAL:
+        if node.op not in TRIVIAL:
             return True
         if not node.operands:
             return False
@@ -264,7 +271,7 @@ def _independent_groups(todo: list[Node]) -> list[list[Node]]:
     """Parts of a graph that share nothing that is still to be computed, if each is worth a thread of its own."""
     group_of: dict[Node, list[Node]] = {}
     for node in todo:
-        if _is_trivial(node):
+        if is_made_of_constants(node):
             continue  # a spread constant is made anew wherever it is used
         joined = {id(group_of[o]): group_of[o] for o in node.operands if o in group_of}
         parts = sorted(joined.values(), key=len)
@@ -293,10 +300,6 @@ def _run_at_once(work: _Work, groups: list[list[Node]]) -> None:
     if left:
         _run_piece(work, toposort(left, stop=work.known.__contains__), set(left), DEFAULT_DEVICE)
     values.count(parallel_groups=len(groups))
-
-
-def _is_trivial(node: Node) -> bool:
-    return node.op in _TRIVIAL and all(operand.op is constant_op for operand in node.operands)
 
 
 def _is_away(node: Node) -> bool:
