@@ -71,6 +71,8 @@ class Engine:
         self.frame = Frame(0)
         self.before_frame: list[Callable[[], None]] = []  # called first in each frame
         self._watches: list[Watch] = []
+        self._keys: dict[Pin, str] = {}  # of outputs that were read, in this plan and after so many structural edits:
+        self._keys_of: tuple[LivePlan | None, int] = None, 0
         self._runtime = Runtime()
         self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
         renew_lock_after_fork(self._runtime, "lock", RLock)
@@ -415,7 +417,19 @@ class Engine:
         return [ref.key for ref in found]
 
     def _buffer_key(self, pin: Pin, plan: LivePlan) -> str:
-        """The buffer behind an output; of several places that it has, the one that is not inside of a region."""
+        """The buffer behind an output; of several places that it has, the one that is not inside of a region.
+
+        It is looked for once: the same outputs are read frame after frame.
+        """
+        structural = self._journal.structural
+        if self._keys_of[0] is not plan or self._keys_of[1] != structural:
+            self._keys_of, self._keys = (plan, structural), {}
+        found = self._keys.get(pin)
+        if found is None:
+            found = self._keys[pin] = self._find_buffer_key(pin, plan)
+        return found
+
+    def _find_buffer_key(self, pin: Pin, plan: LivePlan) -> str:
         keys = self._buffer_keys(pin)
         if len(keys) > 1:
             outside = [key for key in keys if key in plan.buffers and plan.buffers[key].lifetime == "graph"]

@@ -81,6 +81,7 @@ class Journal:
     mailbox: list[tuple[Postbox, Any, float]] = field(default_factory=list, repr=False)  # with pins and their numbers
     lock: Any = field(default_factory=RLock, repr=False)
     observer: Observer | None = field(default=None, repr=False)
+    structural: int = field(default=0, repr=False)  # how many edits of the structure there have been
 
     def deliver(self) -> list[Entry]:
         """Makes edits of what was posted, and gives all edits so far. Called first of all, with the lock held."""
@@ -104,6 +105,7 @@ class Journal:
 
     def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
         """Adds an edit."""
+        self.structural += kind == "structure"
         self.entries.append(Entry(kind, subject, detail))
 
     @contextmanager
