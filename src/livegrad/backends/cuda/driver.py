@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import threading
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ except ImportError:
     driver = None
 
 _thread = threading.local()
+_context_numbers = itertools.count()
 # What the driver answers from then on, to everything, when a kernel has faulted or the device has gone.
 _FAULTS = frozenset([214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721])
 
@@ -33,7 +35,7 @@ class Device:
     architecture: str
     name: str
     driver_version: int
-    context_number: int = 0  # counts contexts
+    context_number: int  # what was made in one context is of no use in another
 
 
 @cache
@@ -81,7 +83,7 @@ def _start() -> Device:
     stream = checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
     name = checked(driver.cuDeviceGetName(128, first)).split(b"\0")[0].decode()
     version = checked(driver.cuDriverGetVersion())
-    return Device(context, stream, f"sm_{major}{minor}", name, version)
+    return Device(context, stream, f"sm_{major}{minor}", name, version, next(_context_numbers))
 
 
 def device() -> Device:

@@ -1,4 +1,4 @@
-"""The compiler that stands in for NVRTC: threads share it, as they share NVRTC."""
+"""What stands in for the driver and for NVRTC: nothing of one driver reaches the next, and threads share a compiler."""
 
 from __future__ import annotations
 
@@ -6,17 +6,27 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from livegrad.backends.cuda.driver import device
+from livegrad.backends.cuda.function import CudaFunction
+from livegrad.backends.cuda.memory import DeviceMemory
+from livegrad.engine.cuda.pinned import PinnedMemory
+from livegrad.ir.function import trace
+from livegrad.ir.types import Tensor, f32
+from livegrad.ops.sorting import sort
 from tests.cuda import simulated_driver
+from tests.cuda.simulate import simulated
 from tests.cuda.simulated_driver import COMPILER, compile_source
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
 SOURCE = """struct Arguments { int x; };
 extern "C" __global__ void kernel_KIND(const Arguments a) {}
 """
 
 
+@needs_compiler
 def test_threads_that_compile_at_once_make_the_header_once(tmp_path, monkeypatch):
     monkeypatch.setattr(simulated_driver, "_FOLDER", type("Folder", (), {"name": str(tmp_path)}))
     inner, made, others = simulated_driver._compiler, [], []
@@ -36,6 +46,7 @@ def test_threads_that_compile_at_once_make_the_header_once(tmp_path, monkeypatch
     assert len(made) == 1
 
 
+@needs_compiler
 def test_threads_that_compile_the_same_kernel_each_find_it_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(simulated_driver, "_FOLDER", type("Folder", (), {"name": str(tmp_path)}))
     written = []
@@ -52,3 +63,30 @@ def test_threads_that_compile_the_same_kernel_each_find_it_whole(tmp_path, monke
     assert len(set(found)) == 1
     assert path.exists()
     assert path not in written  # nobody sees it half written
+
+
+@needs_compiler
+def test_what_one_driver_made_is_not_used_with_the_next():
+    values = np.array([3, 1, 2], np.float32)
+    function = trace(lambda x: sort(x, axis=0, descending=False, stable=True), Tensor(f32, (3,)))
+    for _ in range(2):
+        with simulated() as driver:
+            np.testing.assert_array_equal(CudaFunction(function)(values), [1, 2, 3])
+            assert driver.count("cuStreamCreate") == 2  # all work goes to one, and a sort is captured on the other
+
+
+def test_memory_that_outlives_its_driver_is_not_given_to_the_next():
+    with simulated():
+        memory = DeviceMemory(64)
+    with simulated() as driver:
+        del memory
+        device()
+        assert driver.count("cuMemFreeAsync") == 0
+
+
+def test_memory_of_the_host_that_one_driver_kept_does_not_count_for_the_next():
+    with simulated():
+        PinnedMemory(1 << 26).free()
+    with simulated() as driver:
+        PinnedMemory(64).free()
+        assert driver.count("cuStreamSynchronize") == 0
