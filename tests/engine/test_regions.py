@@ -11,6 +11,11 @@ from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Composite
 from livegrad.engine.regions import For, If, IfElse, Switch, While
 from livegrad.engine.update import Level
+from livegrad.ir.leaves import parameter
+from livegrad.ir.node import Function
+from livegrad.ir.types import Tensor, f32
+from livegrad.ops.context import context
+from livegrad.ops.movement import broadcast_to
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -259,3 +264,77 @@ def test_a_wrong_branch_is_the_one_problem_and_not_what_reads_the_region(executo
     lg.edit(engine, inner, lambda x: x * 3.0)
     assert {(problem.block, problem.pin) for problem in engine.step().problems} >= {(state, "next")}
     assert {problem.block for problem in engine.frame.problems} == {state, total}
+
+
+def reading_time(name: str) -> Composite:
+    """x → x times the feature `animation_time`."""
+    x = parameter(0, Tensor(f32, (3,)))
+    function = Function("timed", (x,), (x * broadcast_to(context("animation_time"), (3,)),))
+    body = Composite(name)
+    inner = body.graph.add(block(function, inputs=("x",), name="timed"))
+    for pin in (inner["x"], inner["result"]):
+        body.expose(pin)
+    return body
+
+
+def plain_body(name: str) -> Composite:
+    body = Composite(name)
+    inner = body.graph.add(block(lambda x: x + 1.0, name="plain"))
+    for pin in (inner["x"], inner["result"]):
+        body.expose(pin)
+    return body
+
+
+def test_a_feature_without_a_value_matters_in_the_branch_that_is_taken_only(executor_name):
+    engine = Engine(executor_name)
+    region = engine.add(IfElse("region", plain_body("then"), reading_time("other")))
+    after = engine.add(block(lambda x: x * 2.0, name="after"))
+    engine.connect(region["result"], after["x"])
+    engine.set(region["x"], X.astype(np.float32))
+    engine.set(region["condition"], True)
+    assert not engine.step().failed
+    np.testing.assert_array_equal(engine.read(after), (X + 1) * 2)
+    engine.set(region["condition"], False)
+    assert engine.step().failed == {"region", "after"}
+    with pytest.raises(lg.LivegradError, match="reads the feature `animation_time`"):
+        engine.read(after)
+    engine.set_feature("animation_time", 3.0)
+    assert not engine.step().failed
+    np.testing.assert_array_equal(engine.read(after), X * 6)
+    engine.set_feature("animation_time", 4.0)
+    engine.step()
+    np.testing.assert_array_equal(engine.read(after), X * 8)
+
+
+def test_a_feature_without_a_value_ends_a_loop_in_its_first_turn(executor_name):
+    body = reading_time("body")
+    more = body.graph.add(block(lambda x: lg.sum(x) < 100.0, name="more"))
+    body.graph.connect(body.graph.blocks["timed"], more["x"])
+    body.expose(more["result"], "condition")
+    engine = Engine(executor_name)
+    loop = engine.add(While("loop", body, {"x": "result"}))
+    engine.set(loop["x"], X.astype(np.float32))
+    engine.set(loop["condition"], True)
+    assert engine.step().failed == {"loop"}
+    engine.set(loop["condition"], False)
+    assert not engine.step().failed
+    np.testing.assert_array_equal(engine.read(loop["result"]), X)
+    engine.set_feature("animation_time", 10.0)
+    engine.set(loop["condition"], True)
+    engine.step()
+    np.testing.assert_array_equal(engine.read(loop["result"]), X * 100)
+
+
+def test_an_edit_to_a_function_that_may_fail_is_seen_to_fail(executor_name):
+    engine = Engine(executor_name)
+    divide = engine.add(block(lambda x, y: x + y, name="divide"))
+    engine.set(divide["x"], np.array([6, 8]))
+    engine.set(divide["y"], np.array([2, 0]))
+    engine.step()
+    lg.edit(engine, divide, lambda x, y: x // y)
+    assert engine.step().failed == {"divide"}
+    with pytest.raises(lg.LivegradError, match="division by zero"):
+        engine.read(divide)
+    lg.edit(engine, divide, lambda x, y: x - y)
+    assert not engine.step().failed
+    np.testing.assert_array_equal(engine.read(divide), [4, 8])

@@ -24,7 +24,7 @@ from livegrad.engine.cuda.code import StepCode
 from livegrad.engine.cuda.host_work import HostWork
 from livegrad.engine.cuda.in_place import find_in_place
 from livegrad.engine.cuda.ledger import Ledger
-from livegrad.engine.cuda.missing import run_without, steps_that_cannot_run
+from livegrad.engine.cuda.missing import calls_that_cannot_run, run_without, steps_that_cannot_run
 from livegrad.engine.cuda.numbers import LiveNumbers
 from livegrad.engine.cuda.program import Program
 from livegrad.engine.cuda.program_builder import ProgramBuilder
@@ -66,7 +66,8 @@ class CudaExecutable:
         self._missing: set[FeatureLevel] = set()  # features that are read and have no value
         self.bound: dict[str, BoundStep] = {}
         self.captured: dict[str, CapturedGraph] = {}
-        self.programs: OrderedDict[tuple[tuple[str, ...], Profile], Program] = OrderedDict()
+        self.programs: OrderedDict[tuple[tuple[str, ...], Profile, frozenset[str]], Program] = OrderedDict()
+        self.refused: Mapping[str, LivegradError] = {}  # calls inside of regions that cannot run now
         self._by_identity: dict[int, tuple[Sequence[str], Program]] = {}
         self._advance: Advance | None = None
         self._previous: CudaExecutable | None = None  # until this one is ready
@@ -227,6 +228,10 @@ class CudaExecutable:
         """A call of the host that is part of a step."""
         self.host.run_item(self.bound[key], number)
 
+    def refuse(self, key: str) -> None:
+        """In the place of a call inside a region that cannot run."""
+        raise self.refused[key]
+
     def run_host_region(self, region: RegionStep, bodies: Sequence[Program], prologue: Program) -> None:
         """A region that the host goes round."""
         self.host.run_region(region, bodies, prologue)
@@ -295,10 +300,12 @@ class CudaExecutable:
         if known is not None and known[0] is steps and not profile and not check:
             return self._start(known[1])
         missing = steps_that_cannot_run(self.plan, self.features, self.buffers.held, steps) if check else {}
-        program = self._program(tuple(key for key in steps if key not in missing), profile)
+        able = tuple(key for key in steps if key not in missing) if missing else tuple(steps)
+        self.refused = calls_that_cannot_run(self.plan, self.features, able) if self._missing else {}
+        program = self._program(able, profile)
         if missing:
             return run_without(lambda: self._start(program) if program.steps else RunReport((), {}), missing)
-        if steps.__class__ is tuple and not profile:
+        if steps.__class__ is tuple and not profile and not self.refused:
             if len(self._by_identity) >= _MOST_PROGRAMS:
                 self._by_identity.clear()
             self._by_identity[id(steps)] = steps, program
@@ -315,8 +322,8 @@ class CudaExecutable:
             return None
 
         def start() -> RunReport | None:
-            if program.generation != buffers.generation:
-                return None  # it is gone, or its addresses are
+            if program.generation != buffers.generation or not program.plain:
+                return None  # it is gone, or its addresses are; or another function is in it, which may fail
             try:
                 graph.start(device().stream)
             except ChangeRefused:
@@ -361,7 +368,7 @@ class CudaExecutable:
                 write_array(held.address, array)
 
     def _program(self, steps: tuple[str, ...], profile: Profile) -> Program:
-        key = steps, profile
+        key = steps, profile, frozenset(self.refused)
         program = self.programs.get(key)
         if program is None:
             program = ProgramBuilder(self, steps, profile).build()

@@ -1,6 +1,7 @@
 """Features that steps read and nobody gave a value: those steps do not run, nor does what depends on them.
 
-`CudaExecutable.run` asks before it looks for a program; where every feature has a value, nothing here is called.
+`CudaExecutable.run` asks before it looks for a program; where every feature has a value, nothing here is called. A call
+inside of a region fails only if the region takes its body, which the host finds out: it goes round such regions itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from livegrad.diagnostics import CompileError, LivegradError
 from livegrad.engine.cuda.buffers import HeldBuffer
 from livegrad.engine.executor import Failure, RunReport
-from livegrad.engine.live_plan import BufferOperand, FeatureOperand, LivePlan, operand_key
+from livegrad.engine.live_plan import BufferOperand, FeatureOperand, LeafStep, LivePlan, RegionStep, operand_key
 from livegrad.engine.sources import ForeignArray
 from livegrad.ops.context import FeatureLevel
 
@@ -40,15 +41,30 @@ def steps_that_cannot_run(
     moved = {key for key, external in plan.bindings.items() if _has_moved(held[key], external.array)}
     lost: dict[str, LivegradError] = {}
     for key in steps:
-        for operand in plan.steps[key].all_operands():
-            if isinstance(operand, FeatureOperand) and features.get(operand.feature) is None:
-                lost[key] = MissingFeature(key, operand.feature)
-            elif isinstance(operand, BufferOperand) and operand.key in moved:
+        step = plan.steps[key]
+        for operand in step.all_operands():
+            if isinstance(operand, BufferOperand) and operand.key in moved:
                 lost[key] = MovedMemory(key, operand.key)
             source = plan.producer.get(str(operand_key(operand)))
             if source in lost and key not in lost:
                 lost[key] = lost[source]
+        if not isinstance(step, RegionStep) and (feature := _missing_feature(step, features)) is not None:
+            lost[key] = MissingFeature(key, feature)
     return lost
+
+
+def calls_that_cannot_run(
+    plan: LivePlan, features: Mapping[FeatureLevel, Any], steps: Sequence[str]
+) -> dict[str, LivegradError]:
+    """The calls inside of regions that read a feature without a value."""
+    regions = (step for step in map(plan.steps.__getitem__, steps) if isinstance(step, RegionStep))
+    leaves = ((leaf.key, _missing_feature(leaf, features)) for region in regions for leaf in region.leaf_steps())
+    return {key: MissingFeature(key, feature) for key, feature in leaves if feature is not None}
+
+
+def _missing_feature(step: LeafStep, features: Mapping[FeatureLevel, Any]) -> FeatureLevel | None:
+    own = (operand.feature for operand in step.all_operands() if isinstance(operand, FeatureOperand))
+    return next((feature for feature in own if features.get(feature) is None), None)
 
 
 def _has_moved(held: HeldBuffer, array: Any) -> bool:

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from livegrad.backends.cuda.driver import checked, device, driver
 from livegrad.backends.cuda.live_graph import ExecutableGraph
 from livegrad.diagnostics import LivegradError
+from livegrad.engine.cuda.bound_step import BoundStep
 from livegrad.engine.executor import Failure, Profile, RunReport
 from livegrad.engine.live_plan import LivePlan
 
@@ -74,6 +75,11 @@ class Program:
     @property
     def graphs(self) -> Iterator[ExecutableGraph]:
         return (part for part in self.parts if isinstance(part, ExecutableGraph))
+
+    def look_for_watched(self, bound: Mapping[str, BoundStep]) -> None:
+        """Finds whether a run may end with something to tell; after an edit, it is found anew."""
+        self.watched = any(key in bound and bound[key].watched for key in self.owners)
+        self.plain = not (self.watched or self.counted or self.timing)
 
     def start(self, stream: Any) -> list[Failure]:
         """Starts everything; what a call of the host raises is the failure of its step, and the rest goes on."""

@@ -5,7 +5,7 @@ In: the steps that are stale, bound to memory. Out: a `Program`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,6 +38,7 @@ class Parts(Protocol):
     plan: LivePlan
     bound: dict[str, BoundStep]
     in_place: dict[str, str]
+    refused: Mapping[str, LivegradError]
 
     def address(self, key: str) -> int: ...
     def operand_address(self, operand: Operand) -> int: ...
@@ -46,6 +47,7 @@ class Parts(Protocol):
     def append_places(self, key: str) -> int: ...
     def timer(self, key: str) -> int: ...
     def run_host_item(self, key: str, number: int) -> None: ...
+    def refuse(self, key: str) -> None: ...
     def run_host_region(self, region: RegionStep, bodies: Sequence[Program], prologue: Program) -> None: ...
 
 
@@ -108,10 +110,9 @@ class ProgramBuilder:
         for step in steps if regions else ():
             program.owners.update((leaf.key, step.key) for leaf in step.leaf_steps())
         program.members = frozenset([*program.steps, *program.owners])
-        program.watched = any(key in bound and bound[key].code.is_watched for key in program.owners)
         program.counted = bool(regions)
         program.externals = externals_of(program, self.plan)
-        program.plain = not (program.watched or program.counted or program.timing)
+        program.look_for_watched(bound)
         program.report = RunReport(program.steps, program.calls)
         return program
 
@@ -149,6 +150,9 @@ class ProgramBuilder:
     # --- steps ---
 
     def _step(self, step: Step, scope: _Scope | None) -> None:
+        if step.key in self.parts.refused:
+            self._host(lambda: self.parts.refuse(step.key))
+            return
         stop = self._start_time(step, scope) if self._profile else None
         match step:
             case BlockStep():
@@ -310,8 +314,9 @@ class ProgramBuilder:
         return found
 
     def _needs_host(self, step: RegionStep) -> bool:
-        bound = self.parts.bound
-        return any(leaf.key in bound and bound[leaf.key].code.has_host_steps for leaf in step.leaf_steps())
+        bound, refused = self.parts.bound, self.parts.refused
+        leaves = [leaf.key for leaf in step.leaf_steps()]
+        return any(key in refused or (key in bound and bound[key].code.has_host_steps) for key in leaves)
 
     def _calls_libraries(self, step: RegionStep) -> bool:
         bound = self.parts.bound

@@ -130,6 +130,9 @@ def _hand_over(executable: CudaExecutable, named: Sequence[Step], old: Mapping[s
             for graph in before.graphs:
                 graph.replace(before, after)
             before.graphs = []
+    if any(bound.watched != executable.bound[key].watched for key, bound in old.items()):
+        for program in executable.programs.values():
+            program.look_for_watched(executable.bound)
 
 
 def _put_recordings(executable: CudaExecutable, recorded: Mapping[str, CapturedGraph]) -> None:
