@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import random
 import re
 import shutil
@@ -25,6 +26,8 @@ import numpy as np
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 _FOLDER = tempfile.TemporaryDirectory(prefix="livegrad-simulated-")
+# Processes that share a cache of code share kernels too, as those of a real driver do.
+_KERNELS = Path(os.environ.get("LIVEGRAD_CACHE_DIR", _FOLDER.name)) / "simulated"
 _one_shim = threading.Lock()
 _WORDS = ctypes.c_ulonglong * 65536
 _CONDITIONS = (ctypes.c_uint * 65536)()
@@ -128,12 +131,14 @@ def compile_source(source: str, architecture: str, name: str = "kernel") -> byte
     text = text.replace("__shared__ alignas(16)", "alignas(16) static")
     declared = 'extern "C" __device__ __cudart_builtin__ void CUDARTAPI cudaGraphSetConditional('
     text = text.replace(declared, "void declared_before(")
-    path = Path(_FOLDER.name) / hashlib.sha256(text.encode()).hexdigest()
+    path = _KERNELS / hashlib.sha256((_SHIM + _RUNNER + text).encode()).hexdigest()
     if not path.with_suffix(".so").exists():
         kernels = re.findall(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", text)
         runners = "".join(_RUNNER.replace("NAME", kernel) for kernel in kernels)
         # In a folder of its own, and moved when it is whole: another thread may want the same kernel.
-        made = Path(tempfile.mkdtemp(dir=_FOLDER.name)) / "kernel"
+        _KERNELS.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=_KERNELS))
+        made = folder / "kernel"
         made.with_suffix(".cpp").write_text(text + runners)
         files = ["-o", str(made.with_suffix(".so")), str(made.with_suffix(".cpp"))]
         done = _compiler("-shared", "-include", str(_compiled_shim()), *files)
@@ -143,6 +148,7 @@ def compile_source(source: str, architecture: str, name: str = "kernel") -> byte
         if done.returncode:
             raise AssertionError(f"the simulated compiler refuses {name}:\n{done.stderr}\n{source}")
         made.with_suffix(".so").rename(path.with_suffix(".so"))
+        shutil.rmtree(folder)
     own = source[source.index("struct Arguments") :]
     shares = b"1" if re.search("__syncthreads|_fold|_lane", own) else b"0"
     return b"SIMULATED " + shares + str(path.with_suffix(".so")).encode()

@@ -48,7 +48,7 @@ def test_threads_that_compile_at_once_make_the_header_once(tmp_path, monkeypatch
 
 @needs_compiler
 def test_threads_that_compile_the_same_kernel_each_find_it_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(simulated_driver, "_FOLDER", type("Folder", (), {"name": str(tmp_path)}))
+    monkeypatch.setattr(simulated_driver, "_KERNELS", tmp_path)
     written = []
     inner = simulated_driver._compiler
 
