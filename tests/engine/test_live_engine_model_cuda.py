@@ -8,6 +8,7 @@ from hypothesis import settings
 from livegrad.engine.engine import Engine
 from tests.cuda.simulate import COMPILER, simulated
 from tests.engine.test_live_engine_model import LiveEngine
+from tests.long_forms import LONG
 
 
 class OnCuda(LiveEngine):
@@ -44,7 +45,7 @@ class OnCudaThatSharesMemory(OnCuda):
     reuse_memory = True
 
 
-_ON_HOST = settings(max_examples=6, stateful_step_count=25, deadline=None)
+_ON_HOST = settings(max_examples=60 if LONG else 3, stateful_step_count=25, deadline=None)
 _ON_DEVICE = settings(max_examples=25, stateful_step_count=40, deadline=None)
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
 

@@ -16,9 +16,9 @@ import pytest
 
 import livegrad as lg
 from livegrad.engine import programs
+from tests.long_forms import LONG
 from tests.node_counts import settled_node_count
 
-LONG = bool(os.environ.get("LIVEGRAD_LONG_TESTS"))
 # What the allocator and the tables of the interpreter may add: a leak of one node an iteration is far above it.
 MOST_GROWTH = 6 << 20
 
