@@ -541,3 +541,30 @@ def test_a_cold_add_prepares_and_runs_nothing_but_what_is_new():
     engine.step()
     assert len(running._calls) == 12
     assert float(engine.read(last)) == 2.0 * 2.0**30 * 3.0
+
+
+def test_a_number_in_a_branch_that_is_not_taken_changed_beside_the_graph_does_not_run_the_region():
+    engine = Engine()
+    bodies = []
+    for name in ("then", "other"):
+        bodies.append(Composite(name))
+        inner = bodies[-1].graph.add(block(lambda x, gain=2.0: x * gain, name="inner"))
+        bodies[-1].expose(inner["x"])
+        bodies[-1].expose(inner["gain"], f"{name}_gain")
+        bodies[-1].expose(inner["result"])
+    region = engine.add(IfElse("region", *bodies))
+    engine.set(region["x"], np.arange(3.0))
+    engine.set(region["condition"], True)
+    for name in ("then", "other"):
+        engine.set(region[f"{name}_gain"], 2.0)
+    engine.step()
+    engine.set(region["other_gain"], 5.0)
+    engine.add(block(lambda x=1.0: x, name="added"))
+    assert engine.step().ran == ("added",)
+    engine.set(region["then_gain"], 7.0)
+    engine.add(block(lambda x=1.0: x, name="another"))
+    assert set(engine.step().ran) == {"region", "another"}
+    np.testing.assert_array_equal(engine.read(region["result"]), np.arange(3.0) * 7)
+    engine.set(region["condition"], False)
+    engine.step()
+    np.testing.assert_array_equal(engine.read(region["result"]), np.arange(3.0) * 5)

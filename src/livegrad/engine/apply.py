@@ -234,7 +234,7 @@ class Applier:
             running.update(plan, codes, [key for key in changes if key in plan.steps])
         for key, change in changes.items():
             if key in plan.steps:
-                self._runtime.make_stale(key, change.cause)
+                self._runtime.make_stale(key, change.cause, change.values)
         self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
         self._runtime.still -= changes.keys()
         for state in plan.states:

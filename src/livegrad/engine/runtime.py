@@ -6,7 +6,7 @@ what follows from a run is then drawn when it is known, at the latest before the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from threading import RLock
 from typing import Any, Literal
 
@@ -117,19 +117,21 @@ class Runtime(Attempts):
         self.notified += 1
         self.executable = executable
 
-    def make_stale(self, key: str, reason: str) -> None:
-        """Says that a step must run."""
+    def make_stale(self, key: str, reason: str, values: Iterable[object] = ()) -> None:
+        """Says that a step must run; a region only if it reads one of these values, where they are all that changed."""
+        assert self.executable is not None
+        changed = set(values) if self.executable.plan.steps[key].__class__ is RegionStep else None
+        if not changed:
+            self.touched.pop(key, None)
+        elif key not in self.stale or key in self.touched:
+            self.touched.setdefault(key, set()).update(changed)
         self.stale[key] = reason
-        self.touched.pop(key, None)
 
     def touch(self, operand: object, reason: str) -> None:
         """Says that a number, a feature or the contents of a buffer have changed: its readers must run."""
         assert self.executable is not None
-        plan = self.executable.plan
-        for key in plan.readers.get(operand, ()):  # type: ignore[call-overload]
-            if plan.steps[key].__class__ is RegionStep and (key not in self.stale or key in self.touched):
-                self.touched.setdefault(key, set()).add(operand)
-            self.stale[key] = reason
+        for key in self.executable.plan.readers.get(operand, ()):  # type: ignore[call-overload]
+            self.make_stale(key, reason, (operand,))
 
     def mark_memory_from_outside(self) -> None:
         """External memory without a version may have changed; with one, it has when the version has."""

@@ -43,11 +43,12 @@ class Level(IntEnum):
 
 
 class Change(NamedTuple):
-    """What happens to one step, and why."""
+    """What happens to one step, and why. `values` are the numbers and contents that differ, if nothing else does."""
 
     step: str
     level: Level
     cause: str
+    values: frozenset[object] = frozenset()
 
 
 def diff_plans(running: LivePlan, wanted: LivePlan, same: Collection[str] = ()) -> dict[str, Change]:
@@ -79,10 +80,12 @@ def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
         for before, after in zip(old.leaf_steps(), new.leaf_steps(), strict=True):
             found += _code_changes(before, after, "" if before.key == key else f" of {before.key}")
     found += _memory_changes(running, wanted, new)
-    found += _value_changes(running, wanted, new)
+    values = _value_changes(running, wanted, new)
+    only = frozenset() if found else frozenset(operand for operand, _, _ in values)
+    found += [(level, cause) for _, level, cause in values]
     if not found:
         return Change(key, Level.NONE, "")
-    return Change(key, max(level for level, _ in found), "; ".join(dict.fromkeys(cause for _, cause in found)))
+    return Change(key, max(level for level, _ in found), "; ".join(dict.fromkeys(cause for _, cause in found)), only)
 
 
 def _code_changes(before: LeafStep, after: LeafStep, inner: str) -> Iterable[tuple[Level, str]]:
@@ -124,20 +127,22 @@ def _memory_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable
             yield level, f"{key} bound to other memory"
 
 
-def _value_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable[tuple[Level, str]]:
+def _value_changes(running: LivePlan, wanted: LivePlan, step: Step) -> list[tuple[object, Level, str]]:
     captured = captured_keys(step)
+    found: list[tuple[object, Level, str]] = []
     for operand in step.all_operands():
         if isinstance(operand, ParameterOperand):
             before, after = running.parameters[operand.key], wanted.parameters[operand.key]
             if type(before) is not type(after) or not same_value(before, after):
                 level = Level.RECAPTURE if operand.key in captured else Level.HOT
-                yield level, f"{operand.key}: {before} → {after}"
+                found.append((operand.key, level, f"{operand.key}: {before} → {after}"))
         elif isinstance(operand, BufferOperand) and operand.key in wanted.contents:
             old, new = running.contents.get(operand.key), wanted.contents[operand.key]
             # Contents are compared to find who must run; writing them is no update of the graph.
             if old is not new and (old is None or not same_value(old, new)):
                 level = Level.WARM if new.ndim == 0 else Level.NONE  # a captured call's number in memory
-                yield level, f"{operand.key} has new contents"
+                found.append((operand.key, level, f"{operand.key} has new contents"))
+    return found
 
 
 def find_changes(
