@@ -64,7 +64,7 @@ def build_code(problem: Any) -> Callable[[], Any]:
 
 
 def build_cold(problem: Any) -> Callable[[], Any]:
-    """The last block is connected to another one: all is built anew, one block is stale."""
+    """The last block is connected to another one: one block is stale."""
     engine, made = chain(problem.size)
     extra = engine.add(block(lambda x: x + 1.0, name="extra"))
     engine.connect(made[-2], extra["x"])
@@ -73,10 +73,32 @@ def build_cold(problem: Any) -> Callable[[], Any]:
     return frame_of(engine, made[-1], lambda frame: engine.connect(sources[frame % 2], made[-1]["x"]), "COLD")
 
 
+def build_cold_add(problem: Any) -> Callable[[], Any]:
+    """A block that reads the last one takes the place of the one before: added, connected, the other one removed."""
+    engine, made = chain(problem.size)
+    added: list[Any] = []
+
+    def change(frame: int) -> None:
+        if added:
+            engine.remove(added.pop())
+        added.append(engine.add(block(lambda x: x + 1.0, name=f"added{frame}")))
+        engine.connect(made[-1], added[-1]["x"])
+
+    def run() -> Any:
+        change(next(frames))
+        if engine.step().level.name != "COLD":
+            raise AssertionError(engine.explain())
+        return engine.read(added[-1])
+
+    frames = count()
+    return run
+
+
 BUILDERS = {
     "engine_cpu_nothing": build_nothing,
     "engine_cpu_hot": build_hot,
     "engine_cpu_hot_all": build_hot_all,
     "engine_cpu_code": build_code,
     "engine_cpu_cold": build_cold,
+    "engine_cpu_cold_add": build_cold_add,
 }

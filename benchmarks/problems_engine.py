@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # peers load this module, and their environment has no livegr
 POINTS = 64
 KINDS = (
     "engine_cpu_nothing", "engine_cpu_hot", "engine_cpu_hot_all", "engine_cpu_code", "engine_cpu_cold",
+    "engine_cpu_cold_add",
     "engine_cuda_hot", "engine_cuda_hot_all", "engine_cuda_new_set", "engine_cuda_code", "engine_cuda_cold",
     "engine_cuda_loop",
 )  # fmt: skip
@@ -41,6 +42,7 @@ def expected(kind: str, blocks: int) -> np.ndarray:
         "engine_cpu_hot_all": blocks,
         "engine_cpu_code": blocks + 1,
         "engine_cpu_cold": blocks + 1,
+        "engine_cpu_cold_add": blocks + 1,
         "engine_cuda_hot": (blocks - 1) * gain_of(0) + 1,
         "engine_cuda_hot_all": blocks,
         "engine_cuda_new_set": blocks,

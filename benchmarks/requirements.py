@@ -100,6 +100,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     AtMost("engine_cuda_code", 100e-6),
     AtMost("engine_cuda_cold", 0.05),
     AtMost("engine_cpu_hot", 100e-6),  # of a thousand blocks, and nothing else stale
+    AtMost("engine_cpu_cold_add", 0.005),  # of five thousand blocks
     AtLeast("context_hit", 0.2, ("functools",)),  # a hit costs at most five of theirs
     AtLeast("context_fan", 0.2, ("functools",)),
     AtLeast("context_compile", 20.0, ("whole compile",)),  # the pass takes at most 5%

@@ -253,8 +253,8 @@ def test_another_size_above_reaches_everything_below_a_cold_edit(executor_name):
 
 
 def test_plans_that_were_replaced_are_given_back():
-    """What is remembered of hot parameters holds no plan of the past."""
-    engine = Engine("cpu")
+    """What is remembered of hot parameters holds no plan of the past. Where memory is shared, an edit makes another."""
+    engine = Engine("cpu", reuse_memory=True)
     scale = engine.add(block(lambda x, gain=2.0: x * gain, name="scale"))
     engine.set(scale["x"], NUMBERS)
     plans = []

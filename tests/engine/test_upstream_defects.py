@@ -32,12 +32,14 @@ def test_the_old_graph_stands_until_the_new_one_does(executor_name, monkeypatch)
     """Upstream disposes the old graph first; a build that fails then leaves nothing to run."""
     engine, first, second = pair(executor_name)
     engine.step()
-    build = engine.executor.build
 
     def out_of_memory(*_):
         raise CompileError("no memory left")
 
-    monkeypatch.setattr(engine.executor, "build", out_of_memory)
+    running = engine._runtime.executable
+    monkeypatch.setattr(
+        *((running, "update") if engine.executor.edits_in_place else (engine.executor, "build")), out_of_memory
+    )
     extra = engine.add(block(lambda x: x * 10.0, name="extra"))
     engine.connect(first, extra["x"])
     engine.set(second["gain"], 3.0)
@@ -47,7 +49,7 @@ def test_the_old_graph_stands_until_the_new_one_does(executor_name, monkeypatch)
     np.testing.assert_array_equal(engine.read(second, running=True), (NUMBERS + 1) * 3)
     with pytest.raises(EngineError, match="no memory left"):
         engine.read(extra)
-    monkeypatch.setattr(engine.executor, "build", build)
+    monkeypatch.undo()
     assert engine.step().ok
     np.testing.assert_array_equal(engine.read(extra), (NUMBERS + 1) * 10)
     np.testing.assert_array_equal(engine.read(second), (NUMBERS + 1) * 3)
@@ -119,7 +121,7 @@ def test_captured_calls_and_functions_wait_for_each_other_both_ways(executor_nam
         frame = engine.step()
     assert frame.ran == ("before", "call", "after")
     assert engine.plan is not None
-    assert [engine.plan.steps[key].level for key in frame.ran] == [0, 1, 2]
+    assert [engine.plan.levels[key] for key in frame.ran] == [0, 1, 2]
 
 
 def test_types_that_do_not_match_and_missing_inputs_are_errors(executor_name):

@@ -21,6 +21,7 @@ from tests.fuzz.engine_check import ANY, Findings
 from tests.fuzz.engine_edits import Edits
 from tests.fuzz.engine_faults import Fault, call_with_fault
 from tests.fuzz.engine_frames import Moment, next_moments, running_value, unneeded_runs
+from tests.fuzz.engine_kept import compare_with_scratch
 from tests.fuzz.engine_model import Given, Group, Net, Node, Output
 
 SHORT = 12
@@ -95,6 +96,8 @@ class Session(Edits):
         frame = self.engine.step()
         findings = after[0].findings
         _compare_problems(frame, findings, self.real)
+        if frame.ok and self.engine.plan is not None and not self.engine.reuse_memory:
+            compare_with_scratch(self.engine)
         self.broken = sorted({node for _, node, _ in findings.required}, key=lambda node: node.name)
         differences = [self._difference(one) for one in after]
         fitting = [one for one, difference in zip(after, differences, strict=True) if difference is None]

@@ -132,7 +132,7 @@ def test_steps_have_topological_levels(executor_name):
     engine, _ = chain(executor_name)
     plan = compile_graph(engine.graph).plan
     assert plan is not None
-    assert {key: step.level for key, step in plan.steps.items()} == {"a": 0, "b": 1, "c": 1, "d": 2}
+    assert plan.levels == {"a": 0, "b": 1, "c": 1, "d": 2}
 
 
 @pytest.mark.parametrize(

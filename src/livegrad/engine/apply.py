@@ -119,7 +119,7 @@ class Applier:
             return False
         for key in keys:
             before = plan.parameters.get(key)
-            if key in plan.captured:
+            if plan.is_captured(key):
                 if before is not None or not (entry.kind == "value" or source.is_number):
                     return False
             elif entry.kind != "value" and (before is None or type(before) is not type(source.value)):
@@ -162,12 +162,13 @@ class Applier:
     def _replan(self, entries: list[Entry], frame: Frame) -> None:
         """Structure, code and bindings: the wanted plan is made, compiled, compared and put in place."""
         running, known = self._runtime.executable, self._runtime.compilation
-        named = _named_nodes(entries)
-        if running is None or known is None or known.plan is not running.plan or named is None or self.reuse_memory:
+        structural = any(entry.kind == "structure" for entry in entries)
+        anew = self.reuse_memory or (structural and not self._executor.edits_in_place)
+        if running is None or known is None or known.plan is not running.plan or anew:
             compilation = compile_graph(self._graph, self.reuse_memory, frozenset(self.kept), known)
             names: Iterable[str] | None = None
         else:
-            compilation, names = replan(self._graph, known, running.plan, named)
+            compilation, names = replan(self._graph, known, running.plan, entries)
         plan = compilation.plan
         if plan is None:
             raise EngineError(compilation.problems)
@@ -200,8 +201,7 @@ class Applier:
         """Compiles what is new, before anything is touched; an error goes to the block that it is about."""
         codes: dict[str, Any] = {}
         problems = []
-        cold = must_build(None if running is None else running.plan, plan, changes)
-        which = None if cold else changes
+        which = None if self._must_build(running, plan, changes) else changes
         before = {} if running is None else {step.key: step for step in _steps_of(running.plan, which)}
         for step in _steps_of(plan, which):
             old = before.get(step.key)
@@ -217,21 +217,25 @@ class Applier:
             raise EngineError(problems)
         return codes
 
+    def _must_build(self, running: Executable | None, plan: LivePlan, changes: Mapping[str, Change]) -> bool:
+        return must_build(None if running is None else running.plan, plan, changes, self._executor.edits_in_place)
+
     def _install(self, plan: LivePlan, changes: dict[str, Change], codes: dict[str, Any], frame: Frame) -> None:
         running = self._runtime.executable
-        if running is None or must_build(None if running is None else running.plan, plan, changes):
+        if running is None or self._must_build(running, plan, changes):
             fresh = self._executor.build(plan, codes, self._features, running)
             self._make_ready(fresh, plan, changes)
             if running is not None:
                 self._transaction.replaced.append(running)
             self._transaction.put(vars(self._runtime), "executable", fresh)
-            self._runtime.failed = {key: error for key, error in self._runtime.failed.items() if key in plan.steps}
-            self._runtime.stale = {key: reason for key, reason in self._runtime.stale.items() if key in plan.steps}
-            self._runtime.touched = {key: by for key, by in self._runtime.touched.items() if key in plan.steps}
             if self.reuse_memory:
                 self._runtime.forget_contents(plan)
         else:
-            running.update(plan, codes, [key for key in changes if key in plan.steps])
+            self._hold_states(running, changes)
+            running.update(plan, codes, list(changes))
+        self._runtime.failed = {key: error for key, error in self._runtime.failed.items() if key in plan.steps}
+        self._runtime.stale = {key: reason for key, reason in self._runtime.stale.items() if key in plan.steps}
+        self._runtime.touched = {key: by for key, by in self._runtime.touched.items() if key in plan.steps}
         for key, change in changes.items():
             if key in plan.steps:
                 self._runtime.make_stale(key, change.cause, change.values)
@@ -240,6 +244,12 @@ class Applier:
         for state in plan.states:
             if state.key in changes:  # it may have its initial value again
                 self._runtime.touch(state.value, f"{state.key}: {changes[state.key].cause}")
+
+    def _hold_states(self, running: Executable, changes: Mapping[str, Change]) -> None:
+        """Keeps the values of states that change, or go: whoever takes the frame back needs them."""
+        for state in running.plan.states:
+            if state.key in changes:
+                self._transaction.states.setdefault(state.value, running.read(state.value))
 
     def _make_ready(self, fresh: Executable, plan: LivePlan, changes: Mapping[str, Change]) -> None:
         """Lets a new executable make what its first run needs, before the old one goes."""
@@ -375,16 +385,6 @@ def _installing_problem(error: LivegradError, made: Compilation, changes: Mappin
     named = [key for key in changes if key in nodes]
     most = max(named, key=lambda key: changes[key].level, default=next(iter(nodes)))
     return Problem(most, nodes[most].block, None, error)
-
-
-def _named_nodes(entries: Iterable[Entry]) -> list[Block] | None:
-    """The blocks that edits name, when none of the edits changes the structure."""
-    named = []
-    for entry in entries:
-        if entry.kind == "structure":
-            return None
-        named.append(entry.subject.block if isinstance(entry.subject, Pin) else entry.subject)
-    return named
 
 
 def _steps_of(plan: LivePlan, changes: Mapping[str, Change] | None) -> Iterable[BlockStep]:

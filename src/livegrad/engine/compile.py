@@ -7,17 +7,18 @@
     wire              operands, buffers, initial contents                              (engine.wire)
     share_memory      which buffers may share bytes                                    (engine.share)
 
-All problems of a phase are found, each at its pin. `Engine` calls `compile_graph` when the structure has changed and
-`replan` when single blocks have.
+All problems of a phase are found, each at its pin. `Applier` calls `compile_graph` for the first plan, and `replan` for
+what edits change in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from livegrad.engine.append_buffer import AppendBuffer
-from livegrad.engine.flatten import Network, NetworkNode, OutputRef, flatten_graph
+from livegrad.engine.flatten import Network, NetworkNode, OutputRef, flatten_graph, with_inner_nodes
 from livegrad.engine.graph import Graph, State
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.problems import GraphError, PinError, Problem, problem
@@ -64,11 +65,12 @@ def compile_graph(
 # --- validation ------------------------------------------------------------------------------------------------------
 
 
-def validate(network: Network) -> list[Problem]:
-    """Inputs that nothing feeds, and blocks that stand where they cannot."""
+def validate(network: Network, nodes: Iterable[NetworkNode] | None = None) -> list[Problem]:
+    """Inputs that nothing feeds, and blocks that stand where they cannot; among some nodes, or (None) all."""
     problems = []
-    known = {node.key: node for node in network.all_nodes()}
-    for node in known.values():
+    own = {node.key: node for node in (network.all_nodes() if nodes is None else with_inner_nodes(nodes))}
+    known = ChainMap(own, network.nodes)  # type: ignore[arg-type]
+    for node in own.values():
         for name, ref in node.feeds.items():
             if ref is None:
                 help = f"connect or set `{node.block.name}.{name}`"

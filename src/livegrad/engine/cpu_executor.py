@@ -25,6 +25,7 @@ from livegrad.engine.live_plan import (
     BlockStep,
     BufferSpec,
     LivePlan,
+    Step,
     buffers_around,
     operand_key,
     renewed_buffers,
@@ -38,6 +39,7 @@ class CpuExecutor:
     """Compiles steps to native code."""
 
     name = "cpu"
+    edits_in_place = True
 
     def prepare(self, step: BlockStep) -> CompiledPlan:
         """The step's function as native code for its sizes."""
@@ -66,16 +68,15 @@ class CpuExecutable:
         features: Mapping[FeatureLevel, Any],
         previous: CpuExecutable | None,
     ) -> None:
-        _require_memory(plan, plan.buffers.values())
         self.plan = plan
         known = {} if previous is None else previous._codes
-        leaves = (leaf.key for step in plan.steps.values() for leaf in step.block_steps())
-        self._codes = {key: codes[key] if key in codes else known[key] for key in leaves}
+        self._codes = {key: codes[key] if key in codes else known[key] for key in _leaves(plan.steps)}
         self._memory = _memory_for(plan, previous)
         self._cut_off = CutOff(self, self._memory, None if previous is None else previous._cut_off)
         self._make = Calls(self._memory, self._codes, dict(features), self._cut_off.taken)
         self._make.parameters = plan.parameters
         self._make.bound = {key: plan.buffers[key].shape for key in plan.bindings}
+        self._bytes = _require_memory(plan, plan.buffers.values())
         self._calls = _CallsOnDemand(self)
         self._staged: list[Numbers] = []  # the next values of states
         taken = {} if previous is None else previous._memory
@@ -88,6 +89,7 @@ class CpuExecutable:
 
     def make_call(self, key: str) -> Call:
         """What runs a step, with the numbers of today."""
+        self._make.parameters = self.plan.parameters
         return self._make.make(self.plan.steps[key], key)
 
     # --- updates ---
@@ -110,35 +112,55 @@ class CpuExecutable:
         np.copyto(self._memory[buffer], contents)
 
     def update(self, plan: LivePlan, codes: Mapping[str, CompiledPlan], steps: Sequence[str]) -> None:
-        """Warm and code: other memory and other functions for some steps."""
-        touched = {key for name in steps for key in buffers_around(plan.steps[name])}
-        _require_memory(plan, [plan.buffers[key] for key in touched])
-        fresh = {}
-        for key in touched:
-            spec = plan.buffers[key]
-            if spec.lifetime == "external":
-                fresh[key] = _bound_array(plan, key)
-            elif spec != self.plan.buffers.get(key):
-                fresh[key] = _new_buffer(spec)
+        """Other memory, functions, operands or states for what is named; what is not named is not looked at."""
+        before = {key: self.plan.steps[key] for key in steps if key in self.plan.steps}
+        after = {key: plan.steps[key] for key in steps if key in plan.steps}
+        named = set(steps)
+        states = [state for state in plan.states if state.key in named]
+        owners = {state.value: state.owner for state in self.plan.states if state.key in named}
+        touched = {key for step in after.values() for key in buffers_around(step)} | {state.value for state in states}
+        gone = {key for step in before.values() for key in buffers_around(step)} | owners.keys()
+        gone = {key for key in gone if key not in plan.buffers}
+        fresh, needed = self._fresh_memory(plan, touched, gone)
         # Nothing can fail from here on.
-        self.plan = plan
-        self._cut_off.forget()
-        self._make.parameters = plan.parameters
+        contents = [key for key in touched if key in plan.contents]
+        renewed = [key for key in contents if key in fresh or self.plan.contents.get(key) is not plan.contents[key]]
+        self._cut_off.forget(self.plan, plan, before, after, gone)
+        for key, step in before.items():
+            self._make.forget(step, key)
+            self._calls.pop(key, None)
+        self.plan, self._bytes = plan, needed
         self._make.bound = {key: plan.buffers[key].shape for key in plan.bindings}
         self._memory.update(fresh)
+        for key in gone:
+            self._memory.pop(key, None)
+        for leaf in _leaves(before) - _leaves(after):
+            del self._codes[leaf]
         self._codes.update(codes)
-        for key in touched & plan.contents.keys():
+        for key in renewed:
             np.copyto(self._memory[key], plan.contents[key])
-        for name in steps:
-            self._make.forget(plan.steps[name], name)
-            self._calls[name] = self._make.make(plan.steps[name], name)
+        for state in states:
+            if state.value in fresh or owners.get(state.value) is not state.owner:
+                np.copyto(self._memory[state.value], state.initial)
+
+    def _fresh_memory(self, plan: LivePlan, touched: set[str], gone: set[str]) -> tuple[dict[str, Numbers], int]:
+        """Memory for those buffers that have none that fits, and how many bytes the plan needs then."""
+        known = self.plan.buffers
+        changed = [plan.buffers[key] for key in touched if plan.buffers[key] != known.get(key)]
+        before = [known[key] for key in (*gone, *(spec.key for spec in changed)) if key in known]
+        freed = sum(spec.bytes for spec in before if spec.lifetime != "external")
+        needed = _require_memory(plan, changed, self._bytes - freed)
+        fresh = {spec.key: _new_buffer(spec) for spec in changed if spec.lifetime != "external"}
+        bound = {key: _bound_array(plan, key) for key in touched if plan.buffers[key].lifetime == "external"}
+        return fresh | bound, needed
 
     def swap(self, step: BlockStep, code: CompiledPlan) -> None:
         """Code: another function for one step."""
         self._codes[step.key] = code
-        self._cut_off.forget()
+        own = {step.key: step}
+        self._cut_off.forget(self.plan, self.plan, own, own, ())
         self._make.forget(step, step.key)
-        self._calls[step.key] = self._make.make(step, step.key)
+        self._calls.pop(step.key, None)
 
     # --- running ---
 
@@ -238,7 +260,7 @@ class CpuExecutable:
         """Drops memory and code."""
         self._memory.clear()
         self._staged.clear()
-        self._cut_off.forget()
+        self._cut_off.close()
         self._calls.clear()
         self._make.close()
         self._codes.clear()
@@ -255,16 +277,22 @@ class _CallsOnDemand(dict[str, Call]):
         return made
 
 
-def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec]) -> None:
-    """Refuses buffers that are more than this machine has: the system would promise them and break its word."""
+def _leaves(steps: Mapping[str, Step]) -> set[str]:
+    """What has code: blocks, also those inside of regions."""
+    return {leaf.key for step in steps.values() for leaf in step.block_steps()}
+
+
+def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec], others: int = 0) -> int:
+    """How many bytes the buffers need, with others; refuses more than there is, which the system would promise."""
     own = [spec for spec in buffers if spec.lifetime != "external" and spec.key not in plan.places]
-    needed = sum(spec.bytes for spec in own) + sum(plan.slots)
-    if needed > (there := machine_memory()):
+    needed = others + sum(spec.bytes for spec in own) + sum(plan.slots)
+    if own and needed > (there := machine_memory()):
         largest = max(own, key=lambda spec: spec.bytes)
         what = f"there is no memory for `{largest.key}`, {largest.type}"
         error = GraphError(what, expected=f"at most {there} bytes in all", found=f"{needed}")
         step = plan.producer.get(largest.key)
         raise error if step is None else StepError(step, error)
+    return needed
 
 
 @cache

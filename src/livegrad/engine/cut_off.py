@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
-from livegrad.engine.live_plan import LivePlan, RegionStep, operand_key
+from livegrad.engine.live_plan import LivePlan, RegionStep, Step, operand_key, roots_of
 from livegrad.engine.sources import Numbers
 
 _MOST_COMPARED = 1 << 14  # bytes
@@ -71,7 +71,7 @@ class CutOff:
         self.results = Results(self)
         self._runs = 0
         self._reads: dict[str, frozenset[object]] = {}  # of steps; what a region reads depends on its last run
-        self._regions: frozenset[str] | None = None
+        self._regions: set[str] | None = None
 
     def must_run(self, key: str, changed: Collection[object]) -> bool:
         """Whether a step reads something that has changed in this run."""
@@ -123,7 +123,7 @@ class CutOff:
             found.append(own)
         return found
 
-    def begin_run(self) -> frozenset[str]:
+    def begin_run(self) -> Collection[str]:
         """The regions of the plan. Now and then, looks at those results again that always differed."""
         self._runs += 1
         if self._runs % _RUNS_UNTIL_NEXT_LOOK == 0:
@@ -132,11 +132,45 @@ class CutOff:
             self.results.clear()
         if self._regions is None:
             steps = self._executable.plan.steps.items()
-            self._regions = frozenset(key for key, step in steps if isinstance(step, RegionStep))
+            self._regions = {key for key, step in steps if isinstance(step, RegionStep)}
         return self._regions
 
-    def forget(self) -> None:
-        """Steps have other memory or other functions. What their readers saw is as it was."""
+    def forget(
+        self,
+        running: LivePlan,
+        plan: LivePlan,
+        before: Mapping[str, Step],
+        after: Mapping[str, Step],
+        gone: Iterable[str],
+    ) -> None:
+        """Steps come and go, have other memory, other functions or other readers. What their readers saw is as it was.
+
+        `gone` are buffers that are no more.
+        """
+        for key in before.keys() | after.keys():
+            self.results.pop(key, None)
+            self._reads.pop(key, None)
+        for own, steps in ((running, before), (plan, after)):
+            for root in {root for step in steps.values() for root in roots_of(step)}:
+                self.results.pop(own.producer.get(root), None)  # type: ignore[arg-type]
+                self._note_first_reader(running, root)
+        for key in before.keys() - after.keys():
+            self.taken.pop(key, None)
+        for buffer in gone:
+            self._known.pop(buffer, None)
+        if self._regions is not None:
+            self._regions -= before.keys()
+            self._regions |= {key for key, step in after.items() if isinstance(step, RegionStep)}
+
+    def _note_first_reader(self, running: LivePlan, root: object) -> None:
+        """What nobody read so far was not looked at: who reads it now, and runs now, sees what it holds."""
+        spec = running.buffers.get(root) if root in running.producer and root not in self._known else None  # type: ignore[call-overload]
+        if spec is not None and spec.bytes <= _MOST_COMPARED:
+            self._known[spec.key] = Result(spec.key)
+            self._known[spec.key].before = self._memory[spec.key].tobytes()
+
+    def close(self) -> None:
+        """Drops what was looked up."""
         self.results.clear()
         self._reads.clear()
 

@@ -23,7 +23,7 @@ from livegrad.engine.drawing import draw_blocks
 from livegrad.engine.executor import Executable, Executor, Reading
 from livegrad.engine.flatten import find_keys, output_keys
 from livegrad.engine.frame import EngineError, Frame, describe_frame
-from livegrad.engine.graph import AnyBlock, Block, Graph, Pin, State, Watch, only_output
+from livegrad.engine.graph import AnyBlock, Block, Graph, Pin, Place, State, Watch, only_output
 from livegrad.engine.journal import Journal, Observer
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.phases import describe_phases
@@ -71,8 +71,10 @@ class Engine:
         self.frame = Frame(0)
         self.before_frame: list[Callable[[], None]] = []  # called first in each frame
         self._watches: list[Watch] = []
-        self._keys: dict[Pin, str] = {}  # of outputs that were read, in this plan and after so many structural edits:
-        self._keys_of: tuple[LivePlan | None, int] = None, 0
+        self._keys: dict[
+            Pin, str
+        ] = {}  # of outputs that were read, with these connections and after so many structural edits:
+        self._keys_of: tuple[object, int] = None, 0
         self._runtime = Runtime()
         self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
         renew_lock_after_fork(self._runtime, "lock", RLock)
@@ -143,7 +145,7 @@ class Engine:
         """Says that an output will be read: its memory is shared with nothing."""
         with self.graph.editing(), self._journal.observed("keep", None, pin):
             self._applier.kept.update(self._buffer_keys(only_output(pin)))
-            self._journal.write("structure", only_output(pin).block.name, "kept")
+            self._journal.write("structure", Place(self.graph, ()), "kept")
 
     def reset(self, state: State) -> None:
         """Gives a state its initial value again, from the next frame on."""
@@ -422,8 +424,8 @@ class Engine:
         It is looked for once: the same outputs are read frame after frame.
         """
         structural = self._journal.structural
-        if self._keys_of[0] is not plan or self._keys_of[1] != structural:
-            self._keys_of, self._keys = (plan, structural), {}
+        if self._keys_of[0] is not plan.connections or self._keys_of[1] != structural:
+            self._keys_of, self._keys = (plan.connections, structural), {}
         found = self._keys.get(pin)
         if found is None:
             found = self._keys[pin] = self._find_buffer_key(pin, plan)

@@ -104,6 +104,7 @@ class Executable(Protocol):
     def update(self, plan: LivePlan, codes: Mapping[str, Any], steps: Sequence[str]) -> None:
         """Warm and code: the steps named have new sizes, memory or functions in `plan`, which has the same structure.
 
+        Where the executor edits in place, also cold: steps and states named may have come, gone, or have other edges.
         `codes` has what `prepare` made for each of their block steps. Buffers whose spec is unchanged keep their
         contents. Steps with captured calls are captured anew. Fails as a whole or not at all, with a `LivegradError`;
         one that is about a step is a `StepError`.
@@ -163,6 +164,11 @@ class Executor(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def edits_in_place(self) -> bool:
+        """Whether `update` also takes other steps, edges and states; else they need another executable."""
+        ...
 
     def prepare(self, step: BlockStep) -> Any:
         """Compiles a step. Raises a `LivegradError` that names the user's line; has no other effect."""

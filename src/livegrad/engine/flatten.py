@@ -6,7 +6,7 @@ their work from others (gradients) are expanded into nodes here, so that they fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -119,6 +119,9 @@ class Network:
     missing: dict[str, str] = field(default_factory=dict)  # outputs that are not there, and what to say of them
     derived: dict[str, Derivation] = field(default_factory=dict)  # by key, until they are expanded
     followers: dict[str, list[str]] = field(default_factory=dict)  # the nodes that were derived from a node
+    order: list[tuple[str, int]] = field(default_factory=list)  # of a body's nodes, with levels, once they are sorted
+    keys: MutableMapping[Block, tuple[str, ...]] = field(default_factory=dict)  # of a whole graph's nodes, by block
+    derivation: frozenset[str] = frozenset()  # the nodes that derived blocks follow from, and their own
 
     def is_given_by(self, step: str, key: str, pin: Pin) -> bool:
         """Whether what a step reads under a key was given to this pin: another block may have the name by now."""
@@ -132,10 +135,15 @@ class Network:
 
     def all_nodes(self) -> Iterator[NetworkNode]:
         """The nodes, those inside of regions included."""
-        for node in self.nodes.values():
-            yield node
-            for body in node.bodies:
-                yield from body.all_nodes()
+        return with_inner_nodes(self.nodes.values())
+
+
+def with_inner_nodes(nodes: Iterable[NetworkNode]) -> Iterator[NetworkNode]:
+    """Nodes, each followed by those inside of it."""
+    for node in nodes:
+        yield node
+        for body in node.bodies:
+            yield from body.all_nodes()
 
 
 @dataclass(frozen=True)
@@ -291,19 +299,33 @@ def flatten_graph(graph: Graph, known: Network | None = None) -> Network:
     network = Network()
     _Flattening(graph, "").fill(network, {} if known is None else known.nodes)
     expand_derived(network)
+    for key, node in network.nodes.items():
+        network.keys[node.block] = (*network.keys.get(node.block, ()), key)
+    if network.derived:
+        network.derivation = _nodes_behind(network, network.derived)
     return network
 
 
-def feeds_of(graph: Graph, block: Block) -> tuple[str, dict[str, Ref | None]] | None:
-    """The key of a block's node and what feeds its inputs; None if it is not there, or inside of a region.
+def _nodes_behind(network: Network, blocks: Iterable[str]) -> frozenset[str]:
+    """The nodes of derived blocks, and those that they read or follow, directly or not."""
+    found: set[str] = set()
+    waiting = [key for key, node in network.nodes.items() if node.follows is not None or key in blocks]
+    while waiting:
+        key = waiting.pop()
+        if key not in found and key in network.nodes:
+            found.add(key)
+            node = network.nodes[key]
+            waiting += [*node.sources, *(() if node.follows is None else (node.follows,))]
+    return frozenset(found)
 
-    Also None where it is at several places, or where something is lost: then all is looked at.
-    """
+
+def flatten_block(graph: Graph, block: Block) -> NetworkNode | None:
+    """The node of a block of a graph, or of a composite inside; None if it is not there, or derived."""
     home = block.home
     flattening = None if home is None or home.blocks.get(block.name) is not block else _flattening_of(graph, home)
-    if flattening is None:
+    if flattening is None or isinstance(block, DerivedBlock):
         return None
-    return flattening.key_of(block), {name: flattening.feed(pin) for name, pin in block.inputs.items()}
+    return flattening.node(block)
 
 
 def _flattening_of(graph: Graph, inner: Graph) -> _Flattening | None:
@@ -369,16 +391,17 @@ class _Flattening:
 
     def _add(self, block: Block, network: Network, known: Mapping[str, NetworkNode]) -> None:
         key = self.key_of(block)
-        if isinstance(block, Region):
-            network.nodes[key] = self._region(key, block)
-        elif isinstance(block, DerivedBlock):
+        if isinstance(block, DerivedBlock):
             feeds = {name: self.feed(pin) for name, pin in block.inputs.items()}
             network.derived[key] = Derivation(block, feeds, Places(self.graph, self.prefix))
         else:
-            network.nodes[key] = self._node(key, block, known.get(key))
+            network.nodes[key] = self.node(block, known.get(key))
 
-    def _node(self, key: str, block: Block, known: NetworkNode | None) -> NetworkNode:
+    def node(self, block: Block, known: NetworkNode | None = None) -> NetworkNode:
         """The node of a block: the one that is known, if the block and what was given to its pins are the same."""
+        key = self.key_of(block)
+        if isinstance(block, Region):
+            return self._region(key, block)
         sources = self.graph.sources
         given = [sources.get(pin) for pin in block.inputs.values()]
         body = getattr(block, "body", None)  # states and append buffers have none

@@ -87,6 +87,7 @@ class Tally:
     """How often a set of steps has run; all blocks in the set share it."""
 
     times: int = 0
+    is_over: bool = False  # nobody counts it up any more
 
 
 @dataclass
@@ -105,11 +106,12 @@ class Debug:
         """How often its step ran."""
         return self.counted + sum(tally.times for tally in self.tallies)
 
-    def forget(self, tally: Tally) -> None:
-        """Counts a tally's runs for itself."""
-        if tally in self.tallies:  # else an interrupt came after this
-            self.tallies.remove(tally)
-            self.counted += tally.times
+    def join(self, tally: Tally) -> None:
+        """Shares a tally from now on. The runs of those that are over become its own, now that somebody looks."""
+        for known in [one for one in self.tallies if one.is_over]:
+            self.tallies.remove(known)
+            self.counted += known.times
+        self.tallies.append(tally)
 
 
 class Watch(Protocol):
@@ -251,7 +253,7 @@ class Composite(Block):
             self.inner_inputs, self.inner_outputs = before
             self._follow_inside()
             raise
-        self.graph.journal.write("structure", self.name, f"`{own}` exposed")
+        self.graph.journal.write("structure", Place(self.graph, (pin.block,)), f"`{own}` exposed")
         return self[own]
 
     def _require_exposable(self, pin: Pin) -> None:
@@ -291,6 +293,19 @@ class Edge:
 
 
 Source = Edge | Setting | Binding
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where the structure has changed: blocks that came, went or have other pins, and the graph that they were in.
+
+    With a composite that went come the blocks that were inside of it.
+    """
+
+    graph: Graph
+    blocks: tuple[Block, ...]
+
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -318,6 +333,7 @@ class Graph:
     def __init__(self, journal: Journal | None = None) -> None:
         self.blocks: dict[str, Block] = {}
         self.sources: dict[Pin, Source] = {}
+        self._readers: dict[Block, set[Pin]] = {}  # pins that a block feeds; some that it fed may be among them
         self.is_engine = False  # whether an engine runs it as it is
         self.uses: list[tuple[Block, str]] = []  # blocks in graphs that this one is inside of, and as which body
         self._journal = journal or Journal()
@@ -371,26 +387,39 @@ class Graph:
         for label, inner in block.inner_graphs():
             inner.journal = self.journal
             inner.uses.append((block, label))
-        self.journal.write("structure", block.name, "added")
+        self.journal.write("structure", Place(self, (block,)), "added")
         return block
 
     @_edit
     def remove(self, block: Block) -> None:
         """Removes a block and its connections."""
         self._require(block)
+        self.journal.write("structure", Place(self, tuple(with_inner_blocks(block))), "removed")
         del self.blocks[block.name]
         block.home = None
         block.debug.state = "removed"
         for _, inner in block.inner_graphs():
             inner.uses = [use for use in inner.uses if use[0] is not block]
-        gone = [
-            pin
-            for pin, source in self.sources.items()
-            if pin.block is block or (isinstance(source, Edge) and source.source.block is block)
-        ]
-        for pin in gone:
-            del self.sources[pin]
-        self.journal.write("structure", block.name, "removed")
+        for pin in (*self._fed_by(block), *block.inputs.values()):
+            self._feed(pin, None)
+        self._readers.pop(block, None)
+
+    def _feed(self, target: Pin, source: Source | None) -> None:
+        """Notes what feeds an input from now on."""
+        before = self.sources.get(target)
+        if isinstance(source, Edge):  # first: after an interrupt, some may be noted that are not fed
+            self._readers.setdefault(source.source.block, set()).add(target)
+        if source is None:
+            self.sources.pop(target, None)
+        else:
+            self.sources[target] = source
+        if isinstance(before, Edge) and not (isinstance(source, Edge) and source.source.block is before.source.block):
+            self._readers.get(before.source.block, set()).discard(target)
+
+    def _fed_by(self, block: Block) -> list[Pin]:
+        """The inputs that an output of a block feeds."""
+        known = ((pin, self.sources.get(pin)) for pin in self._readers.get(block, ()))
+        return [pin for pin, source in known if isinstance(source, Edge) and source.source.block is block]
 
     @_edit
     def connect(self, source: Pin | Block, target: Pin) -> None:
@@ -402,16 +431,17 @@ class Graph:
             raise UsageError(f"`{output}` is no output", where=caller_origin())
         if output.block.outputs.get(output.name) is not output:
             raise UsageError(f"`{output.block.name}` has no output `{output.name}` any more", where=caller_origin())
-        self.sources[target] = Edge(output)
-        self.journal.write("structure", target.block.name, f"`{target.name}` connected to `{output}`")
+        self.journal.write("structure", target, f"`{target.name}` connected to `{output}`")
+        self._feed(target, Edge(output))
 
     @_edit
     def disconnect(self, target: Pin) -> None:
         """Takes away what feeds an input."""
         self._require_input(target)
-        if self.sources.pop(target, None) is None:
+        if target not in self.sources:
             raise UsageError(f"nothing feeds `{target}`", where=caller_origin())
-        self.journal.write("structure", target.block.name, f"`{target.name}` disconnected")
+        self.journal.write("structure", target, f"`{target.name}` disconnected")
+        self._feed(target, None)
 
     def set(self, target: Pin, value: Any) -> None:
         """Gives an input a value: a number is a live parameter, an array is copied.
@@ -444,7 +474,7 @@ class Graph:
         # A float that the block cannot take must not make floats of the integers that correct it.
         fresh = setting_of(value, None if target.block.debug.errors else like)
         if old is None or (old.is_number != fresh.is_number):
-            self.sources[target] = fresh
+            self._feed(target, fresh)
             implied = before is None and like is not None and like.is_number and fresh.is_number
             detail = f"{describe_setting(like)} → {describe_setting(fresh)}" if implied and like is not None else "set"
             self.journal.write("rebind" if implied else "structure", target, detail)
@@ -461,7 +491,7 @@ class Graph:
         self._require_input(target)
         own = external if isinstance(external, ExternalBuffer) else ExternalBuffer(external)
         before = self.sources.get(target)
-        self.sources[target] = Binding(own)
+        self._feed(target, Binding(own))
         kind = "rebind" if isinstance(before, Binding) else "structure"
         self.journal.write(kind, target, f"bound to {own.array.dtype} {own.array.shape}")
         return own
@@ -475,17 +505,14 @@ class Graph:
             block.body = body
             self.journal.write("code", block, "new body")
             return
+        inputs = tuple(block.inputs.values())
+        self.journal.write("structure", Place(self, (block,)), "new body with other pins")
         block._make_pins(*names)
         block.body = body
-        self._drop_lost_pins(block)
-        self.journal.write("structure", block.name, "new body with other pins")
-
-    def _drop_lost_pins(self, block: Block) -> None:
-        own = {*block.inputs.values(), *block.outputs.values()}
-        for pin, source in list(self.sources.items()):
-            fed_by_lost = isinstance(source, Edge) and source.source.block is block and source.source not in own
-            if (pin.block is block and pin not in own) or fed_by_lost:
-                del self.sources[pin]
+        outputs = set(block.outputs.values())
+        lost = [pin for pin in self._fed_by(block) if self.sources[pin].source not in outputs]  # type: ignore[union-attr]
+        for pin in (*lost, *(pin for pin in inputs if block.inputs.get(pin.name) is not pin)):
+            self._feed(pin, None)
 
     def source_of(self, pin: Pin) -> Source | None:
         """What feeds an input: an edge, a value, external memory, or the value it has by default."""
@@ -536,6 +563,15 @@ class Graph:
         self._require(pin.block)
         if pin.direction != "input" or pin.block.inputs.get(pin.name) is not pin:
             raise UsageError(f"`{pin}` is no input", where=caller_origin())
+
+
+def with_inner_blocks(block: Block) -> Iterator[Block]:
+    """A block, and the blocks inside of it, however deep."""
+    waiting = [block]
+    while waiting:
+        own = waiting.pop()
+        yield own
+        waiting += [inner for _, graph in own.inner_graphs() for inner in graph.blocks.values()]
 
 
 def graphs_above(graphs: Iterable[Graph]) -> set[Graph]:

@@ -89,7 +89,6 @@ class BlockStep(_Leaf):
     sizes: tuple[tuple[str, int], ...]
     operands: tuple[Operand, ...]
     results: tuple[str, ...]
-    level: int
 
     def all_operands(self) -> Iterator[Operand]:
         """Everything that it reads."""
@@ -111,7 +110,6 @@ class CapturedStep(_Leaf):
     call: CapturedCall
     operands: tuple[Operand, ...]
     results: tuple[str, ...]
-    level: int
 
     def all_operands(self) -> Iterator[Operand]:
         """Everything that it reads."""
@@ -130,7 +128,6 @@ class AppendStep(_Leaf):
     writers: tuple[tuple[BufferOperand, BufferOperand], ...]
     capacity: int
     results: tuple[str, str, str]  # values, count, total
-    level: int
 
     def all_operands(self) -> Iterator[Operand]:
         """Everything that it reads."""
@@ -169,7 +166,6 @@ class RegionStep:
     carried: tuple[Carried, ...]
     condition: str | None
     index: str | None
-    level: int
 
     def all_operands(self) -> Iterator[Operand]:
         """Everything that it reads from outside."""
@@ -224,11 +220,11 @@ class StateSpec:
 
 @dataclass(frozen=True)
 class LivePlan:
-    """Steps in an order that can be run, the buffers they use, and what is in those from the start.
+    """Steps with an order in which they can be run, the buffers they use, and what is in those from the start.
 
-    The mappings are the engine's: it puts numbers, contents and steps with other code into the plan that runs.
-    `slots` and `places` say which buffers share memory: a place is the number of a slot, a slot a number of bytes.
-    Buffers without a place have memory of their own.
+    The order is that of `position`; the steps of a plan that edits have changed lie in any. The mappings are the
+    engine's: it puts numbers, contents and steps into the plan that runs. `slots` and `places` say which buffers share
+    memory: a place is the number of a slot, a slot a number of bytes. Buffers without a place have memory of their own.
     """
 
     steps: MutableMapping[str, Step]
@@ -248,17 +244,40 @@ class LivePlan:
         return "plan: " + ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts)
 
     @cached_property
-    def position(self) -> dict[str, int]:
-        """The steps' places in the order."""
+    def position(self) -> MutableMapping[str, int]:
+        """Numbers that put the steps in order: one that reads what another writes has the higher one."""
         return {key: index for index, key in enumerate(self.steps)}
 
     @cached_property
-    def producer(self) -> dict[str, str]:
+    def end(self) -> int:
+        """A number that is higher than any position."""
+        return len(self.steps)
+
+    @cached_property
+    def connections(self) -> object:
+        """The same object for as long as what reads what, and in which order, is the same."""
+        return object()
+
+    def in_order(self) -> list[str]:
+        """The steps' keys in an order that can be run."""
+        return sorted(self.steps, key=self.position.__getitem__)
+
+    @cached_property
+    def levels(self) -> Mapping[str, int]:
+        """For each step one more than the highest level among those that it reads from."""
+        found: dict[str, int] = {}
+        for key in self.in_order():
+            sources = (self.producer.get(str(operand_key(one))) for one in self.steps[key].all_operands())
+            found[key] = 1 + max((found[source] for source in sources if source is not None), default=-1)
+        return found
+
+    @cached_property
+    def producer(self) -> MutableMapping[str, str]:
         """The step that writes each buffer."""
         return {buffer: key for key, step in self.steps.items() for buffer in step.results}
 
     @cached_property
-    def readers(self) -> dict[str | FeatureLevel, tuple[str, ...]]:
+    def readers(self) -> MutableMapping[str | FeatureLevel, tuple[str, ...]]:
         """The steps that read each parameter, feature or buffer, by its key: a step's needs, inverted."""
         found: dict[str | FeatureLevel, list[str]] = {}
         for key, step in self.steps.items():
@@ -272,21 +291,20 @@ class LivePlan:
         return {root: tuple(keys) for root, keys in found.items()}
 
     @cached_property
-    def captured(self) -> frozenset[object]:
-        """The parameters and buffers that library calls were captured with."""
-        return frozenset(key for step in self.steps.values() for key in captured_keys(step))
+    def captured(self) -> MutableMapping[str, frozenset[object]]:
+        """The parameters and buffers that library calls were captured with, by step."""
+        found = {key: captured_keys(step) for key, step in self.steps.items()}
+        return {key: keys for key, keys in found.items() if keys}
+
+    def is_captured(self, key: str) -> bool:
+        """Whether a library call was captured with this parameter or buffer."""
+        around = (*self.readers.get(key, ()), self.producer.get(key, ""))
+        return any(key in self.captured.get(step, ()) for step in around)
 
     @cached_property
-    def consumers(self) -> dict[str, tuple[str, ...]]:
+    def consumers(self) -> MutableMapping[str, tuple[str, ...]]:
         """The steps that read what a step writes."""
-        readers, found = self.readers, {}
-        for key, step in self.steps.items():
-            if len(step.results) == 1:
-                found[key] = readers.get(step.results[0], ())
-            else:
-                every = (reader for buffer in step.results for reader in readers.get(buffer, ()))
-                found[key] = tuple(dict.fromkeys(every))
-        return found
+        return {key: consumers_of(step, self.readers) for key, step in self.steps.items()}
 
     @cached_property
     def _types_of_numbers(self) -> dict[str | FeatureLevel, tuple[Type, ...]]:
@@ -307,7 +325,7 @@ class LivePlan:
 
     def __str__(self) -> str:
         lines = [self._summary()]
-        lines += [f"  {self.describe(key)}" for key in self.steps]
+        lines += [f"  {self.describe(key)}" for key in self.in_order()]
         lines += [f"  state {state.key}: {state.value} := {state.next}" for state in self.states]
         return "\n".join(lines)
 
@@ -317,13 +335,27 @@ class LivePlan:
         reads = ", ".join(dict.fromkeys(str(operand_key(operand)) for operand in step.all_operands()))
         kind = f"{step.kind} " if isinstance(step, RegionStep) else _KINDS[type(step)]
         writes = ", ".join(f"{buffer}: {self.buffers[buffer].type}" for buffer in step.results)
-        line = f"{step.level}: {kind}{key}({reads}) -> {writes}"
-        return f"{step.level}: memset {step.results[2]} := 0\n  {line}" if isinstance(step, AppendStep) else line
+        level = self.levels[key]
+        line = f"{level}: {kind}{key}({reads}) -> {writes}"
+        return f"{level}: memset {step.results[2]} := 0\n  {line}" if isinstance(step, AppendStep) else line
 
 
-DERIVED = ("position", "producer", "readers", "captured", "consumers")  # of a plan, from its connections alone
+# Of a plan, from its connections alone.
+DERIVED = ("position", "end", "connections", "producer", "readers", "captured", "consumers", "levels")
 
 _KINDS: dict[type, str] = {BlockStep: "", CapturedStep: "captured ", AppendStep: "append "}
+
+
+def roots_of(step: Step) -> set[str | FeatureLevel]:
+    """The keys of the parameters, features and buffers that a step reads."""
+    return {operand_key(operand) for operand in step.all_operands()}
+
+
+def consumers_of(step: Step, readers: Mapping[str | FeatureLevel, tuple[str, ...]]) -> tuple[str, ...]:
+    """The steps that read what a step writes."""
+    if len(step.results) == 1:
+        return readers.get(step.results[0], ())
+    return tuple(dict.fromkeys(reader for buffer in step.results for reader in readers.get(buffer, ())))
 
 
 def buffers_around(step: Step) -> Iterator[str]:

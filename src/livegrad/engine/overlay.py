@@ -73,6 +73,11 @@ class Overlay(MutableMapping[Key, Value]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything was written here."""
+        return bool(self._own or self._gone)
+
     def commit(self, frame: Transaction) -> None:
         """Puts the changes into the dictionary underneath, for as long as the frame is not taken back."""
         for key in self._gone:

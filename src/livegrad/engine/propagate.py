@@ -38,7 +38,6 @@ class Shapes:
 
     bodies: MutableMapping[str, Specialized] = field(default_factory=dict)
     types: MutableMapping[str, Tensor] = field(default_factory=dict)
-    inner_orders: dict[int, list[tuple[str, int]]] = field(default_factory=dict)  # of region bodies, by id
     inputs: MutableMapping[str, Inputs] = field(default_factory=dict)  # what each node was specialised for
     before: Before | None = None  # what was found in another compilation, while this one goes on
 
@@ -71,11 +70,11 @@ def propagate_shapes(
     shapes, problems, broken = Shapes(before=known), [], set(broken)
     for node in network.nodes.values():
         if isinstance(node.block, State):
-            shapes.types[pin_key(node.key, "value")] = tensor_of(node.block.initial)
+            note_state(node, shapes)
     _propagate(network, order, shapes, problems, broken)
     for node in network.nodes.values():
         if isinstance(node.block, State):
-            problems += _check_state(node, shapes, broken)
+            problems += check_state(node, shapes, broken)
     shapes.before = None
     return shapes, problems
 
@@ -94,7 +93,7 @@ def _propagate(
             continue
         before = len(problems)
         if isinstance(node.block, Region):
-            _specialize_region(node, shapes, problems, broken)
+            specialize_region(node, shapes, problems, broken)
         else:
             try:
                 specialize_node(node, shapes)
@@ -254,10 +253,9 @@ def _propagate_bodies(
     before = len(problems)
     for body in node.bodies:
         problems += validate_outputs(node, body)
-        order, cycles = sort_nodes(body)
+        body.order, cycles = sort_nodes(body)
         problems += cycles
-        shapes.inner_orders[id(body)] = order
-        _propagate(body, order, shapes, problems, broken)
+        _propagate(body, body.order, shapes, problems, broken)
         if not broken.isdisjoint(body.nodes):
             broken.add(node.key)  # what is wrong inside was reported there
         if node.key in broken or len(problems) > before:
@@ -273,7 +271,8 @@ def _propagate_bodies(
     return outputs
 
 
-def _specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
+def specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
+    """Specialises what is inside of a region; its key is among the broken ones if something of that is wrong."""
     region = node.block
     assert isinstance(region, Region)
     for name in region.carried:
@@ -317,7 +316,14 @@ def validate_outputs(node: NetworkNode, body: Network) -> list[Problem]:
     return problems
 
 
-def _check_state(node: NetworkNode, shapes: Shapes, broken: set[str]) -> list[Problem]:
+def note_state(node: NetworkNode, shapes: Shapes) -> None:
+    """A state has the type of its initial value."""
+    assert isinstance(node.block, State)
+    shapes.types[pin_key(node.key, "value")] = tensor_of(node.block.initial)
+
+
+def check_state(node: NetworkNode, shapes: Shapes, broken: set[str]) -> list[Problem]:
+    """Whether what comes next can take the place of a state's value."""
     ref = node.feeds["next"]
     # What a broken node gives has no type, whatever was noted of it on the way.
     if ref is None or (isinstance(ref, OutputRef) and (ref.node in broken or ref.key not in shapes.types)):

@@ -1,160 +1,290 @@
-"""The next plan after edits of single blocks: only what the edits name is specialised and wired again.
+"""The next plan after edits: only what the edits reach is flattened, sorted, specialised and wired again.
 
-`Engine` calls `replan` for changes of code and of bindings, and `commit` once what it gave runs. The result equals
-that of `compile_graph`, which the tests compare it with, and nothing but what the edits reach is looked at. A change of
-types is followed down to where it ends; where that is a region, all is compiled anew.
+`Applier` calls `replan` with the edits of a frame, and `commit` once what it gave runs. The result equals that of
+`compile_graph`, which tests compare it with, at the cost of what changed:
+
+    flatten     the blocks that edits reach, and the readers of nodes that went or changed    (engine.reach)
+    sort        steps move only where an edge would lead backwards                            (engine.reorder)
+    specialise  those nodes, and readers for as long as types change                          (here)
+    wire        their steps; what nothing reads any more goes                                 (engine.rewire)
+
+Everything is written to overlays (`engine.overlay`): the compilation that runs is not touched until `commit` makes them
+part of it, entry by entry and through the frame's transaction, which can take each of them back. Where edits reach a
+gradient, a composite with several uses, or much of the graph, all is compiled anew.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 from livegrad.diagnostics import LivegradError
-from livegrad.engine.compile import Compilation, compile_graph
-from livegrad.engine.flatten import DerivedBlock, Network, NetworkNode, RootRef, feeds_of
-from livegrad.engine.graph import Block, Composite, Graph, State
-from livegrad.engine.keys import own_key
-from livegrad.engine.live_plan import DERIVED, BufferOperand, LivePlan, Step, reads_the_same
+from livegrad.engine.compile import Compilation, compile_graph, validate
+from livegrad.engine.flatten import DerivedBlock, Network, NetworkNode, flatten_block
+from livegrad.engine.graph import Block, Graph, State
+from livegrad.engine.journal import Entry
+from livegrad.engine.keys import carry_key, pin_key
+from livegrad.engine.live_plan import DERIVED, LivePlan
 from livegrad.engine.overlay import Overlay
 from livegrad.engine.problems import problem
-from livegrad.engine.propagate import Shapes, pin_of, specialize_node
+from livegrad.engine.propagate import (
+    Shapes,
+    check_state,
+    note_state,
+    pin_of,
+    specialize_node,
+    specialize_region,
+)
+from livegrad.engine.reach import SeveralPlaces, blocks_reached
+from livegrad.engine.regions import Region
+from livegrad.engine.reorder import CycleError, reorder
+from livegrad.engine.rewire import patch_connections, rewire
 from livegrad.engine.transaction import Transaction
-from livegrad.engine.wire import Wiring, wire_node
+
+_MOST_REACHED = 256  # blocks: beyond, to compile everything takes hardly longer
+
+
+class _TooMuch(Exception):
+    """More changed than can be followed block by block."""
+
+
+@dataclass
+class Edited:
+    """The nodes that edits have changed: those that are there now, by key, and the keys of those that went."""
+
+    nodes: dict[str, NetworkNode] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
 
 
 def replan(
-    graph: Graph, known: Compilation, running: LivePlan, named: Sequence[Block]
+    graph: Graph, known: Compilation, running: LivePlan, entries: Sequence[Entry]
 ) -> tuple[Compilation, Iterable[str] | None]:
-    """What compiling the edited graph gives, and the steps that may differ (None: any)."""
-    network = Network(Overlay(known.network.nodes), followers=known.network.followers)
-    names: set[str] = set()
-    for block in named:
-        found = None if isinstance(block, Composite | State | DerivedBlock) else feeds_of(graph, block)
-        if found is None:
-            return compile_graph(graph, known=known), None
-        key, feeds = found
-        network.nodes[key] = NetworkNode(key, block, feeds)
-        names.add(key)
-    followers = known.network.followers
-    if followers.keys() & names:
-        names |= _update_followers(network, followers, names)
-    before = known.shapes
-    shapes = Shapes(Overlay(before.bodies), Overlay(before.types), before.inner_orders, Overlay(before.inputs))
-    made = Compilation(network, known.order, shapes)
-    touched = _specialize(made, running, names)
-    if touched is None:
+    """What compiling the edited graph gives, and the steps and states that may differ (None: any)."""
+    try:
+        edited = _flatten(graph, known, running, entries)
+        made = _overlaid(known, edited)
+        position, end = _sort(made, running, edited)
+        touched = _specialize(made, known, running, edited, position)
+    except (_TooMuch, SeveralPlaces, CycleError):
         return compile_graph(graph, known=known), None
     if not made.problems:
-        try:
-            made.plan = _wire(made, running, touched, names)
-        except LivegradError:
-            return compile_graph(graph, known=known), None
-    return made, touched
+        made.plan = rewire(made, running, touched, edited.nodes, edited.gone)
+        patch_connections(made.plan, running, [*touched, *edited.gone], position, end)
+    return made, [*touched, *sorted(edited.gone)]
 
 
-def _update_followers(network: Network, followers: Mapping[str, Sequence[str]], names: Iterable[str]) -> set[str]:
+# --- flatten ---------------------------------------------------------------------------------------------------------
+
+
+def _flatten(graph: Graph, known: Compilation, running: LivePlan, entries: Sequence[Entry]) -> Edited:
+    """The nodes of the blocks that edits reach, and of those that read from what went or has other outputs now."""
+    network, edited = known.network, Edited()
+    structural = any(entry.kind == "structure" for entry in entries)
+    reached = blocks_reached(entries)
+    waiting, seen = list(reached), set(reached)
+    for block in waiting:  # which grows
+        if len(seen) > _MOST_REACHED:
+            raise _TooMuch
+        before, node = network.keys.get(block, ()), flatten_block(graph, block)
+        if isinstance(block, DerivedBlock) or len(before) > 1:
+            raise _TooMuch
+        if node is not None:
+            edited.nodes[node.key] = node
+            before = (*before, node.key)  # another block may have been there
+        for key in before:
+            if node is None or key != node.key:
+                edited.gone.add(key)
+            old = network.nodes.get(key)
+            if old is not None and (reached.get(block) or old.block is not block):
+                readers = {network.nodes[reader].block: None for reader in _readers_of(key, running)}
+                waiting += [reader for reader in readers if reader not in seen]
+                seen |= readers.keys()
+    edited.gone = {key for key in edited.gone if key in network.nodes and key not in edited.nodes}
+    changed = edited.nodes.keys() | edited.gone
+    if structural and not network.derivation.isdisjoint(changed):
+        raise _TooMuch  # what a gradient is made of follows from the structure
+    followed = network.followers.keys() & edited.nodes.keys()
+    if followed:
+        edited.nodes |= _follow(network, edited.nodes, followed)
+    return edited
+
+
+def _readers_of(key: str, running: LivePlan) -> Iterable[str]:
+    """The nodes that read what a node of the plan that runs gives, states among them."""
+    step = running.steps.get(key)
+    results = set(step.results) if step is not None else {pin_key(key, "value")}
+    yield from (state.key for state in running.states if state.next in results)
+    for result in results:
+        yield from running.readers.get(result, ())
+
+
+def _follow(network: Network, nodes: Mapping[str, NetworkNode], followed: Iterable[str]) -> dict[str, NetworkNode]:
     """The nodes that were derived from these, directly or not, with what feeds those now."""
-    found: set[str] = set()
-    waiting = list(names)
+    found: dict[str, NetworkNode] = {}
+    waiting = list(followed)
     while waiting:
         primal = waiting.pop()
-        for key in followers.get(primal, ()):
-            node, fresh = network.nodes[key], network.nodes[primal].feeds
-            network.nodes[key] = replace(node, feeds={name: fresh.get(name, ref) for name, ref in node.feeds.items()})
-            found.add(key)
+        fresh = (found.get(primal) or nodes[primal]).feeds
+        for key in network.followers.get(primal, ()):
+            node = network.nodes[key]
+            feeds = {name: fresh.get(name, ref) for name, ref in node.feeds.items()}
+            found[key] = replace(node, feeds=feeds)
             waiting.append(key)
     return found
 
 
-def commit(made: Compilation, known: Compilation | None, frame: Transaction) -> Compilation:
-    """Makes the changes of a compilation that is in place now part of the one before, and gives what counts from then.
+def _overlaid(known: Compilation, edited: Edited) -> Compilation:
+    """The compilation before with other nodes over it."""
+    network, before = known.network, known.shapes
+    keys: Overlay[Block, tuple[str, ...]] = Overlay(network.keys)
+    for key in edited.gone:
+        keys.pop(network.nodes[key].block, None)
+    for key, node in edited.nodes.items():
+        old = network.nodes.get(key)
+        if old is not None and old.block is not node.block and keys.get(old.block) == (key,):
+            keys.pop(old.block)
+    for key, node in edited.nodes.items():
+        if node.follows is None:
+            keys[node.block] = (key,)
+    nodes = Overlay(network.nodes, dict(edited.nodes), set(edited.gone))
+    shapes = Shapes(Overlay(before.bodies), Overlay(before.types), Overlay(before.inputs))
+    for key in (*edited.gone, *edited.nodes):
+        if key in network.nodes:
+            _forget_shapes(network.nodes[key], shapes)
+    return Compilation(replace(network, nodes=nodes, keys=keys), shapes=shapes)
 
-    What is derived from the connections of the plan stays, or is derived again.
+
+def _forget_shapes(node: NetworkNode, shapes: Shapes) -> None:
+    """Takes away what was found for a node and for those inside of it."""
+    inner = [one for body in node.bodies for one in body.all_nodes()]
+    for one in (node, *inner):
+        shapes.bodies.pop(one.key, None)
+        shapes.inputs.pop(one.key, None)
+        names = [one.result_key(name) for body in one.bodies for name in body.outputs]
+        if isinstance(one.block, Region):
+            carried = (*one.block.carried, *(() if one.block.index_name is None else (one.block.index_name,)))
+            names += [carry_key(one.key, name) for name in carried]
+        for key in (*one.output_keys, *names):
+            shapes.types.pop(key, None)
+
+
+# --- sort ------------------------------------------------------------------------------------------------------------
+
+
+def _sort(made: Compilation, running: LivePlan, edited: Edited) -> tuple[Overlay[str, int], int]:
+    """Positions for all steps, and a number that is higher than any of them."""
+    nodes, position, end = made.network.nodes, Overlay(running.position), running.end
+    for key in edited.gone:
+        position.pop(key, None)
+    steps = {key: node for key, node in edited.nodes.items() if not isinstance(node.block, State)}
+    for key in edited.nodes:
+        if key not in steps:
+            position.pop(key, None)  # a state that takes the name of a block
+        elif key not in position:
+            position[key] = end
+            end += 1
+
+    def sources_of(key: str) -> list[str]:
+        return [source for source in nodes[key].sources if source in position]
+
+    def readers_of(key: str) -> Iterable[str]:
+        return (reader for reader in running.consumers.get(key, ()) if reader in position)
+
+    reorder(position, {key: sources_of(key) for key in steps}, sources_of, readers_of)
+    return position, end
+
+
+# --- specialise ------------------------------------------------------------------------------------------------------
+
+
+def _specialize(
+    made: Compilation, known: Compilation, running: LivePlan, edited: Edited, position: Mapping[str, int]
+) -> list[str]:
+    """Specialises the edited nodes and those below whose inputs changed; gives their keys, with those of states.
+
+    Problems are noted, and what hangs on a broken node is left out: it is not reported again.
     """
+    network, shapes, before = made.network, made.shapes, known.shapes
+    in_order = sorted(edited.nodes, key=lambda key: position.get(key, math.inf))  # problems are found in this order
+    made.problems += validate(network, [edited.nodes[key] for key in in_order])
+    broken = {one.node for one in made.problems}
+    states = {state.next: state.key for state in running.states if state.key not in edited.gone}
+    states_touched = {key: None for key, node in edited.nodes.items() if isinstance(node.block, State)}
+    touched: dict[str, None] = {}
+    waiting = [(position[key], key) for key in edited.nodes if key in position]
+
+    def follow(node: NetworkNode) -> None:
+        """Whoever reads a node that is broken, or whose types are other ones, is looked at too."""
+        for key in node.output_keys:
+            if node.key in broken or shapes.types.get(key) is not before.types.get(key):
+                for reader in running.readers.get(key, ()):
+                    if reader in position:
+                        heappush(waiting, (position[reader], reader))
+                if key in states:
+                    states_touched[states[key]] = None
+
+    for key in list(states_touched):
+        note_state(network.nodes[key], shapes)
+        follow(network.nodes[key])
+    heapify(waiting)
+    while waiting:
+        _, key = heappop(waiting)
+        if key in touched:
+            continue
+        touched[key] = None
+        node = network.nodes[key]
+        if key in broken or not broken.isdisjoint(node.sources):
+            broken.add(key)
+        else:
+            _specialize_one(made, node, broken)
+        follow(node)
+    for key in states_touched:
+        made.problems += check_state(network.nodes[key], shapes, broken)
+    return [*touched, *states_touched]
+
+
+def _specialize_one(made: Compilation, node: NetworkNode, broken: set[str]) -> None:
+    before = len(made.problems)
+    if isinstance(node.block, Region):
+        specialize_region(node, made.shapes, made.problems, broken)
+    else:
+        try:
+            specialize_node(node, made.shapes)
+        except LivegradError as error:
+            made.problems.append(problem(node, pin_of(error, node), error))
+    if len(made.problems) > before:
+        broken.add(node.key)
+
+
+# --- commit ----------------------------------------------------------------------------------------------------------
+
+
+def commit(made: Compilation, known: Compilation | None, frame: Transaction) -> Compilation:
+    """Makes the changes of a compilation that is in place part of the one before, and gives what counts from then."""
     if not isinstance(made.network.nodes, Overlay):
         return made  # all was compiled anew
     assert known is not None
     assert known.plan is not None
     assert made.plan is not None
     plan, fresh = known.plan, made.plan
-    changed: tuple[MutableMapping[str, Any], ...] = (
-        made.network.nodes, made.shapes.bodies, made.shapes.types, made.shapes.inputs,
+    changed: list[MutableMapping[Any, Any]] = [
+        made.network.nodes, made.network.keys, made.shapes.bodies, made.shapes.types, made.shapes.inputs,
         fresh.steps, fresh.buffers, fresh.parameters, fresh.contents, fresh.bindings,
-    )  # fmt: skip
+    ]  # fmt: skip
+    for name in DERIVED:
+        derived = fresh.__dict__.get(name)
+        if isinstance(derived, Overlay):
+            changed.append(derived)
+        elif derived is None:
+            frame.drop(plan.__dict__, name)
+        elif derived is not plan.__dict__.get(name):
+            frame.put(plan.__dict__, name, derived)
     for one in changed:
         assert isinstance(one, Overlay)
         one.commit(frame)
-    for name in DERIVED:
-        if name in fresh.__dict__:
-            frame.put(plan.__dict__, name, fresh.__dict__[name])
-        else:
-            frame.drop(plan.__dict__, name)
+    frame.put(plan.__dict__, "states", fresh.states)
     plan.forget_types()
     return known
-
-
-def _specialize(made: Compilation, running: LivePlan, names: set[str]) -> list[str] | None:
-    """Specialises the named nodes and those below whose inputs changed; None if that is not enough."""
-    position = running.position
-    states = {state.next for state in running.states}
-    waiting = [(position[name], name) for name in names]
-    heapify(waiting)
-    touched: dict[str, None] = {}
-    while waiting:
-        _, key = heappop(waiting)
-        if key in touched:
-            continue
-        touched[key] = None
-        node = made.network.nodes[key]
-        if node.bodies or any(ref is None for ref in node.feeds.values()):
-            return None
-        try:
-            changed = specialize_node(node, made.shapes)
-        except LivegradError as error:
-            made.problems.append(problem(node, pin_of(error, node), error))
-            continue
-        if changed:
-            if states.intersection(running.steps[key].results):
-                return None
-            for consumer in running.consumers[key]:
-                heappush(waiting, (position[consumer], consumer))
-    return list(touched)
-
-
-def _wire(made: Compilation, running: LivePlan, touched: Sequence[str], names: Iterable[str]) -> LivePlan:
-    """The running plan with other steps for what was touched."""
-    wiring = Wiring(made.shapes, known=running.buffers)
-    nodes = made.network.nodes
-    # What feeds the other nodes was looked up when they were compiled: the numbers of today are in the running plan.
-    fresh = {ref.key for name in names for ref in nodes[name].feeds.values() if isinstance(ref, RootRef)}
-    steps: dict[str, Step] = {key: wire_node(nodes[key], running.steps[key].level, wiring) for key in touched}
-    gone = {
-        operand.key
-        for name in touched
-        for operand in running.steps[name].all_operands()
-        if isinstance(operand, BufferOperand) and operand.key.startswith(own_key(name, ""))
-    }
-    for key in wiring.parameters:
-        if key not in fresh:
-            wiring.parameters[key] = running.parameters[key]
-    for key in wiring.contents:
-        if key not in fresh and key not in gone and key in running.contents:
-            wiring.contents[key] = running.contents[key]
-    plan = LivePlan(
-        Overlay(running.steps, steps),
-        Overlay(running.buffers, wiring.buffers, gone),
-        running.states,
-        Overlay(running.parameters, wiring.parameters),
-        Overlay(running.contents, wiring.contents, gone),
-        Overlay(running.bindings, wiring.bindings),
-        running.places,
-        running.slots,
-    )
-    if all(reads_the_same(steps[key], running.steps[key]) for key in touched):
-        # What is derived from the connections alone need not be derived again.
-        for name in DERIVED:
-            plan.__dict__[name] = getattr(running, name)
-    return plan

@@ -31,10 +31,9 @@ class StaleSet:
     notified: int = -1  # when its blocks were last notified that they run
 
     def drop(self) -> None:
-        """Puts its runs into the counts of its blocks; a holder of this set finds that it has notified nobody."""
+        """Ends its tally, which its blocks keep until they join another; a holder finds that it has notified nobody."""
         self.notified = -1
-        for debug in self.debugs:
-            debug.forget(self.tally)
+        self.tally.is_over = True
 
 
 class StaleSets:
@@ -48,21 +47,21 @@ class StaleSets:
     def expect(self, plan: LivePlan, seeds: Mapping[str, str]) -> tuple[str, ...]:
         """The steps that a new plan will run first; what was found out here is not found out again then."""
         reasons = stale_steps(plan, seeds, {})
-        self._expected = plan.consumers, frozenset(seeds), reasons
+        self._expected = plan.connections, frozenset(seeds), reasons
         return tuple(reasons)
 
     def get(
         self, plan: LivePlan, seeds: Mapping[str, str], contents: Contents, block_of: Callable[[str], Any]
     ) -> StaleSet:
         """The set that follows from these seeds."""
-        if self._connections is not plan.consumers:
+        if self._connections is not plan.connections:
             self.clear()
-            self._connections = plan.consumers
+            self._connections = plan.connections
         key = frozenset(seeds)
         found = None if plan.places else self._sets.get(key)  # shared memory: it depends on what was overwritten
         if found is None:
             expected, self._expected = self._expected, None
-            if expected is not None and expected[0] is plan.consumers and expected[1] == key and not plan.places:
+            if expected is not None and expected[0] is plan.connections and expected[1] == key and not plan.places:
                 found = _make(expected[2], block_of)
             else:
                 found = _make(stale_steps(plan, seeds, contents), block_of)
@@ -85,5 +84,5 @@ def _make(reasons: dict[str, str], block_of: Callable[[str], Any]) -> StaleSet:
     limited = tuple(key for key, block in zip(reasons, blocks, strict=True) if block.limits)
     made = StaleSet(tuple(reasons), reasons, tuple(block.debug for block in blocks), limited)
     for debug in made.debugs:
-        debug.tallies.append(made.tally)
+        debug.join(made.tally)
     return made

@@ -60,6 +60,13 @@ def diff_plans(running: LivePlan, wanted: LivePlan, same: Collection[str] = ()) 
         change = diff_step(running, wanted, key)
         if change.cause:
             changes[key] = change
+    return changes | _diff_states(running, wanted)
+
+
+def _diff_states(running: LivePlan, wanted: LivePlan) -> dict[str, Change]:
+    if running.states is wanted.states:
+        return {}
+    changes = {}
     old, new = ({state.key: state for state in plan.states} for plan in (running, wanted))
     for key in old.keys() | new.keys():
         if old.get(key) != new.get(key):
@@ -153,13 +160,16 @@ def find_changes(
         return {key: Change(key, Level.COLD, "added") for key in plan.steps}
     if names is None:
         return diff_plans(running, plan, same)
-    found = [diff_step(running, plan, key) for key in names]
-    return {change.step: change for change in found if change.cause}
+    found = [diff_step(running, plan, key) for key in names if key in running.steps or key in plan.steps]
+    return {change.step: change for change in found if change.cause} | _diff_states(running, plan)
 
 
-def must_build(running: LivePlan | None, plan: LivePlan, changes: Mapping[str, Change]) -> bool:
-    """Whether the plan needs an executable of its own: other steps or edges, or memory that is shared otherwise."""
-    if running is None or any(change.level is Level.COLD for change in changes.values()):
+def must_build(running: LivePlan | None, plan: LivePlan, changes: Mapping[str, Change], in_place: bool) -> bool:
+    """Whether the plan needs an executable of its own: memory that is shared otherwise, or other steps or edges.
+
+    `in_place`: the executable that runs can take other steps.
+    """
+    if running is None or (not in_place and any(change.level is Level.COLD for change in changes.values())):
         return True
     shared = plan.places or running.places
     return bool(shared) and (bool(changes) or (plan.places, plan.slots) != (running.places, running.slots))

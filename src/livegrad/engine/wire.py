@@ -63,16 +63,13 @@ def wire(
     """Steps with their operands and buffers; those that are as in a plan that is known are taken from there."""
     wiring = Wiring(shapes, known={} if known is None else known.plan.buffers)
     states = []
-    for key, level in order:
+    for key, _ in order:
         node = network.nodes[key]
         if isinstance(node.block, State):
-            following = node.feeds["next"]
-            assert isinstance(following, OutputRef)
-            value = wiring.buffer(pin_key(key, "value"), shapes.types[pin_key(key, "value")])
-            states.append(StateSpec(key, value, following.key, node.block.initial, node.block))
+            states.append(wire_state(node, wiring))
         else:
-            same = known is not None and known.has(node, level, shapes)
-            wiring.steps[key] = _wire_again(node, known.plan, wiring) if same else wire_node(node, level, wiring)  # type: ignore[union-attr]
+            same = known is not None and known.has(node, shapes)
+            wiring.steps[key] = _wire_again(node, known.plan, wiring) if same else wire_node(node, wiring)  # type: ignore[union-attr]
     return LivePlan(wiring.steps, wiring.buffers, tuple(states), wiring.parameters, wiring.contents, wiring.bindings)
 
 
@@ -85,11 +82,11 @@ class KnownWork:
     plan: LivePlan
     same: set[str] = field(default_factory=set)
 
-    def has(self, node: NetworkNode, level: int, shapes: Shapes) -> bool:
+    def has(self, node: NetworkNode, shapes: Shapes) -> bool:
         """Whether a node's step is as it was: specialised for the same, and fed by the same."""
         key = node.key
         inputs, step = shapes.inputs.get(key), self.plan.steps.get(key)
-        if inputs is None or inputs is not self.shapes.inputs.get(key) or step is None or step.level != level:
+        if inputs is None or inputs is not self.shapes.inputs.get(key) or step is None:
             return False
         known = self.network.nodes[key]
         if known is not node:
@@ -138,15 +135,24 @@ def _wire_again(node: NetworkNode, plan: LivePlan, wiring: Wiring) -> Step:
     return step
 
 
-def wire_node(node: NetworkNode, level: int, wiring: Wiring, inside: bool = False) -> Step:
+def wire_state(node: NetworkNode, wiring: Wiring) -> StateSpec:
+    """What lasts from frame to frame of a state's node."""
+    following, value = node.feeds["next"], pin_key(node.key, "value")
+    assert isinstance(node.block, State)
+    assert isinstance(following, OutputRef)
+    buffer = wiring.buffer(value, wiring.shapes.types[value])
+    return StateSpec(node.key, buffer, following.key, node.block.initial, node.block)
+
+
+def wire_node(node: NetworkNode, wiring: Wiring, inside: bool = False) -> Step:
     """The step of one node."""
     if isinstance(node.block, Region):
-        return _wire_region(node, node.block, level, wiring)
+        return _wire_region(node, node.block, wiring)
     if isinstance(node.block, AppendBuffer):
-        return _wire_append(node, node.block, level, wiring, inside)
+        return _wire_append(node, node.block, wiring, inside)
     made = wiring.shapes.bodies[node.key]
     if isinstance(made.function, CapturedCall):
-        return _wire_captured(node, made.function, level, wiring, inside)
+        return _wire_captured(node, made.function, wiring, inside)
     types = made.function.parameter_types
     refs = [ref for ref in node.feeds.values() if ref is not None]
     operands: list[Operand] = [operand_of(ref, type, wiring) for ref, type in zip(refs, types, strict=False)]
@@ -158,7 +164,7 @@ def wire_node(node: NetworkNode, level: int, wiring: Wiring, inside: bool = Fals
         wiring.contents[key] = array
         operands.append(BufferOperand(key, types[len(operands)]))
     results = _results_of(node, wiring, inside)
-    return BlockStep(node.key, made.function, made.sizes, tuple(operands), results, level)
+    return BlockStep(node.key, made.function, made.sizes, tuple(operands), results)
 
 
 def _results_of(node: NetworkNode, wiring: Wiring, inside: bool) -> tuple[str, ...]:
@@ -166,7 +172,7 @@ def _results_of(node: NetworkNode, wiring: Wiring, inside: bool) -> tuple[str, .
     return tuple(wiring.buffer(key, wiring.shapes.types[key], lifetime) for key in node.output_keys)
 
 
-def _wire_captured(node: NetworkNode, call: CapturedCall, level: int, wiring: Wiring, inside: bool) -> CapturedStep:
+def _wire_captured(node: NetworkNode, call: CapturedCall, wiring: Wiring, inside: bool) -> CapturedStep:
     operands: list[Operand] = []
     for ref, type, in_memory in zip(node.feeds.values(), call.parameter_types, call.in_memory, strict=True):
         assert ref is not None
@@ -177,7 +183,7 @@ def _wire_captured(node: NetworkNode, call: CapturedCall, level: int, wiring: Wi
             operands.append(BufferOperand(ref.key, type))
         else:
             operands.append(operand_of(ref, type, wiring))
-    return CapturedStep(node.key, call, tuple(operands), _results_of(node, wiring, inside), level)
+    return CapturedStep(node.key, call, tuple(operands), _results_of(node, wiring, inside))
 
 
 def number_in_memory(value: Any, type: Tensor) -> Numbers:
@@ -185,7 +191,7 @@ def number_in_memory(value: Any, type: Tensor) -> Numbers:
     return np.asarray(value, dtype=type.element.dtype)  # type: ignore[union-attr]
 
 
-def _wire_append(node: NetworkNode, block: AppendBuffer, level: int, wiring: Wiring, inside: bool) -> AppendStep:
+def _wire_append(node: NetworkNode, block: AppendBuffer, wiring: Wiring, inside: bool) -> AppendStep:
     writers = []
     for ref in node.feeds.values():
         assert isinstance(ref, OutputRef)
@@ -193,7 +199,7 @@ def _wire_append(node: NetworkNode, block: AppendBuffer, level: int, wiring: Wir
         rows, total = (BufferOperand(wiring.renamed.get(key, key), wiring.shapes.types[key]) for key in keys)
         writers.append((rows, total))
     values, count, total = _results_of(node, wiring, inside)
-    return AppendStep(node.key, tuple(writers), block.capacity, (values, count, total), level)
+    return AppendStep(node.key, tuple(writers), block.capacity, (values, count, total))
 
 
 def operand_of(ref: Ref, type: Type, wiring: Wiring) -> Operand:
@@ -213,7 +219,7 @@ def operand_of(ref: Ref, type: Type, wiring: Wiring) -> Operand:
     return BufferOperand(ref.key, type)
 
 
-def _wire_region(node: NetworkNode, region: Region, level: int, wiring: Wiring) -> RegionStep:
+def _wire_region(node: NetworkNode, region: Region, wiring: Wiring) -> RegionStep:
     shapes, key = wiring.shapes, node.key
     # A region that is itself an output of the region around it writes into that one's buffers.
     keys = {name: node.result_key(name) for name in node.bodies[0].outputs}
@@ -233,10 +239,7 @@ def _wire_region(node: NetworkNode, region: Region, level: int, wiring: Wiring) 
     control = node.feeds[region.control_name]
     assert control is not None
     bodies = tuple(
-        tuple(
-            wire_node(body.nodes[inner], depth, wiring, inside=True) for inner, depth in shapes.inner_orders[id(body)]
-        )
-        for body in node.bodies
+        tuple(wire_node(body.nodes[inner], wiring, inside=True) for inner, _ in body.order) for body in node.bodies
     )
     own = given_of(control, shapes).type
     return RegionStep(
@@ -248,5 +251,4 @@ def _wire_region(node: NetworkNode, region: Region, level: int, wiring: Wiring) 
         tuple(carried),
         results["condition"] if region.kind == "while" else None,
         index,
-        level,
     )

@@ -1,0 +1,256 @@
+"""What a change of the structure costs, counted in calls of Python functions: what changed, not how much there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.authoring.block import block
+from livegrad.engine import apply, replan
+from livegrad.engine.engine import Engine
+from livegrad.engine.graph import Composite, State
+from livegrad.engine.reorder import CycleError, reorder
+from tests.engine.test_work_of_a_frame import NUMBERS, calls_of, chain
+from tests.fuzz.engine_kept import compare_with_scratch
+
+FEW, MANY = 400, 3200
+
+
+def scale(x, gain=2.0):
+    return x * gain
+
+
+@pytest.fixture(scope="module")
+def engines() -> list[tuple[Engine, list[Any]]]:
+    """An engine with few blocks and one with many, all in a row."""
+    made = [chain(FEW), chain(MANY)]
+    for engine, blocks in made:
+        engine.connect(blocks[-1], engine.add(block(scale, name="tail"))["x"])
+        assert engine.step().ok
+    return made
+
+
+@contextmanager
+def nothing_compiled_anew() -> Iterator[None]:
+    """Fails where the whole graph is compiled, or a new executable made."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("everything is looked at")
+
+    with mock.patch.object(apply, "compile_graph", refuse), mock.patch.object(replan, "compile_graph", refuse):
+        yield
+
+
+def costs(engines: list[tuple[Engine, list[Any]]], edit: Callable[[Engine, list[Any], int], None]) -> list[int]:
+    """The calls of a frame with an edit, for each engine; the least of three has nothing that is done once."""
+    found = []
+    for engine, made in engines:
+        counts = []
+        for number in range(3):
+
+            def frame(number: int = number, engine: Engine = engine, made: list[Any] = made) -> None:
+                edit(engine, made, number)
+                assert engine.step().ok
+
+            counts.append(calls_of(frame))
+        found.append(min(counts))
+    return found
+
+
+def add(engine: Engine, made: list[Any], number: int) -> None:
+    own = engine.add(block(scale, name=f"new{number}"))
+    engine.connect(made[len(made) // 2], own["x"])
+
+
+def remove(engine: Engine, made: list[Any], number: int) -> None:
+    engine.remove(engine.graph.blocks[f"new{number}"])
+
+
+def disconnect(engine: Engine, made: list[Any], number: int) -> None:
+    own = engine.graph.blocks["tail"]
+    engine.disconnect(own["gain"])
+
+
+def connect(engine: Engine, made: list[Any], number: int) -> None:
+    own = engine.graph.blocks["tail"]
+    engine.connect(made[number], own["gain"])
+
+
+def add_state(engine: Engine, made: list[Any], number: int) -> None:
+    own = engine.add(State(f"state{number}", NUMBERS))
+    engine.connect(made[number], own["next"])
+
+
+def remove_state(engine: Engine, made: list[Any], number: int) -> None:
+    engine.remove(engine.graph.blocks[f"state{number}"])
+
+
+def add_composite(engine: Engine, made: list[Any], number: int) -> None:
+    outer = Composite(f"outer{number}")
+    first, second = (outer.graph.add(block(scale, name=name)) for name in "ab")
+    for own in (first, second):
+        outer.expose(own["x"])
+    outer.expose(second["result"])
+    engine.add(outer)
+    engine.connect(made[number], outer["x"])
+
+
+def feed_composite(engine: Engine, made: list[Any], number: int) -> None:
+    engine.connect(made[-1 - number], engine.graph.blocks[f"outer{number}"]["x"])
+
+
+def remove_inside(engine: Engine, made: list[Any], number: int) -> None:
+    inner: Any = engine.graph.blocks[f"outer{number}"]
+    inner.graph.remove(inner.graph.blocks["a"])
+
+
+def remove_composite(engine: Engine, made: list[Any], number: int) -> None:
+    engine.remove(engine.graph.blocks[f"outer{number}"])
+
+
+def add_region(engine: Engine, made: list[Any], number: int) -> None:
+    body = Composite("body")
+    own = body.graph.add(block(scale, name="own"))
+    body.expose(own["x"])
+    body.expose(own["result"])
+    region = engine.add(lg.If(f"region{number}", body))
+    engine.set(region["condition"], True)
+    engine.connect(made[number], region["x"])
+
+
+def add_in_region(engine: Engine, made: list[Any], number: int) -> None:
+    region: Any = engine.graph.blocks[f"region{number}"]
+    body = region.bodies["then"]
+    other = body.graph.add(block(scale, name="other"))
+    body.graph.connect(body.graph.blocks["own"], other["x"])
+
+
+def set_array(engine: Engine, made: list[Any], number: int) -> None:
+    engine.set(engine.graph.blocks["tail"]["gain"], NUMBERS + number)
+
+
+def bind_array(engine: Engine, made: list[Any], number: int) -> None:
+    engine.bind(engine.graph.blocks["tail"]["gain"], NUMBERS + number)
+
+
+EDITS = (
+    add, remove, add_state, remove_state, add_composite, feed_composite, remove_inside, remove_composite, add_region,
+    add_in_region,
+)  # fmt: skip
+
+
+def test_a_cold_edit_costs_the_same_among_few_and_many(engines):
+    for edit in EDITS:
+        with nothing_compiled_anew():
+            few, many = costs(engines, edit)
+        assert many < 1.5 * few, f"{edit.__name__}: {few} and {many} calls"
+    compare_with_scratch(engines[0][0])
+
+
+@pytest.mark.parametrize("feed", [connect, set_array, bind_array])
+def test_a_connection_costs_the_same_among_few_and_many(engines, feed):
+    counts = []
+    for engine, made in engines:
+        for number in range(3):
+
+            def frames(number: int = number, engine: Engine = engine, made: list[Any] = made) -> None:
+                feed(engine, made, number)
+                assert engine.step().level.name == "COLD"
+                disconnect(engine, made, number)
+                assert engine.step().level.name == "COLD"
+
+            with nothing_compiled_anew():
+                counts.append(calls_of(frames))
+    few, many = min(counts[:3]), min(counts[3:])
+    assert many < 1.5 * few, f"{few} and {many} calls"
+
+
+def test_a_block_that_moves_before_others_moves_only_what_is_between():
+    """Connecting against the order: what has to be moved is, and the rest keeps its position."""
+    engine = Engine()
+    made = [engine.add(block(lambda x=1.0: x + 1.0, name=f"b{number}")) for number in range(20)]
+    engine.step()
+    assert engine.plan is not None
+    before = dict(engine.plan.position)
+    engine.connect(made[12], made[5]["x"])
+    engine.connect(made[5], made[3]["x"])
+    with nothing_compiled_anew():
+        assert engine.step().ok
+    moved = {key for key, number in engine.plan.position.items() if before[key] != number}
+    assert moved <= {"b12", "b5", "b3"}
+    compare_with_scratch(engine)
+    assert float(engine.read(made[3])) == 4.0
+
+
+def test_an_order_is_kept_while_edges_come_and_go():
+    chance = np.random.default_rng(0)
+    for size in (5, 12, 40):
+        sources: dict[str, set[str]] = {str(number): set() for number in range(size)}
+        position = {key: number for number, key in enumerate(sources)}
+        refused = 0
+        for _ in range(150):
+            edited = {}
+            for key in {str(one) for one in chance.integers(size, size=chance.integers(1, 4))}:
+                edited[key] = {str(one) for one in chance.integers(size, size=chance.integers(0, 3))}
+            wanted, trial = sources | edited, dict(position)
+            try:
+                reorder(
+                    trial,
+                    edited,
+                    lambda key, wanted=wanted: wanted[key],
+                    lambda key, sources=sources: [reader for reader in sources if key in sources[reader]],
+                )
+            except CycleError:
+                refused += 1
+                assert _has_cycle(wanted)
+                continue
+            sources, position = wanted, trial
+            assert sorted(position.values()) == list(range(size))
+            assert all(position[source] < position[key] for key in sources for source in sources[key])
+        assert 0 < refused < 150
+
+
+def _has_cycle(sources: dict[str, set[str]]) -> bool:
+    left = dict(sources)
+    while ready := [key for key, own in left.items() if own.isdisjoint(left)]:
+        for key in ready:
+            del left[key]
+    return bool(left)
+
+
+def test_a_number_that_two_blocks_share_reaches_both_beside_an_edit_of_one():
+    """A composite's number changes in the frame in which one of its readers is made anew."""
+    engine = Engine()
+    outer = Composite("outer")
+    first, second = (outer.graph.add(block(scale, name=name)) for name in ("first", "second"))
+    for own in (first, second):
+        outer.expose(own["x"])
+        outer.expose(own["result"], own.name)
+    engine.add(outer)
+    engine.set(outer["x"], 1.0)
+    engine.step()
+    for number, gain in ((5.0, NUMBERS), (6.0, NUMBERS[:3]), (7.0, NUMBERS)):
+        engine.set(outer["x"], number)
+        outer.graph.set(first["gain"], gain)
+        assert engine.step().ok
+        np.testing.assert_array_equal(engine.read(outer["first"]), gain * number)
+        assert float(engine.read(outer["second"])) == 2.0 * number
+    compare_with_scratch(engine)
+
+
+def test_blocks_count_their_runs_through_changes_of_the_structure():
+    engine, made = chain(3)
+    for number in range(5):
+        engine.set(made[1]["gain"], float(number + 5))
+        engine.step()
+        engine.add(block(scale, name=f"new{number}"))
+        engine.set(engine.graph.blocks[f"new{number}"]["x"], 1.0)
+        engine.step()
+    assert [own.debug.runs for own in made] == [1, 6, 6]
+    assert all(len(own.debug.tallies) <= 2 for own in made)
