@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
 OWN_TESTS = {"docs/functions.md"}  # tests/authoring/function/test_document.py runs its blocks
 OWN_PROCESS = {"CONTRIBUTING.md"}  # it adds an op, a device and a node type
-MADE = {"from-scratch.md"}  # pages that the site's build makes; it checks links to them
 # A block of Python, and the block of text below it, if there is one: what it prints. Or commands with their output.
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:\n*^```text\n(?P<output>.*?)^```$)?|^```console\n(?P<session>.*?)^```$",
@@ -111,9 +110,19 @@ def test_a_page_that_says_something_else_is_found(tmp_path):
 def test_every_link_leads_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-    for target in re.findall(r"\]\(([^)#\s]+)", prose):
-        if "://" not in target and target not in MADE and not target.startswith("reference/"):
-            assert ((ROOT / page).parent / target).exists(), target
+    for target, heading in re.findall(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)", prose):
+        if "://" in target:
+            continue
+        file = (ROOT / page).parent / target
+        assert file.exists(), target
+        if heading and file.suffix == ".md":
+            assert heading in headings(file), f"{target}#{heading}"
+
+
+def headings(page: Path) -> set[str]:
+    """What a link to a heading of a page may name, as GitHub and the site spell it."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def test_no_block_is_left_out_by_the_way_it_is_fenced():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.documentation import catalogue, lesson
+from scripts.documentation import __main__, catalogue, lesson, reference
 from scripts.documentation.__main__ import ROOT, assemble
 
 
@@ -20,7 +20,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_examples_of_the_tools_are_true():
-    assert doctest.testmod(lesson).failed == doctest.testmod(catalogue).failed == 0
+    assert [doctest.testmod(module).failed for module in (lesson, catalogue, __main__)] == [0, 0, 0]
+
+
+def test_the_repository_lists_the_names_of_the_reference():
+    listed = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    command = "python -m scripts.documentation.reference > docs/reference.md"
+    assert listed == reference.overview(), f"write it anew: {command}"
+
+
+def test_the_site_links_to_the_pages_that_the_repository_only_lists(site):
+    page = (site / "engine.md").read_text(encoding="utf-8")
+    assert "](reference/engine.md)" in page
+    assert not (site / "reference.md").exists()
 
 
 def test_the_lesson_is_the_whole_program_in_order(site):

@@ -36,8 +36,20 @@ def assemble(target: Path) -> None:
     for name, text in made.items():
         (target / name).parent.mkdir(exist_ok=True)
         (target / name).write_text(text, encoding="utf-8")
+    (target / "reference.md").unlink()  # the pages that it stands for are here
     for page in target.rglob("*.md"):
-        page.write_text(BLOCK.sub(coloured, page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(BLOCK.sub(coloured, with_made_pages(page.read_text(encoding="utf-8"))), encoding="utf-8")
+
+
+def with_made_pages(text: str) -> str:
+    """A page with links to those that exist on the site alone, in place of what the repository has for them.
+
+    >>> with_made_pages("[the engine](reference.md#engine), [a program](../examples/from_scratch.py)")
+    '[the engine](reference/engine.md), [a program](from-scratch.md)'
+    """
+    text = re.sub(r"\]\(reference\.md#([\w-]+)\)", r"](reference/\1.md)", text)
+    text = text.replace("](reference.md)", "](reference/index.md)")
+    return text.replace("](../examples/from_scratch.py)", "](from-scratch.md)")
 
 
 def coloured(block: re.Match[str]) -> str:

@@ -94,13 +94,32 @@ def _namespace(name: str, module: ModuleType) -> Iterator[str]:
         yield from _entry(f"lg.{name}.{member}", getattr(module, member))
 
 
+def overview() -> str:
+    """`docs/reference.md`: the names of each page, for readers of the repository, where the pages are not built."""
+    lines = [
+        "# Reference",
+        "",
+        "Every public name has a docstring with an example that the tests run: `help(lg.vmap)` prints it.",
+        "`.venv/bin/python -m scripts.documentation` makes pages of them all, below `out/site/index.html`. These are the",
+        "names.",
+    ]
+    for page in PAGES:
+        names = ", ".join(f"`{name}`" for name in _names_on(page)) or page.opening
+        heading = page.file.removeprefix("reference/").removesuffix(".md")
+        lines += ["", f"## {heading}", "", f"{page.title}:", *textwrap.wrap(names, 120, break_on_hyphens=False)]
+    return "\n".join(lines) + "\n"
+
+
+def _names_on(page: Page) -> list[str]:
+    names = [name for name in public_names() if place_of(name)[0] is page and name != "ops"]
+    return names + [f"{s}.{name}" for s in page.namespaces for name in names_of(getattr(lg, s)) if s != "ops"]
+
+
 def _index() -> str:
     lines = ["# Reference", "", "Every public name, made from its docstring. Each example is run by the tests.", ""]
     for page in PAGES:
-        names = [name for name in public_names() if place_of(name)[0] is page and name != "ops"]
-        names += [f"{s}.{name}" for s in page.namespaces for name in names_of(getattr(lg, s)) if s != "ops"]
         file = page.file.removeprefix("reference/")
-        links = " · ".join(f"[`{name}`]({file}#{anchor_of('lg.' + name)})" for name in names)
+        links = " · ".join(f"[`{name}`]({file}#{anchor_of('lg.' + name)})" for name in _names_on(page))
         lines += [f"## [{page.title}]({file})", "", links or page.opening, ""]
     return "\n".join(lines)
 
@@ -254,3 +273,7 @@ def _op_facts(op: Op) -> list[str]:
     if op in RULES:
         forward, turned = "in the pass", "in the pass"
     return ["yes" if op.elementwise else "", forward, linear, turned, "yes" if op.checked else ""]
+
+
+if __name__ == "__main__":
+    print(overview(), end="")

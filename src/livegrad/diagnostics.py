@@ -146,6 +146,19 @@ def caller_origin() -> Origin | None:
     return origins[0] if origins else None
 
 
+def shown(value: object, most: int = 60) -> str:
+    """A value as messages show it: its `repr`, cut off where that is long.
+
+    >>> shown([1.0, 2.0]), shown(10**100, 10)
+    ('[1.0, 2.0]', '1000000...')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python is willing to write
+        text = f"a number of type {type(value).__name__} with very many digits"
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 class LivegradError(Exception):
     """The root of all errors of livegrad.
 

@@ -338,3 +338,31 @@ def test_an_edit_to_a_function_that_may_fail_is_seen_to_fail(executor_name):
     lg.edit(engine, divide, lambda x, y: x - y)
     assert not engine.step().failed
     np.testing.assert_array_equal(engine.read(divide), [4, 8])
+
+
+def scaled(factor: float) -> Composite:
+    body = Composite("body")
+    scale = body.graph.add(block(lambda x: x * factor, name="scale"))
+    body.expose(scale["x"])
+    body.expose(scale["result"])
+    return body
+
+
+@pytest.mark.parametrize("condition", [0.0, -0.0, 0, False, float("nan"), float("inf"), -1e-30, 2, True])
+@pytest.mark.parametrize("computed", [False, True])
+def test_a_condition_is_true_where_python_says_so(executor_name, condition, computed):
+    """NaN too, which is not zero."""
+    engine = Engine(executor_name)
+    maybe = engine.add(If("maybe", scaled(2.0)))
+    either = engine.add(IfElse("either", scaled(2.0), scaled(3.0)))
+    same = engine.add(block(lambda x: x, name="same"))
+    engine.set(same["x"], condition)
+    for region in (maybe, either):
+        engine.set(region["x"], X)
+        if computed:
+            engine.connect(same, region["condition"])
+        else:
+            engine.set(region["condition"], condition)
+    engine.step()
+    np.testing.assert_array_equal(engine.read(maybe), X * 2.0 * bool(condition))
+    np.testing.assert_array_equal(engine.read(either), X * (2.0 if condition else 3.0))

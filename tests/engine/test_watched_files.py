@@ -71,6 +71,47 @@ def test_a_bad_file_is_a_problem_of_every_frame_while_the_last_code_runs_on(
     assert float(engine.read(shade)) == 8.0
 
 
+def test_the_errors_of_a_frame_are_those_of_the_file_as_it_is_now(folder: Path) -> None:
+    """One bad file after another, in every order: nothing is left of the one before."""
+    files = {name: file for name, file in BAD.items() if file[0] is not None and name != "deep"}
+    engine, shade, file = watched(folder)
+    engine.step()
+    for first in files:
+        for second in files:
+            for name in (first, second):
+                text, message = files[name]
+                assert text is not None
+                file.unlink()
+                file.write_bytes(text + b"#" * (name == first))  # of another size: a clock may be too slow to tell
+                frame = engine.step()
+                assert [message in str(problem.error) for problem in frame.problems] == [True], (first, second)
+                assert [message in str(error) for error in shade.debug.errors] == [True], (first, second)
+    file.write_text("def shade(x=2.0):\n    return x * 4.0\n")
+    assert engine.step().ok
+    assert shade.debug.errors == []
+
+
+@pytest.mark.parametrize(
+    ("path", "function", "said"),
+    [
+        ("missing.py", "shade", "cannot read `missing.py`"),
+        ("", "shade", "cannot read"),
+        ("shade.py", "shadow", "`shade.py` has no function `shadow`"),
+        ("shade.py", 3, "takes an engine, a file and the name of a function"),
+        (None, "shade", "takes an engine, a file and the name of a function"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused_at_the_line_that_asks_for_it(path, function, said, folder) -> None:
+    (folder / "shade.py").write_text(GOOD)
+    engine = Engine()
+    with pytest.raises(lg.LivegradError) as caught:
+        lg.watch(engine, path if path is None else folder / path, function)
+    assert said in str(caught.value)
+    assert "test_watched_files.py" in str(caught.value.where)
+    assert "runs on" not in str(caught.value)  # nothing runs yet
+    assert not engine.graph.blocks
+
+
 @pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"# coding: latin-1\n# \xe9\n", b"\r\n"])
 def test_a_file_is_decoded_as_python_decodes_it(start: bytes, folder: Path) -> None:
     engine, shade, file = watched(folder)

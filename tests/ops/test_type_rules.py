@@ -75,7 +75,8 @@ REFUSED: list[tuple[str, tuple[Type, ...], dict[str, Any], str]] = [
         "reduce",
         (Tensor(f32, (0, 2)),),
         {"kind": "max", "axes": (0,)},
-        "`reduce` refused: the max of nothing ({}): found tensor<f32, [0, 2]>; there is no value to give for it",
+        "`max` refused: the max of nothing ({}): expected at least one element, found tensor<f32, [0, 2]>; "
+        "there is no value to give for it: look at the shape first, or join it with a smallest value (lg.concat)",
     ),
     (
         "slice",

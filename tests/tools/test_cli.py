@@ -373,9 +373,8 @@ def test_an_interrupt_exits_with_130(part, capsys, monkeypatch):
 
 
 def test_help_names_every_command():
-    shown = subprocess.run(
-        [sys.executable, "-m", "livegrad.tools.cli", "--help"], capture_output=True, text=True, check=True
-    ).stdout
+    command = [sys.executable, "-m", "livegrad", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for name in cli.COMMANDS:
         assert f"    {name} " in shown
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.bfloat16 import LARGEST, narrow
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.node import Function
@@ -30,11 +30,6 @@ def is_dense(array: np.ndarray[Any, Any]) -> bool:
 
 def _refuse(place: str, expected: str, found: str, help: str | None = None) -> NoReturn:
     raise UsageError(f"{place} does not fit", where=caller_origin(), expected=expected, found=found, help=help)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def named_leaves(function: Function, arguments: Sequence[Any]) -> Iterator[tuple[Any, Type, str]]:
@@ -61,7 +56,7 @@ def _leaves(value: Any, type: Type, place: str) -> Iterator[tuple[Any, Type, str
     parts = components(type)
     sized = isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim > 0)
     if not sized or isinstance(value, str | bytes):
-        _refuse(place, str(type), _shown(value))
+        _refuse(place, str(type), shown(value))
     if len(value) != len(parts):
         _refuse(place, f"the {len(parts)} members of {type}", str(len(value)))
     for index, (part, own) in enumerate(zip(value, parts, strict=True)):
@@ -91,14 +86,14 @@ def scalar_argument(argument: Any, type: Scalar, place: str) -> Any:
         if low <= argument <= high and (kind == "float" or not isinstance(argument, float)):
             return bf16(argument) if type is bf16 else argument
     if type.kind != "float" and isinstance(argument, int) and not -(1 << 63) <= argument < 1 << 64:
-        _refuse(place, _with_range(type), _shown(argument))
+        _refuse(place, _with_range(type), shown(argument))
     try:
         value = np.asarray(float(argument) if kind == "float" and isinstance(argument, int) else argument)
     except (ValueError, TypeError, OverflowError):
-        _refuse(place, str(type), _shown(argument))
+        _refuse(place, str(type), shown(argument))
     if value.ndim:
         _refuse(place, str(type), f"shape {value.shape}")
-    return _converted(value, type, place, _shown(argument))[()]
+    return _converted(value, type, place, shown(argument))[()]
 
 
 def _with_range(type: Scalar) -> str:
@@ -115,7 +110,7 @@ def _converted(array: np.ndarray[Any, Any], element: Scalar, place: str, found: 
     if element is bf16:
         single = _converted(array, f32, place, found)
         if np.any(np.isfinite(single) & (np.abs(single) > LARGEST)):
-            _refuse(place, "a finite bf16", _shown(float(np.max(np.abs(single)))))
+            _refuse(place, "a finite bf16", shown(float(np.max(np.abs(single)))))
         return narrow(single)
     with np.errstate(all="ignore"):
         result = array.astype(element.dtype, copy=False)
@@ -127,7 +122,7 @@ def _converted(array: np.ndarray[Any, Any], element: Scalar, place: str, found: 
         wrong = np.isinf(result) & ~np.isinf(array)
     if wrong.any():
         text = f"a finite {element}" if wanted > 1 else _with_range(element)
-        _refuse(place, text, _shown(array[wrong].reshape(-1)[0].item()))
+        _refuse(place, text, shown(array[wrong].reshape(-1)[0].item()))
     return result
 
 
@@ -146,7 +141,7 @@ def array_argument(argument: Any, type: Tensor | Vector | Matrix, place: str) ->
     else:
         shape = (type.size,) if isinstance(type, Vector) else (type.rows, type.columns)
         if array.dtype != type.element.dtype:
-            array = _converted(array, type.element, place, _shown(argument))
+            array = _converted(array, type.element, place, shown(argument))
         if array.shape != shape:
             _refuse(place, str(type), f"shape {array.shape}")
     return array if is_dense(array) else array.copy(order="C")
@@ -156,12 +151,12 @@ def _from_sequence(argument: Any, type: Tensor | Vector | Matrix, place: str) ->
     try:
         array = np.asarray(argument)
     except (ValueError, TypeError, OverflowError) as error:
-        _refuse(place, str(type), _shown(argument), str(error).partition(". ")[0])
+        _refuse(place, str(type), shown(argument), str(error).partition(". ")[0])
     if not array.size:
         return array.astype(type.element.dtype)
     if array.dtype.kind not in _RANK_OF_NUMPY:
-        _refuse(place, str(type), _shown(argument))
-    return _converted(array, type.element, place, _shown(argument))
+        _refuse(place, str(type), shown(argument))
+    return _converted(array, type.element, place, shown(argument))
 
 
 # --- symbolic sizes --------------------------------------------------------------------------------------------------

@@ -239,10 +239,14 @@ class Engine:
         """What is wrong with watched files is a problem of the frame, though the last code runs on."""
         with self._journal.lock:
             for watch in self._watches:
-                keys = find_keys(self.graph, watch.block)
+                keys, debug = find_keys(self.graph, watch.block), watch.block.debug
                 if keys and watch.error is not None:
-                    frame.problems = (*frame.problems, Problem(keys[0], watch.block, None, watch.error))
-                    watch.block.debug.errors = [*watch.block.debug.errors, watch.error]
+                    # What was wrong with the code before is no longer in the file.
+                    gone = [p for p in frame.problems if p.block is watch.block and p.pin is None]
+                    others = [p for p in frame.problems if p not in gone]
+                    frame.problems = (*others, Problem(keys[0], watch.block, None, watch.error))
+                    of_code = {id(p.error) for p in gone}
+                    debug.errors = [*(error for error in debug.errors if id(error) not in of_code), watch.error]
 
     @property
     def profiling(self) -> Literal["off", "block", "step"]:

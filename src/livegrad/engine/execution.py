@@ -241,8 +241,9 @@ def _take_leaf(node: Node, work: _Work) -> None:
         raise UsageError(
             "the value is not known while a function is traced",
             where=caller_origin(),
-            help="return it, or use lg.cond, lg.while_loop or lg.where instead of Python's control flow; an argument "
-            "that Python must know, such as a size or an axis, is named by lg.jit(f, static_argnums=...)",
+            help="call livegrad's functions, not NumPy's or those of `math` (lg.sin(x), not np.sin(x)), and lg.where, "
+            "lg.cond or lg.while_loop instead of Python's control flow; an argument that Python must know, such as a "
+            "size or an axis, is named by lg.jit(f, static_argnums=...)",
         )
 
 

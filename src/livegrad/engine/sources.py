@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.backends.arguments import array_argument, scalar_argument
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of_dtype
 
 Numbers = np.ndarray[Any, Any]
@@ -111,7 +111,11 @@ def setting_of(value: Any, like: Setting | None = None) -> Setting:
     """
     if value.__class__ in _NUMBER_TYPES:
         if value.__class__ is int and like is not None and like.value.__class__ is float:
-            value = float(value)
+            try:
+                value = float(value)
+            except OverflowError:
+                found = shown(value)
+                raise UsageError("no float", where=caller_origin(), expected="a float", found=found) from None
         return Setting(value, _weakly(value.__class__))
     array = array_of(value)
     given = Given(Tensor(scalar_of_dtype(array.dtype), array.shape))

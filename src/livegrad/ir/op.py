@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from livegrad.diagnostics import LivegradError, Place, TypeRuleError, UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, Place, TypeRuleError, UsageError, caller_origin, shown
 from livegrad.ir.bfloat16 import narrow, widen
 from livegrad.ir.node import Attribute, Node, make_node
 from livegrad.ir.types import Scalar, Tensor, Type, bf16, f32, f64, scalar_of
@@ -100,8 +100,9 @@ class Op:
             if error.where is not None:
                 raise
             found = error.found or ", ".join(str(operand.type) for operand in operands)
+            name = dict(attributes).get("kind", self.name)  # `max`, not the `reduce` that it is one kind of
             raise TypeRuleError(
-                f"`{self.name}` refused: {error.what}",
+                f"`{name}` refused: {error.what}",
                 where=origins[0] if origins else None,
                 expected=error.expected,
                 found=found,
@@ -158,6 +159,10 @@ def exact_value(value: Any, scalar: Scalar, user: str = "constant") -> bool | in
         return _PYTHON_TYPES[scalar.kind](number)
     if scalar.kind in ("signed", "unsigned"):
         return _integer_in_range(int(number.real), scalar)
+    try:
+        number = number if isinstance(number, complex) else float(number)
+    except OverflowError:  # an integer beyond all floats
+        raise _unfit(value, scalar, user) from None
     with np.errstate(over="ignore"):
         held = float(widen(narrow(number))) if scalar is bf16 else _PYTHON_TYPES[scalar.kind](scalar.dtype.type(number))
     if np.isfinite(number) and not np.isfinite(held):
@@ -177,13 +182,14 @@ def _integer_in_range(number: int, scalar: Scalar) -> int:
     low = -(1 << (scalar.bits - 1)) if scalar.kind == "signed" else 0
     high = (1 << (scalar.bits - 1 if scalar.kind == "signed" else scalar.bits)) - 1
     if not low <= number <= high:
-        raise TypeRuleError(f"{number} does not fit {scalar}", where=caller_origin(), expected=f"{low} to {high}")
+        what = f"{shown(number)} does not fit {scalar}"
+        raise TypeRuleError(what, where=caller_origin(), expected=f"{low} to {high}")
     return number
 
 
 def _unfit(value: Any, scalar: Scalar, user: str) -> TypeRuleError:
     return TypeRuleError(
-        f"`{user}` cannot make {value!r} a {scalar}",
+        f"`{user}` cannot make {shown(value)} a {scalar}",
         where=caller_origin(),
         help=f"cast the operand, or write a literal that a {scalar} can hold",
     )

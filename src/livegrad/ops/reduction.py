@@ -46,6 +46,15 @@ def _kept(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, ...]:
     return tuple([size for axis, size in enumerate(shape) if axis not in axes])
 
 
+def _of_nothing(kind: str, tensor: Tensor) -> TypeRuleError:
+    return TypeRuleError(
+        f"the {kind} of nothing",
+        expected="at least one element",
+        found=str(tensor),
+        help="there is no value to give for it: look at the shape first, or join it with a smallest value (lg.concat)",
+    )
+
+
 def _reduce_type(source: Type, *, kind: str, axes: tuple[int, ...]) -> Type:
     tensor = require_tensor(source)
     if kind not in _KINDS:
@@ -55,7 +64,7 @@ def _reduce_type(source: Type, *, kind: str, axes: tuple[int, ...]) -> Type:
     if not are_axes_in_order(axes, tensor.rank):
         raise TypeRuleError("axes must be different dimensions, in order", found=f"{axes} for {tensor}")
     if kind in ("max", "min") and any(tensor.shape[axis] == 0 for axis in axes):
-        raise TypeRuleError(f"the {kind} of nothing", found=str(tensor), help="there is no value to give for it")
+        raise _of_nothing(kind, tensor)
     return Tensor(tensor.element, _kept(tensor.shape, axes))
 
 
@@ -133,7 +142,7 @@ def _arg_reduce_type(source: Type, *, kind: str, axis: int) -> Type:
     if tensor.element.kind not in (*REALS, "bool") or not 0 <= axis < tensor.rank:
         raise TypeRuleError(f"no {kind} of {tensor} along axis {axis}")
     if tensor.shape[axis] == 0:
-        raise TypeRuleError(f"the {kind} of nothing", found=str(tensor))
+        raise _of_nothing(kind, tensor)
     return Tensor(i64, _kept(tensor.shape, (axis,)))
 
 

@@ -331,6 +331,18 @@ class Assembly(SignatureEdits):
         return emitters["cuda"](self, name, exact=exact, element=element)
 
 
+def require_assembly(assembly: Any) -> None:
+    """Raises where an assembly is needed and something else is given."""
+    if not isinstance(assembly, Assembly):
+        raise AssemblyError(
+            "not an assembly",
+            where=caller_origin(),
+            expected="an Assembly",
+            found=type(assembly).__name__,
+            help="lg.load_3mf(file) reads one, lg.assembly_of_part(part) makes one of a part, lg.Assembly() is empty",
+        )
+
+
 def _uses(resource: Resource) -> set[int]:
     """The resources that a resource refers to."""
     match resource:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.assembly import Assembly, require_assembly
 from livegrad.authoring.assembly.checks import (
     function_problems,
     input_types,
@@ -99,13 +99,7 @@ class FunctionBuilder:
     """
 
     def __init__(self, assembly: Assembly, name: str, *, id: int | None = None) -> None:
-        if not isinstance(assembly, Assembly):
-            raise AssemblyError(
-                "not an assembly",
-                where=caller_origin(),
-                found=type(assembly).__name__,
-                help="the assembly that gets the function comes first: FunctionBuilder(lg.Assembly(), name)",
-            )
+        require_assembly(assembly)
         started = assembly.add_function(name, id=id)
         self.base = assembly
         self.id = next(number for number in started.functions if number not in assembly.functions)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
-from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.assembly import Assembly, require_assembly
 from livegrad.authoring.assembly.beam_distance import BeamTables, beam_distance
 from livegrad.authoring.assembly.checks import used_functions
 from livegrad.authoring.assembly.distance_call import distance_call
@@ -31,7 +31,7 @@ from livegrad.authoring.assembly.resources import (
     VolumeData,
 )
 from livegrad.authoring.assembly.to_ir import Converted, NodePath, convert
-from livegrad.diagnostics import caller_origin
+from livegrad.diagnostics import caller_origin, shown
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
@@ -63,6 +63,14 @@ def parts(
     >>> parts(lg.assembly_of_part(ball))
     [<part ball in (-2, -2, -2) to (2, 2, 2)>]
     """
+    require_assembly(assembly)
+    if not isinstance(parameters, Mapping | None):
+        raise AssemblyError(
+            "not a table of parameters",
+            where=caller_origin(),
+            expected='names with their constants: {"radius": (function id, node identifier)}',
+            found=shown(parameters),
+        )
     bodies = {number for number, resource in assembly.resources.items() if _is_body(resource)}
     _require_few(assembly, bodies)
     ready = ready_to_convert(assembly, used_functions(assembly), exact)

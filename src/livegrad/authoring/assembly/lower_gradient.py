@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.assembly import Assembly, require_assembly
 from livegrad.authoring.assembly.checks import (
     called_function,
     calls,
@@ -31,7 +31,7 @@ from livegrad.authoring.assembly.gradient_function import (
 from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode
 from livegrad.authoring.assembly.node_types import DEFAULT_STEP, GRADIENT_TYPES, node_type
 from livegrad.authoring.assembly.ports import PortType, Reference, Source
-from livegrad.diagnostics import caller_origin
+from livegrad.diagnostics import caller_origin, shown
 
 # What a gradient node calls its outputs, and what the synthesised function calls them.
 _OUTPUTS = {"normalizedgradient": "vector", "gradient": "gradient", "magnitude": "magnitude"}
@@ -64,8 +64,10 @@ def lower_function_gradient(
     >>> [function.name for function in lower_function_gradient(shapes).assembly.functions.values()]
     ['ball', 'main', 'gradient_of_ball_shape_pos']
     """
+    require_assembly(assembly)
     if on_problem not in ("zero", "raise"):
-        raise AssemblyError("no such way to treat problems", expected="zero or raise", found=repr(on_problem))
+        where, found = caller_origin(), shown(on_problem)
+        raise AssemblyError("no such way to treat problems", where=where, expected="zero or raise", found=found)
     lowering = _Lowering(assembly, exact, on_problem, adaptive_step)
     while found := list(gradient_nodes(lowering.assembly)):
         for function, identifier in found:

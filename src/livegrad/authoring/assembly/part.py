@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
-from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.arguments import box_corners
+from livegrad.authoring.assembly.assembly import Assembly, require_assembly
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.checks import call_order
 from livegrad.authoring.assembly.contents import FunctionName
@@ -29,7 +30,7 @@ from livegrad.authoring.assembly.resources import require_reach
 from livegrad.authoring.assembly.to_ir import NodePath, convert
 from livegrad.authoring.tensor.handle import Tensor
 from livegrad.backends.cpu import DerivedFunction
-from livegrad.diagnostics import caller_origin
+from livegrad.diagnostics import caller_origin, shown
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
@@ -80,9 +81,7 @@ class Part:
     ends_itself: bool = False  # the function is positive outside the bounds
 
     def __post_init__(self) -> None:
-        low, high = np.array(self.low, np.float64), np.array(self.high, np.float64)
-        if low.shape != (3,) or high.shape != (3,) or not (low < high).all() or not np.isfinite([low, high]).all():
-            raise AssemblyError("not the bounds of a part", where=caller_origin(), found=f"{self.low} to {self.high}")
+        low, high = box_corners((self.low, self.high))
         require_reach(np.stack([low, high]), self.element, f"part `{self.name}`")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
@@ -133,9 +132,23 @@ class Part:
                     where=caller_origin(),
                     expected="one of " + (", ".join(self.parameter_names) or "none"),
                 )
-        given = {**self.parameters, **values}
+        given = {**self.parameters, **{name: self._value_of(name, value) for name, value in values.items()}}
         own = tuple(given[name] for name in self.parameter_names)
         return replace(self, arguments=(*own, *self.arguments[len(own) :]))
+
+    def _value_of(self, name: str, value: Any) -> NDArray[Any]:
+        """A value for a parameter, in the type and shape of the one that it has."""
+        shape = np.shape(self.parameters[name])
+        try:
+            with np.errstate(over="ignore"):
+                made = np.asarray(value, self.element.dtype)
+        except (TypeError, ValueError, OverflowError):
+            made = None
+        if made is None or made.shape != shape or isinstance(value, bool | str) or not np.isfinite(made).all():
+            expected = f"finite numbers of shape {shape}" if shape else "a finite number"
+            what = f"not a value of parameter `{name}`"
+            raise AssemblyError(what, where=caller_origin(), expected=expected, found=shown(value))
+        return made[()]
 
     def __call__(self, points: Any) -> NDArray[Any]:
         """The function's values at points of shape (..., 3): negative inside."""
@@ -162,15 +175,24 @@ class Part:
         >>> {name: float(slope) for name, slope in ball.parameter_gradient([[2, 0, 0], [0, 3, 0]]).items()}
         {'radius': -2.0}
         """
+        x, y, z, shape = self._coordinates(points)
         if not self.parameter_names:
             return {}
-        x, y, z, shape = self._coordinates(points)
-        given = np.broadcast_to(np.asarray(weights, self.element.dtype), shape).reshape(-1)
+        given = self._weights(weights, shape)
         run = slopes_over_points(by_coordinates(self.function), len(self.parameter_names))
         slopes = in_batches(run, (x, y, z, np.ascontiguousarray(given)), self.arguments)
         every = slopes if isinstance(slopes, tuple) else (slopes,)
         sums = [slope.sum(0, dtype=np.float64) for slope in every]
         return dict(zip(self.parameter_names, sums, strict=True))
+
+    def _weights(self, weights: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        """One weight for each point."""
+        try:
+            return np.broadcast_to(np.asarray(weights, self.element.dtype), shape).reshape(-1)
+        except (TypeError, ValueError, OverflowError):
+            found = f"shape {np.shape(weights)}" if isinstance(weights, np.ndarray | list | tuple) else shown(weights)
+            expected = f"a number, or one for each point: shape {shape}"
+            raise AssemblyError("not weights", where=caller_origin(), expected=expected, found=found) from None
 
     def normal(self, points: Any) -> NDArray[Any]:
         """The direction of the exact gradient at points of shape (..., 3), zero where there is none."""
@@ -229,8 +251,8 @@ class Part:
     def _coordinates(self, points: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, ...]]:
         try:
             array = np.asarray(points, self.element.dtype)
-        except (TypeError, ValueError):
-            raise AssemblyError("not points", where=caller_origin(), found=repr(points)[:60]) from None
+        except (TypeError, ValueError, OverflowError):
+            raise AssemblyError("not points", where=caller_origin(), found=shown(points)) from None
         if array.ndim < 1 or array.shape[-1] != 3:
             raise AssemblyError(
                 "not points", where=caller_origin(), expected="an array of shape (..., 3)", found=str(array.shape)
@@ -292,6 +314,7 @@ def part_of_function(
     >>> ball.with_parameters(r=1.5)
     <part ball in (-2, -2, -2) to (2, 2, 2), r=1.5>
     """
+    require_assembly(assembly)
     lowered = ready_to_convert(assembly, [assembly.function(name).id], exact)
     function = lowered.function(assembly.function(name).id)
     output = channel or next((port for port, type in function.outputs.items() if type is PortType.SCALAR), None)
@@ -321,7 +344,7 @@ def part_of_function(
     labels = (*others, *(names[path] for path in converted.parameters))
     assert own == len(others) + 1
     arguments = (*(zero.astype(element.dtype) for zero in zeros), *values, *converted.tables)
-    low, high = bounds
+    low, high = box_corners(bounds)
     return Part(made, arguments, low, high, function.name, labels, table_names=converted.table_names)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
+from livegrad.authoring.assembly.arguments import unit_vector
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.clipping import close_body
 from livegrad.authoring.assembly.errors import AssemblyError
@@ -97,10 +98,7 @@ def _checked_size(size: Any, oversample: Any) -> tuple[int, int]:
 
 def _view_axes(direction: Any) -> NDArray[np.float64]:
     """Right, up and forward, as rows."""
-    forward = np.asarray(direction, np.float64)
-    if forward.shape != (3,) or not np.isfinite(forward).all() or not np.linalg.norm(forward):
-        raise AssemblyError("not a direction", where=caller_origin(), found=repr(direction))
-    forward = forward / np.linalg.norm(forward)
+    forward = unit_vector(direction, "a direction")
     upwards = np.array([0.0, 0, 1]) if abs(forward[2]) < 0.99 else np.array([0.0, 1, 0])
     right = np.cross(forward, upwards)
     right /= np.linalg.norm(right)

@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any
 
 import numpy as np
 
 from livegrad import ops
+from livegrad.authoring.assembly.arguments import box_corners, finite_number, three_numbers, unit_vector
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.function_shape import field_of_function
 from livegrad.authoring.assembly.part import Part
-from livegrad.diagnostics import caller_origin
+from livegrad.diagnostics import caller_origin, shown
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node, input_op
 from livegrad.ir.node import Function, Key, Node
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 _VECTOR = Vector(f32, 3)
+_NARROWEST = 1e-30  # a blend whose parameter is 0 divides by this, and not by 0
 
 
 def __dir__() -> list[str]:
@@ -58,8 +61,16 @@ class Parameter(Key):
     __slots__ = ("value",)
 
     def __init__(self, name: str, value: float) -> None:
+        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+            raise AssemblyError(
+                "not the name of a parameter",
+                where=caller_origin(),
+                expected='a name as Python has them, such as "radius"',
+                found=shown(name),
+                help="parts take parameters by name: part.with_parameters(radius=2.0)",
+            )
         super().__init__(name)
-        self.value = float(value)
+        self.value = finite_number(value, f"value of parameter `{name}`")
 
     @property
     def node(self) -> Node:
@@ -76,27 +87,20 @@ Number = float | Parameter
 def _number(value: Any) -> Node:
     if isinstance(value, Parameter):
         return value.node
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
-        raise AssemblyError(
-            "not a number of a shape",
-            where=caller_origin(),
-            expected="a finite number or a Parameter",
-            found=repr(value),
-        )
-    return constant(float(value), f32)
+    return constant(finite_number(value, "number of a shape", "a finite number or a Parameter"), f32)
 
 
 def _size(value: Any, what: str) -> Node:
     """A number that says how large something is: one that is not above 0 leaves nothing of a shape."""
     size = _number(value)
     if not isinstance(value, Parameter) and value <= 0:
-        raise AssemblyError(f"not a {what}", where=caller_origin(), expected="above 0", found=repr(value))
+        raise AssemblyError(f"not a {what}", where=caller_origin(), expected="above 0", found=shown(value))
     return size
 
 
 def _vector(values: Sequence[Any]) -> Node:
     if not isinstance(values, Sequence | np.ndarray) or len(values) != 3:
-        raise AssemblyError("not a vector", where=caller_origin(), expected="three numbers", found=repr(values)[:60])
+        raise AssemblyError("not a vector", where=caller_origin(), expected="three numbers", found=shown(values))
     return make_vector(*map(_number, values))
 
 
@@ -135,21 +139,18 @@ class Shape:
         return Shape(lambda p: self.field(p / ops.splat(by, type=_VECTOR)) * by)
 
     def rotate(self, axis: Sequence[float], angle: Number) -> Shape:
-        """The shape turned about an axis through the origin, by an angle in radians."""
-        direction = np.asarray(axis, np.float64)
-        if direction.shape != (3,) or not np.isfinite(direction).all() or not np.linalg.norm(direction):
-            raise AssemblyError("not an axis", where=caller_origin(), found=repr(axis))
-        unit = _vector([float(v) for v in direction / np.linalg.norm(direction)])
+        """The shape rotated about an axis through the origin, by an angle in radians."""
+        unit = _vector(unit_vector(axis, "an axis, such as (0, 0, 1)"))
         turn = _number(angle)
 
-        def turned(p: Node) -> Node:
-            # Backwards: the point is turned, not the shape.
+        def rotated(p: Node) -> Node:
+            # Backwards: the point is rotated, not the shape.
             cosine, sine = ops.cos(turn), -ops.sin(turn)
             along = unit * ops.splat(ops.dot(unit, p) * (1.0 - cosine), type=_VECTOR)
             across = ops.cross(unit, p) * ops.splat(sine, type=_VECTOR)
             return self.field(p * ops.splat(cosine, type=_VECTOR) + across + along)
 
-        return Shape(turned)
+        return Shape(rotated)
 
     def grow(self, distance: Number) -> Shape:
         """The shape with its surface moved outwards, edges rounded."""
@@ -163,7 +164,7 @@ class Shape:
 
     def repeat(self, spacing: Sequence[float]) -> Shape:
         """Copies on a lattice with this spacing; an axis with spacing 0 is not repeated."""
-        steps = [float(step) for step in spacing]
+        steps = three_numbers(spacing, "a spacing").tolist()
 
         def nearest(p: Node) -> Node:
             moved = [
@@ -188,14 +189,7 @@ class Shape:
         names = tuple(parameter.name for parameter in parameters)
         if len(set(names)) != len(names):
             raise AssemblyError("two parameters have one name", where=caller_origin(), found=", ".join(names))
-        if np.shape(bounds) != (2, 3):
-            raise AssemblyError(
-                "not the corners of a box",
-                where=caller_origin(),
-                expected="((x0, y0, z0), (x1, y1, z1)), the low corner first",
-                found=repr(bounds)[:60],
-            )
-        low, high = bounds
+        low, high = box_corners(bounds)
         return Part(function, tuple(np.float32(p.value) for p in parameters), low, high, name, names)
 
 
@@ -268,8 +262,7 @@ def half_space(normal: Sequence[float], offset: Number = 0.0) -> Shape:
     >>> half_space((0, 0, 1), 0.5).part(((-1, -1, -1), (1, 1, 1)))([0, 0, 1])
     array(0.5, dtype=float32)
     """
-    direction = np.asarray(normal, np.float64)
-    unit = _vector([float(v) for v in direction / np.linalg.norm(direction)])
+    unit = _vector(unit_vector(normal, "a normal"))
     by = _number(offset)
     return Shape(lambda p: ops.dot(p, unit) - by)
 
@@ -280,7 +273,7 @@ def gyroid(period: Number = 1.0) -> Shape:
     >>> gyroid(2.0).part(((-1, -1, -1), (1, 1, 1)))([0, 0, 0])
     array(0., dtype=float32)
     """
-    turns = math.tau / _number(period)
+    turns = math.tau / _size(period, "period")
 
     def field(p: Node) -> Node:
         x, y, z = members_of(p * ops.splat(turns, type=_VECTOR))
@@ -342,7 +335,7 @@ def _joined(shapes: Sequence[Shape], choose: Callable[[Node, Node], Node], side:
     if not shapes:
         raise AssemblyError("nothing to join", where=caller_origin(), expected="at least one shape")
     _require_shapes(shapes)
-    width = None if blend is None else _number(blend)
+    width = None if blend is None or blend == 0 else ops.max(_size(blend, "blend"), constant(_NARROWEST, f32))
 
     def field(p: Node) -> Node:
         total = shapes[0].field(p)

@@ -12,9 +12,9 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 from numpy.typing import NDArray
 
+from livegrad.authoring.assembly.arguments import finite_number
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.clipping import close_body
-from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.feature_size import cell_size, require_to_be_seen
 from livegrad.authoring.assembly.masking import is_inside, spread
 from livegrad.authoring.assembly.part import Part
@@ -24,11 +24,11 @@ from livegrad.authoring.assembly.pruning import (
     Lattice,
     Progress,
     find_blocks,
+    require_part,
     silent,
 )
 from livegrad.authoring.assembly.surface_points import roots
 from livegrad.authoring.assembly.thin_walls import find_cells, warn_of_losses
-from livegrad.diagnostics import caller_origin
 
 _BLOCK = 16
 _PIXELS = 4  # a side of the blocks that pictures are made of
@@ -95,8 +95,8 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
     >>> round(slice_part(ball, 0.0).area(), 2)
     3.14
     """
-    if not np.isfinite(height):
-        raise AssemblyError("not a height", where=caller_origin(), found=repr(height))
+    require_part(part)
+    height = finite_number(height, "height")
     progress("compiling", 0.0)
     part = close_body(part)
     cell = cell_size(part, feature_size)

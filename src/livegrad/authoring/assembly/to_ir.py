@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
-from livegrad.authoring.assembly.assembly import Assembly
+from livegrad.authoring.assembly.assembly import Assembly, require_assembly
 from livegrad.authoring.assembly.beam_distance import BeamTables, beam_distance
 from livegrad.authoring.assembly.checks import call_order, called_function, function_problems, node_order, resource_id
 from livegrad.authoring.assembly.contents import FunctionName
@@ -87,6 +87,7 @@ def convert(
 
     Constants among `parameters` become arguments. `outputs` chooses and orders the results.
     """
+    require_assembly(assembly)
     function = assembly.function(name)
     order = call_order(assembly, [function.id])
     if order is None:

@@ -23,6 +23,7 @@ from livegrad.diagnostics import TextOrigin
 from livegrad.engine.problems import GraphError, raised_at
 
 Stamp = tuple[int, int, int]
+RUNS_ON = "the last code runs on"
 
 _PATHS = sysconfig.get_paths()
 _NOT_THE_USERS = tuple(
@@ -61,7 +62,9 @@ class SourceFile:
             tree = _run(self.path, names)
             self._helpers = {helper: _stamp_of_module(helper) for helper in _helpers_of(tree, "")}
         if not callable(names.get(name)):
-            raise GraphError(f"`{self.path.name}` has no function `{name}`", help="the last code runs on")
+            own = [key for key, value in names.items() if callable(value) and not key.startswith("_")]
+            what, expected = f"`{self.path.name}` has no function `{name}`", ", ".join(own) or None
+            raise GraphError(what, expected=None if expected is None else f"one of {expected}", help=RUNS_ON)
         return names[name]
 
     def _run_changed_helpers(self) -> None:
@@ -75,7 +78,7 @@ class SourceFile:
             imported = _imports(_parse(file), module.__package__ or "")
             if stamp_of(file) != stamp or changed & set(imported):
                 changed.add(helper)
-                _run(file, module.__dict__)  # in place: whoever else imported it sees the new code
+                _run(file, module.__dict__)  # in place: other modules that imported it see the new code
 
 
 def _run(path: Path, names: dict[str, Any]) -> ast.Module:
@@ -93,7 +96,7 @@ def _parse(path: Path) -> ast.Module:
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise GraphError(f"cannot read `{path.name}`: {error.strerror}", help="the last code runs on") from error
+        raise GraphError(f"cannot read `{path.name}`: {error.strerror}", help=RUNS_ON) from error
     try:
         return ast.parse(decode_source(source), str(path))  # a byte order mark or a coding line says how
     except UnicodeDecodeError as error:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from livegrad.authoring.block.bodies import block, replace_body
-from livegrad.authoring.block.source_files import SourceFile, Stamp, stamp_of
-from livegrad.diagnostics import LivegradError
+from livegrad.authoring.block.source_files import RUNS_ON, SourceFile, Stamp, stamp_of
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Block, Body
+from livegrad.engine.problems import GraphError
 
 
 def watch(
@@ -35,10 +37,28 @@ def watch(
     ('CODE', 20.0)
     >>> folder.cleanup()
     """
+    if not isinstance(engine, Engine) or not isinstance(path, str | Path) or not isinstance(function, str):
+        raise UsageError(
+            "`watch` takes an engine, a file and the name of a function in it",
+            where=caller_origin(),
+            found=", ".join(shown(argument, 40) for argument in (engine, path, function)),
+            help='write lg.watch(engine, "shade.py", "shade")',
+        )
     source = SourceFile(Path(path))
-    made = block(source.load(function), name=name or function, outputs=outputs)
+    made = block(_first_load(source, function), name=name or function, outputs=outputs)
     follow(engine, made, source.files, lambda: replace_body(made, source.load(function)))
     return engine.add(made)
+
+
+def _first_load(source: SourceFile, function: str) -> Callable[..., Any]:
+    """The function; where there is none yet, no code runs on."""
+    try:
+        return source.load(function)
+    except GraphError as error:
+        if error.help == RUNS_ON:
+            error.help = f"the file is {source.path.resolve()}"
+        error.move_to(error.where or caller_origin())
+        raise
 
 
 def follow(engine: Engine, target: Block, files: Callable[[], Sequence[Path]], load: Callable[[], Body]) -> None:

@@ -25,6 +25,7 @@ from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.types import FrontType, TupleType, describe, ir_of
 from livegrad.authoring.function.values import Value, static
 from livegrad.authoring.tensor import transforms as of_tensors
+from livegrad.diagnostics import shown
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
@@ -54,6 +55,14 @@ class Gradient(Derivative):
         lazily: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(target, "value_and_grad" if with_value else "grad")
+        if not all(isinstance(place, int) for place in _listed(argnums)):
+            raise FunctionError(
+                "LG306",
+                "argnums are positions of arguments",
+                call_span(),
+                expected="0, or (0, 1)",
+                found=shown(argnums),
+            )
         self.argnums, self.with_value = argnums, with_value
         self._lazily = lazily  # what to do where arguments are lazy tensors
 
@@ -115,7 +124,7 @@ class Gradient(Derivative):
 
 
 def _listed(argnums: Places) -> tuple[int, ...]:
-    return (argnums,) if isinstance(argnums, int) else argnums
+    return tuple(argnums) if isinstance(argnums, tuple | list) else (argnums,)
 
 
 def _one(type: FrontType, name: str, span: Span) -> Node:

@@ -154,12 +154,28 @@ def _with_pair(argument: Argument, place: Any, paired: Sequence[bool]) -> Any:
 
 
 def resolve_backward(function: Derivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
-    if not values:
-        raise FunctionError("LG310", f"`{function.__name__}` takes the differential of the result last", span)
+    _require_count(function, len(values), span)
     inner, given = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
     made = backward_of(function, inner, span)
     _require_seed(function, values[-1], made.arguments[-1].type, span)
     return made, [*given, len(values) - 1]
+
+
+def _require_count(function: Derivative, count: int, span: Span) -> None:
+    """The arguments of the function, and one more. What is missing, most often, is that one."""
+    target = function.target
+    alone = isinstance(target, CapturedFunction) and len(target.overloads) == 1
+    if count and not (alone and isinstance(target.signature.bind([None] * (count - 1), {}), str)):
+        return
+    written = str(target.signature) if isinstance(target, CapturedFunction) else target.__name__
+    raise FunctionError(
+        "LG310",
+        f"`{function.__name__}` takes the arguments of `{target.__name__}`, then the differential of its result",
+        span,
+        expected=f"the arguments of {written} and one more" if alone else None,
+        found=f"{count} argument{'s' * (count != 1)}",
+        help="for a function that gives one number, the last argument is 1.0",
+    )
 
 
 def _require_seed(function: Derivative, value: Value, type: FrontType, span: Span) -> None:

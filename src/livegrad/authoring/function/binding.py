@@ -11,6 +11,7 @@ from typing import Any
 
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.places import assign_place
+from livegrad.authoring.function.signature import Annotation, read_annotation
 from livegrad.authoring.function.types import FrontType, TupleType, plain_type
 from livegrad.authoring.function.values import Value, name_of
 from livegrad.ir import types as ir
@@ -85,6 +86,17 @@ def annotation_type(context: Context, annotation: ast.expr) -> FrontType:
         return plain_type(value)
     except TypeError as error:
         raise context.error("LG204", str(error), annotation) from None
+
+
+def local_annotation(context: Context, annotation: ast.expr) -> Annotation:
+    """What the annotation of a variable says: a type, or a list whose length comes from the value."""
+    try:
+        found = read_annotation(evaluate_annotation(context, annotation))
+    except TypeError as error:
+        raise context.error("LG204", str(error), annotation) from None
+    if found.no_diff or found.listed is None:
+        return Annotation(annotation_type(context, annotation))
+    return found
 
 
 def evaluate_annotation(context: Context, annotation: ast.expr) -> Any:

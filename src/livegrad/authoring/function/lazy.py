@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.overloads import choose
-from livegrad.authoring.function.running import LAZY, abstract_argument, apply_mapped, call_span
+from livegrad.authoring.function.running import LAZY, abstract_argument, apply_mapped, call_span, points_of
 from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.source import MISSING
 from livegrad.authoring.function.types import (
@@ -32,7 +32,7 @@ from livegrad.authoring.function.types import (
     to_argument,
 )
 from livegrad.authoring.function.values import Value, is_lossless
-from livegrad.authoring.tensor.handle import Tensor, wrap, wrap_array
+from livegrad.authoring.tensor.handle import Tensor, join_shapes, wrap, wrap_array
 from livegrad.authoring.tensor.weakness import is_weak, typed
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir import types as ir
@@ -41,7 +41,6 @@ from livegrad.ir.node import Function, Node
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import call
 from livegrad.ops.conversion import cast
-from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast_to
 
 
@@ -123,6 +122,8 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
         node = value.node
         scalar = ir.scalar_of(ir_of(type))
         assert scalar is not None
+        if not isinstance(type, Composite):
+            points_of(type, value.shape, f"`{name}`")
         if value.dtype is scalar:
             return node
         if not is_lossless(value.dtype, scalar) and not is_weak(node):
@@ -148,7 +149,7 @@ def _struct_node(value: Any, type: RecordType, name: str) -> Node:
     parts = [_node(getattr(value, field.name), field.type, f"{name}.{field.name}") for field in type.fields]
     fields = tuple((field.name, part.type) for field, part in zip(type.fields, parts, strict=True))
     node = make(*parts, type=ir.Struct(type.name, fields))
-    domain = reduce(broadcast_shapes, _domains(node, type.ir), ())
+    domain: tuple[Any, ...] = reduce(partial(join_shapes, name), _domains(node, type.ir), ())
     return _spread(node, type.ir, domain)
 
 

@@ -354,7 +354,9 @@ def _compared_members(context: Context, op: ast.cmpop, left: Value, right: Value
         pairs = list(zip(left.items, right.items, strict=False))
         if len(left.items) != len(right.items):
             return static(isinstance(op, ast.NotEq))
-    elif isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType) and left.type.size == right.type.size:
+    elif isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType):
+        if left.type.size != right.type.size:
+            return static(isinstance(op, ast.NotEq))
         pairs = list(zip(elements(left, context, at), elements(right, context, at), strict=True))
     elif isinstance(left.type, RecordType) and left.type == right.type:
         pairs = list(zip(_fields(context, left, at), _fields(context, right, at), strict=True))

@@ -122,7 +122,8 @@ def _static_item(context: Context, value: Value, key: Any, at: ast.AST) -> Value
 
 def _static_index(context: Context, index: int, size: int, at: ast.AST) -> int:
     if not -size <= index < size:
-        raise context.error("LG208", f"index {index} is out of range", at, expected=f"{-size} to {size - 1}")
+        expected = f"{-size} to {size - 1}" if size else "no index: it is empty"
+        raise context.error("LG208", f"index {index} is out of range", at, expected=expected)
     return index % size
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from livegrad.authoring.function.types import (
     RecordType,
     TensorPattern,
     TupleType,
+    describe,
     from_result,
     ir_of,
     to_argument,
@@ -33,13 +35,13 @@ from livegrad.authoring.function.types import (
 )
 from livegrad.authoring.function.values import Value, convertible, static
 from livegrad.authoring.function.vectors import VectorValue
+from livegrad.authoring.tensor.handle import ShapeError, join_shapes
 from livegrad.backends.cpu import compile_function
 from livegrad.diagnostics import Origin, UsageError, caller_origin
 from livegrad.ir import types as ir
 from livegrad.ir.node import Function, Node
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import make_map, map_over
-from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast_to
 
 
@@ -251,8 +253,11 @@ def run_mapped(
     function: Function, arguments: Sequence[Any], lifted: Sequence[bool], types: Sequence[Any], result: FrontType
 ) -> Any:
     """The function at every point; leading shapes are broadcast against each other."""
-    leaves = [_leaves(type, value) if flag else [] for type, value, flag in zip(types, arguments, lifted, strict=True)]
-    domain = np.broadcast_shapes(*[shape for group in leaves for shape in group])
+    what = f"an argument of `{function.name}`"
+    leaves = [
+        _leaves(type, value, what) if flag else [] for type, value, flag in zip(types, arguments, lifted, strict=True)
+    ]
+    domain: tuple[Any, ...] = reduce(partial(join_shapes, function.name), chain.from_iterable(leaves), ())
     count = int(np.prod(domain))
     given = [
         _flattened(type, value, domain, count) if flag else to_argument(type, value)
@@ -267,14 +272,30 @@ def _mapped(function: Function, lifted: tuple[bool, ...]) -> Function:
     return map_over(function, lifted)
 
 
-def _leaves(type: FrontType, value: Any) -> list[tuple[int, ...]]:
+def _leaves(type: FrontType, value: Any, what: str) -> list[tuple[int, ...]]:
     if isinstance(type, RecordType):
-        return [s for field in type.fields for s in _leaves(field.type, getattr(value, field.name))]
+        return [s for field in type.fields for s in _leaves(field.type, getattr(value, field.name), what)]
     if isinstance(type, TupleType):
-        return [s for own, item in zip(type.elements, value, strict=True) for s in _leaves(own, item)]
-    own = len(_component_shape(type))
-    shape = np.shape(value)
-    return [shape[: len(shape) - own]]
+        return [s for own, item in zip(type.elements, value, strict=True) for s in _leaves(own, item, what)]
+    return [points_of(type, np.shape(value), what)]
+
+
+def points_of(type: FrontType, shape: tuple[Any, ...], what: str) -> tuple[Any, ...]:
+    """The shape of the points at each of which an array has a value of this type: vectors take its last axis.
+
+    >>> points_of(ir.Vector(ir.f32, 3), (4, 5, 3), "p")
+    (4, 5)
+    """
+    own = _component_shape(type)
+    start = len(shape) - len(own)
+    if start < 0 or shape[start:] != own:
+        raise ShapeError(
+            f"{what} takes {describe(type)}",
+            where=caller_origin(),
+            expected=f"shape (..., {', '.join(map(str, own))})",
+            found=str(shape),
+        )
+    return shape[:start]
 
 
 def _component_shape(type: FrontType) -> tuple[int, ...]:
@@ -337,7 +358,7 @@ def apply_mapped(function: Function, arguments: Sequence[Node]) -> Node:
         for node, type, flag in zip(arguments, function.parameter_types, lifted, strict=True)
         if flag
     ]
-    domain = reduce(broadcast_shapes, domains)
+    domain = reduce(partial(join_shapes, function.name), domains)
     spread = [
         _spread(node, type, domain) if flag else node
         for node, type, flag in zip(arguments, function.parameter_types, lifted, strict=True)

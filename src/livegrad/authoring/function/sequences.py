@@ -65,7 +65,8 @@ def _extremum(name: str, op: Op) -> None:
         if len(items) == 1:
             inner = sequence(context, items[0], at)
             if not inner:
-                raise context.error("LG201", f"`{name}` cannot take {name_of(items[0])}", at)
+                what = "an empty list" if inner is not None else name_of(items[0])
+                raise context.error("LG201", f"`{name}` cannot take {what}", at)
             items = inner
         total = items[0]
         for item in items[1:]:

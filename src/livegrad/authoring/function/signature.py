@@ -94,8 +94,13 @@ def fitting_array(element: FrontType | ListPattern, found: FrontType | None) -> 
         return None
     if not isinstance(element, ListPattern):
         return ArrayType(element, found.size)
-    inner = fitting_array(element.element, found.element)
+    inner = fitting_array(element.element, found.element) if found.size else _empty_list(element.element)
     return None if inner is None else ArrayType(inner, found.size)
+
+
+def _empty_list(element: FrontType | ListPattern) -> ArrayType:
+    """What a list of no lists would be a list of: nothing in it says how long they are."""
+    return ArrayType(_empty_list(element.element) if isinstance(element, ListPattern) else element, 0)
 
 
 def _array_for(element: FrontType | ListPattern, value: Any) -> ArrayType | None:
@@ -104,7 +109,7 @@ def _array_for(element: FrontType | ListPattern, value: Any) -> ArrayType | None
         return ArrayType(element, len(value))
     if not all(isinstance(item, list | tuple) for item in value):
         return None
-    inner = {_array_for(element.element, item) for item in value}
+    inner = {_array_for(element.element, item) for item in value} or {_empty_list(element.element)}
     found = inner.pop() if len(inner) == 1 else None
     return None if found is None else ArrayType(found, len(value))
 

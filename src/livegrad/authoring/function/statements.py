@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from livegrad.authoring.function.assignment import always_exits, root_name
-from livegrad.authoring.function.binding import annotation_type, assign
+from livegrad.authoring.function.binding import assign, local_annotation
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.effects import add_check
 from livegrad.authoring.function.local_functions import define
@@ -20,6 +20,7 @@ from livegrad.authoring.function.narrowing import Known, narrow, narrowings
 from livegrad.authoring.function.operators import binary, truth
 from livegrad.authoring.function.places import forbid_second_name, read_place
 from livegrad.authoring.function.regions import branch, pending_jump, set_flag
+from livegrad.authoring.function.signature import fitting_array
 from livegrad.authoring.function.types import ArrayType
 from livegrad.authoring.function.values import (
     Value,
@@ -184,11 +185,15 @@ def _depth(target: ast.expr) -> int:
 
 
 def _annotated(context: Context, statement: ast.AnnAssign) -> None:
-    type = annotation_type(context, statement.annotation)
+    annotation = local_annotation(context, statement.annotation)
     if statement.value is None:
         return
     context.taken = statement.value, frozenset(_names(statement.target))
     value = context.evaluate(statement.value)
+    type = annotation.type if annotation.listed is None else fitting_array(annotation.listed, value.type)
+    if type is None:
+        found = name_of(value)
+        raise context.error("LG202", "the value has the wrong type", statement, expected=repr(annotation), found=found)
     assign(context, statement.target, convert(value, type, context.span(statement.value), "the value"))
 
 

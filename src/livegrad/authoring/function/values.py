@@ -235,6 +235,9 @@ def splat_to(node: Node, type: ir.Type) -> Node:
 # --- conversion and joining ------------------------------------------------------------------------------------------
 
 
+EMPTY_LIST = ArrayType(ir.i64, 0)
+
+
 def convertible(value: Value, target: FrontType) -> bool:
     """Whether a value may be used where `target` is expected, without anything being said."""
     if value.type == target:
@@ -253,7 +256,7 @@ def convertible(value: Value, target: FrontType) -> bool:
         return own is target and is_lossless(value.type.element, target.element)
     if isinstance(target, ArrayType) and isinstance(value.type, ArrayType):
         inner = Value(value.type.element, weak=value.weak)
-        return value.type.size == target.size and convertible(inner, target.element)
+        return value.type.size == target.size and (not target.size or convertible(inner, target.element))
     return False
 
 
@@ -316,6 +319,8 @@ def join(first: Value, second: Value) -> FrontType | None:
     if first.type == second.type:
         return first.type
     if isinstance(first.type, ArrayType) and isinstance(second.type, ArrayType) and first.type.size == second.type.size:
+        if EMPTY_LIST in (first.type, second.type):
+            return second.type if first.type == EMPTY_LIST else first.type
         inner = join(Value(first.type.element, weak=first.weak), Value(second.type.element, weak=second.weak))
         return None if inner is None else ArrayType(inner, first.type.size)
     for one, other in ((first, second), (second, first)):
@@ -369,8 +374,8 @@ def _array_constant(value: np.ndarray[Any, Any], span: Span) -> Value:
 
 def array_value(items: Sequence[Value], span: Span) -> Value:
     """A list of values of one type, to which weak ones are brought."""
-    if not items:
-        raise FunctionError("LG202", "an empty list has no element type", span, help="write [0.0] * n for n zeros")
+    if not items:  # of any type: nothing in it has one
+        return Value(EMPTY_LIST, make(type=EMPTY_LIST.ir), weak=True)
     common: Value = items[0]
     for item in items[1:]:
         joined = join(common, item)

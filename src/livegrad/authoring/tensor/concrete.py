@@ -46,7 +46,8 @@ def at_arguments(node: Node) -> Node:
     if found is node or node.op is detach or (scalar is not None and scalar.kind in ("bool", "signed", "unsigned")):
         return found
     raise UsageError(
-        "the derivative would be lost of a value that leaves the function that is differentiated",
+        "a value leaves the function that is differentiated: its derivative would be lost",
         where=caller_origin(),
-        help="decide by a comparison, as in `if x > 0`; or use lg.stop_gradient(x)",
+        help="call livegrad's functions, not those of NumPy or `math`: lg.sin(x), not np.sin(x); decide by a "
+        "comparison, as in `if x > 0`; or say that the derivative is not wanted: lg.stop_gradient(x)",
     )

@@ -256,23 +256,28 @@ def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str
     )
     for node, old in zip(nodes, before, strict=True):
         if node.type is not old.type:
-            raise _ChangedType(
-                [node.type for node in nodes],
-                f"`{name}` changes the type of the loop's state",
-                where=caller_origin(),
-                expected=str(old.type),
-                found=str(node.type),
-                help="cast the state before the loop, or the result inside it",
-            )
+            raise _ChangedType([node.type for node in nodes], _changed_type(name, old.type, node.type))
     return nodes
 
 
-class _ChangedType(UsageError):
-    """A body that gives the loop's state in other types; a state that began as Python numbers may take them."""
+def _changed_type(name: str, old: Type, new: Type) -> UsageError:
+    keeps_shape = shape_of(old) == shape_of(new)
+    return UsageError(
+        f"`{name}` changes the {'type' if keeps_shape else 'shape'} of the loop's state",
+        where=caller_origin(),
+        expected=str(old),
+        found=str(new),
+        help="cast the state before the loop, or the result inside it"
+        if keeps_shape
+        else "a loop's state keeps its shape: start with all the room it needs, or collect outputs with lg.scan",
+    )
 
-    def __init__(self, types: Sequence[Type], what: str, **said: Any) -> None:
-        self.types = types
-        super().__init__(what, **said)
+
+class _ChangedType(Exception):
+    """The types that a body gives the loop's state: one that began as Python numbers may take them, else `error`."""
+
+    def __init__(self, types: Sequence[Type], error: UsageError) -> None:
+        self.types, self.error = types, error
 
 
 @dataclass(frozen=True)
@@ -301,7 +306,7 @@ def _looped(state: Any, beside: Any, user: str, loop: Callable[[list[Node], _Sta
             retyped = [node_like(leaf, type, user) for leaf, type in zip(leaves, changed.types, strict=True)]
             tries -= 1
             if not tries or all(new is old for new, old in zip(retyped, nodes, strict=True)):
-                raise
+                raise changed.error from None
             nodes = retyped
 
 

@@ -1,8 +1,7 @@
-"""Tensors from data, from numbers and from rules. Part of the namespace of tensors."""
+"""Tensors from data and from numbers. Part of the namespace of tensors."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,17 +22,13 @@ from livegrad.authoring.tensor.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.authoring.tensor.methods import namespace
 from livegrad.authoring.tensor.operands import of_one_type
 from livegrad.authoring.tensor.weakness import cast_number, is_weak, settled, typed
-from livegrad.backends.arguments import is_dense, scalar_range
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.backends.arguments import is_dense
+from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.bfloat16 import BFLOAT16, narrow, readable
 from livegrad.ir.dimension import Dimension, Size
-from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, bf16, f32, f64, i32, i64, scalar_of, scalar_of_dtype, shape_of
-from livegrad.ops.comparison import greater_equal, less_equal
+from livegrad.ir.types import Scalar, bf16, f32, scalar_of, scalar_of_dtype, shape_of
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import select
-from livegrad.ops.movement import broadcast_to, index_along, iota, reshape
-from livegrad.ops.rules import zero
+from livegrad.ops.movement import broadcast_to
 
 # --- from data -------------------------------------------------------------------------------------------------------
 
@@ -74,7 +69,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
         wanted = _type_of_data(array, plain)
     if copy is False:
         return placed(_shared(array, obj, wanted), device)
-    return placed(wrap_array(_copied(array, wanted)), device)
+    return placed(wrap_array(converted_copy(array, wanted)), device)
 
 
 def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
@@ -140,7 +135,10 @@ def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
     try:
         if wanted is not None and wanted.kind == "complex" and isinstance(obj, list | tuple | complex | float | int):
             return np.asarray(obj, np.complex128)  # parts keep signed zeros and infinities
-        return np.asarray(obj)
+        array = np.asarray(obj)
+        if array.dtype == object and wanted is not None and wanted.kind == "float" and _holds_integers(array):
+            return array.astype(np.float64)  # integers of more than 64 bits
+        return array
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # torch, of a variable
         raise UsageError(
             "not numbers of one shape", where=caller_origin(), found=type(obj).__name__, help=str(error)
@@ -150,14 +148,26 @@ def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
 def _type_of_data(array: np.ndarray[Any, Any], plain: bool) -> Scalar:
     if plain and array.dtype.kind in "fc":
         return DEFAULT_FLOAT if array.dtype.kind == "f" else DEFAULT_COMPLEX
-    if plain and array.dtype == np.uint64:
-        raise UsageError(
-            f"an integer that no {DEFAULT_INTEGER} holds", where=caller_origin(), help="pass dtype=lg.uint64"
-        )
+    if (plain and array.dtype == np.uint64) or _holds_integers(array):
+        raise _too_large(array, DEFAULT_INTEGER)
     try:
         return scalar_of_dtype(array.dtype.newbyteorder("="))
     except UsageError:
         raise DtypeError("no dtype for this data", where=caller_origin(), found=str(array.dtype)) from None
+
+
+def _holds_integers(array: np.ndarray[Any, Any]) -> bool:
+    """Whether these are Python integers too large for any type of NumPy's, which calls them objects."""
+    return array.dtype == object and all(isinstance(value, int) for value in array.reshape(-1))
+
+
+def _too_large(integers: np.ndarray[Any, Any], wanted: Scalar) -> NumberRangeError:
+    return NumberRangeError(
+        f"an integer that no {wanted.long_name} holds",
+        where=caller_origin(),
+        found=shown(max(integers.reshape(-1).tolist(), key=abs)),
+        help="pass dtype=lg.uint64 for up to 2**64 - 1, or dtype=lg.float64 for about the same number",
+    )
 
 
 def _shared(array: np.ndarray[Any, Any], obj: Any, wanted: Scalar) -> Tensor:
@@ -167,15 +177,17 @@ def _shared(array: np.ndarray[Any, Any], obj: Any, wanted: Scalar) -> Tensor:
     return wrap_array(array, external=True)
 
 
-def _copied(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]:
+def converted_copy(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]:
     """A dense copy of our own, in the type that is wanted; what no integer of it can be is refused.
 
     Floats are rounded, beyond their range to infinity, as in other libraries and by `astype`.
     """
     array = readable(array)
     if wanted is bf16:
-        return narrow(_copied(array, f32))
+        return narrow(converted_copy(array, f32))
     kind = array.dtype.kind
+    if wanted.kind in ("signed", "unsigned") and _holds_integers(array):
+        raise _too_large(array, wanted)
     if kind not in "buifc" or (kind == "c" and wanted.kind != "complex"):
         raise DtypeError(f"this data cannot become {wanted}", where=caller_origin(), found=str(array.dtype))
     with np.errstate(all="ignore"):
@@ -347,148 +359,3 @@ def empty_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Te
 def _constant_like(x: Any, value: int, dtype: Any, device: str | None, user: str) -> Tensor:
     node = node_of(x, user)
     return _constant(shape_of(node.type), value, scalar_of(node.type) if dtype is None else dtype, device, user)
-
-
-# --- by a rule -------------------------------------------------------------------------------------------------------
-
-
-def arange(
-    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None
-) -> Tensor:
-    """Numbers from `start` up to, but without, `stop`; with one argument from 0 up to that.
-
-    >>> import livegrad as lg
-    >>> lg.arange(2, 8, 2)
-    Tensor([2, 4, 6], dtype=int64)
-    """
-    if stop is None:
-        start, stop = 0, start
-    bounds: list[Any] = [each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop, step)]
-    first, last, stride = bounds
-    if not all(isinstance(each, int | float) and math.isfinite(each) for each in bounds) or stride == 0:
-        expected = "finite numbers and a step that is not 0"
-        raise UsageError("`arange` cannot count so", where=caller_origin(), expected=expected, found=str(bounds))
-    whole = all(isinstance(each, int) for each in bounds)
-    wanted = (DEFAULT_INTEGER if whole else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
-    if not whole:
-        count = max(0, math.ceil((last - first) / stride))
-        return placed(wrap_array(_copied(np.arange(count) * stride + first, wanted)), device)
-    numbers = range(first, last, stride)
-    if first == 0 and stride == 1 and len(numbers) <= scalar_range(i32)[1] and wanted in (i32, i64, f32, f64):
-        return placed(wrap(iota(shape=(len(numbers),), axis=0, type=wanted)), device)
-    kind = np.uint64 if numbers and max(numbers[0], numbers[-1]) > scalar_range(i64)[1] else np.int64
-    try:
-        values = np.arange(first, last, stride, dtype=kind)
-    except OverflowError:
-        raise NumberRangeError("an integer that no type holds", where=caller_origin(), found=str(bounds)) from None
-    return placed(wrap_array(_copied(values, wanted)), device)
-
-
-def linspace(
-    start: Any,
-    stop: Any,
-    /,
-    num: int,
-    *,
-    dtype: Any = None,
-    device: str | None = None,
-    endpoint: bool = True,
-) -> Tensor:
-    """`num` numbers evenly spread from `start` to `stop`, which is the last of them unless `endpoint=False`.
-
-    >>> import livegrad as lg
-    >>> lg.linspace(0, 1, 5)
-    Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
-    """
-    first, last = (each.item() if isinstance(each, Tensor | np.generic) else each for each in (start, stop))
-    if isinstance(num, bool) or not isinstance(num, int) or num < 0:
-        raise UsageError("not a number of points", where=caller_origin(), expected="num >= 0", found=repr(num))
-    default = DEFAULT_COMPLEX if isinstance(first, complex) or isinstance(last, complex) else DEFAULT_FLOAT
-    wanted = default if dtype is None else dtype_from(dtype, "linspace")
-    with np.errstate(all="ignore"):
-        numbers = np.linspace(first, last, num, endpoint=endpoint)
-    return placed(wrap_array(_copied(numbers, wanted)), device)
-
-
-def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
-) -> Tensor:
-    """Ones on the k-th diagonal, zeros elsewhere.
-
-    >>> import livegrad as lg
-    >>> lg.eye(2)
-    Tensor([[1., 0.],
-            [0., 1.]], dtype=float32)
-    """
-    shape = shape_from((n_rows, n_rows if n_cols is None else n_cols), "eye")
-    wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "eye")
-    on = _column_beyond(shape, k)
-    diagonal = greater_equal(on, 0) & less_equal(on, 0)
-    return placed(wrap(diagonal if wanted.kind == "bool" else cast(diagonal, type=wanted)), device)
-
-
-def _column_beyond(shape: tuple[Size, ...], k: int) -> Node:
-    """How far each element of a matrix lies to the right of the k-th diagonal."""
-    rank = len(shape)
-    rows, columns = shape[-2:]
-    if isinstance(rows, int) and isinstance(columns, int):
-        k = max(-rows, min(k, columns))  # diagonals beyond the corners are all alike
-    return index_along(shape, rank - 1) - index_along(shape, rank - 2) - k
-
-
-def tril(x: Any, /, *, k: int = 0) -> Tensor:
-    """The matrix (or each of several) with zeros above the k-th diagonal.
-
-    >>> import livegrad as lg
-    >>> lg.tril(lg.ones((2, 2), dtype=lg.int64))
-    Tensor([[1, 0],
-            [1, 1]], dtype=int64)
-    """
-    node = _matrices(x, "tril")
-    return wrap(select(less_equal(_column_beyond(shape_of(node.type), k), 0), node, zero(node.type)))
-
-
-def triu(x: Any, /, *, k: int = 0) -> Tensor:
-    """The matrix (or each of several) with zeros below the k-th diagonal.
-
-    >>> import livegrad as lg
-    >>> lg.triu(lg.ones((2, 2), dtype=lg.int64))
-    Tensor([[1, 1],
-            [0, 1]], dtype=int64)
-    """
-    node = _matrices(x, "triu")
-    return wrap(select(greater_equal(_column_beyond(shape_of(node.type), k), 0), node, zero(node.type)))
-
-
-def _matrices(x: Any, user: str) -> Node:
-    node = node_of(x, user)
-    if len(shape_of(node.type)) < 2:
-        raise ShapeError(f"`{user}` takes matrices", where=caller_origin(), found=f"shape {shape_of(node.type)}")
-    return node
-
-
-def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """The coordinates of a grid from those along each axis; "xy" swaps the first two axes, "ij" does not.
-
-    >>> import livegrad as lg
-    >>> x, y = lg.meshgrid(lg.arange(3), lg.arange(2))
-    >>> x
-    Tensor([[0, 1, 2],
-            [0, 1, 2]], dtype=int64)
-    """
-    if indexing not in ("xy", "ij"):
-        raise UsageError(f"`meshgrid` has no indexing {indexing!r}", where=caller_origin(), expected="'xy' or 'ij'")
-    nodes = [node_of(each, "meshgrid") for each in arrays]
-    if any(len(shape_of(node.type)) > 1 for node in nodes):
-        raise ShapeError("`meshgrid` takes sequences", where=caller_origin(), expected="one dimension each")
-    if len({node.type.element for node in nodes}) > 1:  # type: ignore[attr-defined]
-        raise DtypeError("`meshgrid` takes sequences of one type", where=caller_origin())
-    lengths = [(shape_of(node.type) or (1,))[0] for node in nodes]
-    order = list(range(len(nodes)))
-    if indexing == "xy" and len(nodes) > 1:
-        order[0], order[1] = 1, 0
-    shape = tuple(lengths[axis] for axis in order)
-    return tuple(
-        wrap(broadcast_to(reshape(node, shape=tuple(lengths[own] if a == own else 1 for a in order)), shape))
-        for own, node in enumerate(nodes)
-    )

@@ -29,20 +29,14 @@ from livegrad.authoring.tensor.comparison import (
 )
 from livegrad.authoring.tensor.constants import e, inf, nan, newaxis, pi
 from livegrad.authoring.tensor.creation import (
-    arange,
     asarray,
     empty,
     empty_like,
-    eye,
     from_dlpack,
     full,
     full_like,
-    linspace,
-    meshgrid,
     ones,
     ones_like,
-    tril,
-    triu,
     zeros,
     zeros_like,
 )
@@ -98,6 +92,7 @@ from livegrad.authoring.tensor.elementwise import (
     subtract,
     trunc,
 )
+from livegrad.authoring.tensor.grids import arange, eye, linspace, meshgrid, tril, triu
 from livegrad.authoring.tensor.indexing import get_item as get_item
 from livegrad.authoring.tensor.indexing import set_item as set_item
 from livegrad.authoring.tensor.indexing import take, take_along_axis, where

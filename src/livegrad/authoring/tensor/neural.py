@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from livegrad.authoring.tensor.arguments import Axes, one_axis, with_kept_axes
+from livegrad.authoring.tensor.arguments import Axes, one_axis, shape_from, with_kept_axes
 from livegrad.authoring.tensor.attention import attention
 from livegrad.authoring.tensor.convolution import average_pool, conv, max_pool
 from livegrad.authoring.tensor.dtypes import DEFAULT_FLOAT, dtype_from
@@ -294,7 +294,8 @@ def one_hot(x: Any, classes: int, /, *, axis: int = -1, dtype: Scalar | None = N
     node = as_type(require_kinds(node_of(x, "one_hot"), "one_hot", "signed", "unsigned"), i64)
     own = shape_of_node(node)
     position = one_axis(axis, len(own) + 1, "one_hot")
-    shape = (*own[:position], whole_number(classes, "one_hot", "the number of classes", least=0), *own[position:])
+    count = whole_number(classes, "one_hot", "the number of classes", least=0)
+    shape = shape_from((*own[:position], count, *own[position:]), "one_hot")
     spread = broadcast(node, shape=shape, axes=tuple(i for i in range(len(shape)) if i != position))
     element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "one_hot")
     return wrap(as_type(equal(spread, index_along(shape, position)), element))

@@ -21,7 +21,7 @@ from livegrad.authoring.tensor.jit import jit
 from livegrad.authoring.tensor.transcendental import expm1, sqrt
 from livegrad.authoring.tensor.transforms import value_and_grad
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.types import Scalar
 
 __all__ = ["LBFGS", "SGD", "Adam", "Minimum", "Optimizer", "minimize"]
@@ -184,6 +184,29 @@ def _require_count(value: Any) -> None:
         )
 
 
+def _require_optimizer(optimizer: Any) -> Any:
+    is_class = isinstance(optimizer, type)
+    if not is_class and callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
+        return optimizer
+    raise UsageError(
+        "not an optimizer",
+        where=caller_origin(),
+        expected="an object with `init` and `update`, such as lg.optim.Adam()",
+        found=f"the class {optimizer.__name__}" if is_class else shown(optimizer),
+        help=f"call it to make one: {optimizer.__name__}()" if is_class else None,
+    )
+
+
+def _require_arguments(arguments: Any) -> None:
+    if not isinstance(arguments, tuple | list):
+        raise UsageError(
+            "the arguments of a loss come as a tuple",
+            where=caller_origin(),
+            found=type(arguments).__name__,
+            help="write arguments=(x,) for one",
+        )
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -238,10 +261,11 @@ def minimize(
     >>> round(float(found.parameters[0]), 4)
     3.0
     """
+    _require_arguments(arguments)
     if isinstance(optimizer, LBFGS):
         descent = optimizer if steps is None else replace(optimizer, steps=steps)
         return descent.minimize(loss, parameters, arguments, progress=progress)
-    chosen: Optimizer = Adam() if optimizer is None else optimizer
+    chosen: Optimizer = Adam() if optimizer is None else _require_optimizer(optimizer)
     parameters = tree_map(_as_float_tensor, parameters)
     steps = 100 if steps is None else steps
     _require_count(steps)
@@ -291,6 +315,7 @@ class LBFGS:
         progress: Callable[[int, float], None] | None = None,
     ) -> Minimum:
         """Steps down `loss(parameters, *arguments)` until the gradient is small, or no step helps."""
+        _require_arguments(arguments)
         leaves, structure = flatten(tree_map(_as_float_tensor, parameters))
         compiled = jit(value_and_grad(loss))
 

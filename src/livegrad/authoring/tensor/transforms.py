@@ -6,6 +6,7 @@ the arguments: the results are lazy tensors like any others.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from importlib import import_module
@@ -34,7 +35,7 @@ from livegrad.ir.function import inline
 from livegrad.ir.keeping import cached_derivation, forget_derivations, keeps_places
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ir.types import is_differentiable
+from livegrad.ir.types import bool_, is_differentiable, scalar_of
 from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import detach
 from livegrad.ops.rules import filled, zero
@@ -256,12 +257,12 @@ class _Call:
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, argnums: Arguments) -> None:
         self.name = name_of(function)
         self.single = not isinstance(argnums, Iterable)
-        args, kwargs = declared_numbers(function, args, kwargs)
+        args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
         places = argument_places(argnums, len(args), self.name)
         leaves, self.structure = flatten(tuple(args[place] for place in places))
         self.nodes = typed_nodes(leaves, self.name, (args, kwargs))
         for node in self.nodes:
-            _require_differentiable(node, self.name)
+            require_differentiable(node, self.name)
         self.inputs = placeholders([node.type for node in self.nodes])
         given = list(args)
         for place, part in zip(places, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
@@ -315,6 +316,29 @@ def forget_derivatives() -> None:
     forget_derivations()
 
 
+def by_position(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call whose named arguments that `argnums` counts are passed by position.
+
+    >>> by_position(lambda x, y, z: x, (1.0,), {"z": 3.0, "y": 2.0}, 1)
+    ((1.0, 2.0, 3.0), {})
+    """
+    listed = argnums if isinstance(argnums, Iterable) else (argnums,)
+    if not kwargs or all(isinstance(place, int) and place < len(args) for place in listed):
+        return args, kwargs
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a callable without a signature
+        return args, kwargs
+    rest, moved = dict(kwargs), list(args)
+    for parameter in list(parameters)[len(args) :]:
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in rest:
+            break
+        moved.append(rest.pop(parameter.name))
+    return tuple(moved), rest
+
+
 def argument_places(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
     """The positions of arguments, counted from the front; one that there is not is refused."""
     listed = argnums if isinstance(argnums, Iterable) and not isinstance(argnums, str) else (argnums,)
@@ -322,18 +346,23 @@ def argument_places(argnums: Arguments, number: int, name: str) -> tuple[int, ..
     for place in places:
         if not -number <= place < number:
             raise UsageError(
-                f"`{name}` was called with {number} arguments", where=caller_origin(), found=f"argnums {argnums}"
+                f"`{name}` was called with {number} arguments by position",
+                where=caller_origin(),
+                found=f"argnums {argnums}",
+                help="argnums counts the arguments from 0",
             )
     return tuple(place % number for place in places)
 
 
-def _require_differentiable(node: Node, name: str) -> None:
+def require_differentiable(node: Node, name: str) -> None:
     if not is_differentiable(node.type):
+        element = scalar_of(node.type)
         raise DifferentiationError(
-            f"cannot differentiate `{name}` with respect to {node.type}",
+            f"cannot differentiate `{name}` with respect to {'truth values' if element is bool_ else 'integers'}",
             where=caller_origin(),
             expected="floats",
-            help="cast it, or leave it out of argnums",
+            found=str(element) if element is None else element.long_name,
+            help="write 1.0 for 1, convert it with lg.astype(x, lg.float32), or leave it out of argnums",
         )
 
 

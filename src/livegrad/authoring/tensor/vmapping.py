@@ -6,13 +6,22 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
-from livegrad.authoring.tensor.creation import eye
 from livegrad.authoring.tensor.declared import declared_numbers
+from livegrad.authoring.tensor.grids import eye
 from livegrad.authoring.tensor.handle import ShapeError, Tensor, node_of, wrap
 from livegrad.authoring.tensor.holomorphic import checked_linear, is_complex, may_conjugate, require_complex
 from livegrad.authoring.tensor.manipulation import moveaxis, reshape
 from livegrad.authoring.tensor.tracing import name_of, require_callable, take_apart, trace_call
-from livegrad.authoring.tensor.transforms import Arguments, argument_places, grad, jvp, of_captured, vjp
+from livegrad.authoring.tensor.transforms import (
+    Arguments,
+    argument_places,
+    by_position,
+    grad,
+    jvp,
+    of_captured,
+    require_differentiable,
+    vjp,
+)
 from livegrad.authoring.tensor.trees import Structure, dict_keys, flatten, tree_map, unflatten
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import Size
@@ -151,6 +160,8 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
         point, of_point = _by_arguments(function, args, kwargs, argnums)
         leaves, structure = flatten(point)
         tensors = [wrap(node_of(leaf, name_of(function))) for leaf in leaves]
+        for tensor in tensors:
+            require_differentiable(tensor.node, name_of(function))
 
         def of_leaf(position: int) -> Any:
             """The derivative by one leaf, for every direction of it."""
@@ -195,6 +206,7 @@ def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
     @wraps(function, updated=())
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         point, of_point = _by_arguments(function, args, kwargs, argnums)
+        of_point.__name__ = name_of(function)
         value, pullback = vjp(of_point, point)
         leaves, structure = flatten(value)
         silent = [wrap(zero(leaf.type)) for leaf in leaves]
@@ -237,7 +249,7 @@ def _by_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
 ) -> tuple[Any, Callable[[Any], Any]]:
     """The arguments at `argnums` as one nest, and the function of that nest."""
-    args, kwargs = declared_numbers(function, args, kwargs)
+    args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
     places = argument_places(argnums, len(args), name_of(function))
     single = not isinstance(argnums, Iterable)
 

@@ -1,0 +1,259 @@
+"""Arguments that a function cannot take: refused by livegrad at the caller's line, never by NumPy inside our files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+
+BALL: Any = lg.shapes.sphere(1.0)
+PART: Any = BALL.part(((-2, -2, -2), (2, 2, 2)), "ball")
+OPEN: Any = lg.shapes.sphere(lg.shapes.Parameter("radius", 1.0)).part(((-2, -2, -2), (2, 2, 2)), "ball")
+SINGLE: Any = np.float32
+
+
+@lg.differentiable
+def scaled_length(p: lg.vec3, k: lg.f32) -> lg.f32:
+    return lg.length(p) * k
+
+
+@lg.differentiable
+class Drop:
+    mass: lg.f32
+    at: lg.vec3
+
+
+@lg.differentiable
+def weight(drop: Drop, g: lg.f32) -> lg.f32:
+    return drop.mass * g + lg.length(drop.at)
+
+
+@lg.differentiable
+def determinant(m: lg.mat2) -> lg.f32:
+    return lg.determinant(m)
+
+
+def refusal(call: Callable[[], Any]) -> lg.LivegradError:
+    """The error of a wrong call; it names this file."""
+    with pytest.raises(lg.LivegradError) as caught:
+        call()
+    assert "test_bad_arguments.py" in str(caught.value.where)
+    return caught.value
+
+
+# --- integers of more than 64 bits -----------------------------------------------------------------------------------
+
+HUGE = (2**70, -(2**70), 10**400, -(10**400))
+
+
+def engine_reading(value: Any, default: Any = 1.0) -> Any:
+    engine = lg.Engine()
+    double = engine.add(lg.block(lambda x=default: x * 2.0, name="double"))
+    engine.set(double["x"], value)
+    engine.step()
+    return engine.read(double)
+
+
+@pytest.mark.parametrize("number", HUGE, ids=["2**70", "-2**70", "10**400", "-10**400"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        *[lambda n, d=d: lg.ones(2, dtype=d) + n for d in (lg.float32, lg.float64, lg.bfloat16, lg.complex64)],
+        *[lambda n, d=d: lg.asarray([n, 1], dtype=d) for d in (lg.float32, lg.float64, lg.bfloat16, lg.complex64)],
+        lambda n: n * lg.ones(2),
+        lambda n: lg.full(2, n, dtype=lg.float32),
+        lambda n: lg.where(lg.asarray([True, True]), n, lg.ones(2)),
+        lambda n: lg.maximum(lg.ones(2), n) * 0 + n,
+        lambda n: lg.linspace(n, n, 2),
+        lambda n: lg.grad(lambda x: lg.sum(x * n))(lg.ones(2)),
+        lambda n: lg.jit(lambda x: x + n)(lg.ones(2)),
+        lambda n: [lg.constant(n, lg.f32).attribute("value")] * 2,
+        lambda n: [engine_reading(n) / 2.0] * 2,
+    ],
+)
+def test_an_integer_of_any_size_is_the_nearest_float_or_is_refused(use: Callable[[int], Any], number: int) -> None:
+    if abs(number) > 1e300:
+        refusal(lambda: use(number))
+    else:
+        np.testing.assert_allclose(np.asarray(use(number))[0], float(number), rtol=0.01)
+
+
+@pytest.mark.parametrize("number", HUGE, ids=["2**70", "-2**70", "10**400", "-10**400"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda n: lg.asarray(n),
+        lambda n: lg.asarray([n, 1]),
+        lambda n: lg.asarray(n, dtype=lg.int32),
+        lambda n: lg.asarray([1, 2]) * n,
+        lambda n: lg.full(2, n),
+        lambda n: lg.arange(n, n + 2),
+        lambda n: lg.one_hot(lg.asarray([1]), n),
+        lambda n: lg.shapes.sphere(1.0).translate((n, 0, 0)).part(((-n, -1, -1), (n, 1, 1))),
+    ],
+)
+def test_an_integer_that_no_type_holds_is_refused_where_it_is_written(use: Callable[[int], Any], number: int) -> None:
+    assert len(str(refusal(lambda: use(number)))) < 600
+
+
+def test_data_out_of_range_is_an_overflow() -> None:
+    for number in (2**63, 2**64, 2**70):
+        with pytest.raises(OverflowError, match="an integer that no int64 holds"):
+            lg.asarray(number)
+
+
+# --- arrays that do not fit each other, in typed functions -----------------------------------------------------------
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, SINGLE)
+
+
+DOES_NOT_BROADCAST: dict[str, Callable[[Callable[..., Any]], Any]] = {
+    "two arguments": lambda make: scaled_length(make(5, 3), make(4)),
+    "the fields of a struct": lambda make: weight(Drop(make(3), make(4, 3)), 1.0),
+    "a struct and a number": lambda make: weight(Drop(make(3), make(3, 3)), make(5)),
+    "a backward derivative": lambda make: lg.bwd_diff(scaled_length)(make(5, 3), make(4), 1.0),
+    "its cotangent": lambda make: lg.bwd_diff(scaled_length)(make(5, 3), make(5), make(4)),
+    "a vector of another length": lambda make: scaled_length(make(5, 2), 1.0),
+    "a vector of one component": lambda make: scaled_length(make(5, 1), 1.0),
+    "a matrix of another size": lambda make: determinant(make(5, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("make", [ones, lambda *shape: lg.ones(shape)], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("case", DOES_NOT_BROADCAST)
+def test_arrays_that_do_not_fit_a_typed_function_are_refused_with_their_shapes(case: str, make: Any) -> None:
+    error = refusal(lambda: DOES_NOT_BROADCAST[case](make))
+    assert isinstance(error, ValueError)
+    assert "shape" in str(error)
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda: OPEN.parameter_gradient(np.zeros((5, 3)), np.zeros(4)), "each point: shape (5,), found shape (4,)"),
+        (lambda: OPEN.parameter_gradient(np.zeros((5, 3)), "a"), "not weights"),
+        (lambda: OPEN.parameter_gradient(np.zeros((5, 2))), "expected an array of shape (..., 3), found (5, 2)"),
+        (lambda: PART.parameter_gradient(np.zeros((5, 2))), "expected an array of shape (..., 3), found (5, 2)"),
+        (lambda: OPEN.with_parameters(radius="a"), "not a value of parameter `radius`"),
+        (lambda: OPEN.with_parameters(radius=float("nan")), "expected a finite number, found nan"),
+        (lambda: OPEN.with_parameters(radius=[1.0, 2.0]), "expected a finite number, found [1.0, 2.0]"),
+        (lambda: lg.slice(PART, "0"), "not a height"),
+        (lambda: lg.slice(PART, None), "expected a finite number, found None"),
+        (lambda: lg.slice(BALL, "0"), "not a part"),
+        (lambda: BALL.rotate("z", 0.1), "expected three numbers, found 'z'"),
+        (lambda: BALL.rotate(0.1, (0, 0, 1)), "expected three numbers, found 0.1"),
+        (lambda: BALL.rotate((0, 0, 0), 0.1), "not all of them 0"),
+        (lambda: BALL.rotate((0, 0, 1), "a quarter"), "expected a finite number or a Parameter"),
+        (lambda: BALL.repeat("xyz"), "not a spacing"),
+        (lambda: BALL.repeat((1.0, 2.0)), "expected three numbers, found (1.0, 2.0)"),
+        (lambda: lg.shapes.half_space("z"), "not a normal"),
+        (lambda: lg.shapes.half_space((0, 0, 0)), "not all of them 0"),
+        (lambda: lg.shapes.gyroid(0), "not a period"),
+        (lambda: lg.shapes.union(BALL, BALL, blend=-1.0), "not a blend"),
+        (lambda: BALL.part("everywhere"), "expected ((x0, y0, z0), (x1, y1, z1))"),
+        (lambda: BALL.part(((2, 2, 2), (-2, -2, -2))), "the low corner first"),
+        (lambda: BALL.part(((0, 0, 0), (1, 1, float("inf")))), "not the corners of a box"),
+        (lambda: lg.part_of_function(PART, "ball", ((-2, -2, -2), (2, 2, 2))), "not an assembly"),
+        (lambda: lg.parts(PART), "found Part; lg.load_3mf(file) reads one, lg.assembly_of_part(part) makes one"),
+        (lambda: lg.parts(lg.assembly_of_part(PART), parameters=True), "not a table of parameters"),
+        (lambda: lg.to_function(PART, "ball"), "not an assembly"),
+        (lambda: lg.to_cuda(PART, "ball"), "not an assembly"),
+        (lambda: lg.lower_function_gradient(PART), "not an assembly"),
+        (lambda: lg.FunctionBuilder(PART, "f"), "not an assembly"),
+        (lambda: lg.render(PART, direction="front"), "not a direction"),
+        (lambda: lg.shapes.Parameter("wall thickness", 1.0), "not the name of a parameter"),
+        (lambda: lg.shapes.Parameter("lambda", 1.0), "not the name of a parameter"),
+        (lambda: lg.shapes.Parameter("", 1.0), "not the name of a parameter"),
+        (lambda: lg.shapes.Parameter(1.0, "radius"), "not the name of a parameter"),
+        (lambda: lg.shapes.Parameter("radius", "a"), "not a value of parameter `radius`"),
+        (lambda: lg.shapes.Parameter("radius", float("inf")), "expected a finite number, found inf"),
+    ],
+)  # fmt: skip
+def test_what_a_shape_or_a_part_cannot_take_is_refused(mistake: Any, said: str) -> None:
+    error = refusal(mistake)
+    assert isinstance(error, lg.AssemblyError)
+    assert said in str(error)
+
+
+@pytest.mark.parametrize("width", [0, 0.0, lg.shapes.Parameter("width", 0.0)])
+def test_a_blend_over_no_width_is_none(width: Any) -> None:
+    points = np.random.default_rng(3).normal(size=(40, 3))
+    boxes = BALL, lg.shapes.box((1, 2, 1)).translate((0.5, 0, 0))
+    bounds = ((-2, -2, -2), (2, 2, 2))
+    blended = lg.shapes.union(*boxes, blend=width).part(bounds)(points)
+    np.testing.assert_array_equal(blended, lg.shapes.union(*boxes).part(bounds)(points))
+
+
+# --- optimizers and derivatives --------------------------------------------------------------------------------------
+
+
+def minimize(*arguments: Any, **named: Any) -> Any:
+    return lg.optim.minimize(lambda x, target=1.0: (x - target) ** 2, lg.asarray(0.0), *arguments, **named)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda: minimize(lg.optim.Adam, steps=3), "found the class Adam; call it to make one: Adam()"),
+        (lambda: minimize(lg.optim.LBFGS), "found the class LBFGS"),
+        (lambda: minimize("adam"), "not an optimizer"),
+        (lambda: minimize(0.1), "such as lg.optim.Adam(), found 0.1"),
+        (lambda: minimize(arguments=lg.asarray(3.0)), "found Tensor; write arguments=(x,) for one"),
+        (lambda: minimize(arguments=3.0), "write arguments=(x,) for one"),
+        (lambda: minimize(lg.optim.LBFGS(), arguments=3.0), "write arguments=(x,) for one"),
+        (lambda: lg.grad(lambda x: x * x)(3), "found int64; write 1.0 for 1"),
+        (lambda: lg.grad(lambda x: x * x)(lg.asarray(True)), "with respect to truth values"),
+        (lambda: lg.hessian(lambda x: x * x)(lg.asarray(3)), "differentiate `<lambda>` with respect to integers"),
+        (lambda: lg.jacfwd(lambda x: x * x)(lg.asarray(3)), "cannot differentiate `<lambda>` with respect to integers"),
+        (lambda: lg.jacrev(lambda x: x * x)(lg.asarray(3)), "cannot differentiate `<lambda>` with respect to integers"),
+        (lambda: lg.grad(lambda x: np.sin(x))(lg.asarray(1.0)), "lg.sin(x), not np.sin(x)"),
+        (lambda: lg.jit(lambda x: np.sin(x))(lg.asarray(1.0)), "lg.sin(x), not np.sin(x)"),
+        (lambda: lg.grad(lambda x, y: x * y, 1)(lg.asarray(1.0)), "was called with 1 arguments by position"),
+        (lambda: lg.bwd_diff(scaled_length)(ones(3), 1.0), "then the differential of its result"),
+        (lambda: lg.bwd_diff(scaled_length)(), "then the differential of its result"),
+        (lambda: lg.bwd_diff(scaled_length)(ones(3), 1.0, 1.0, 1.0), "then the differential of its result"),
+        (lambda: lg.grad(scaled_length, "p")(ones(3), 1.0), "argnums are positions of arguments"),
+        (lambda: lg.max(lg.zeros(0)), "`max` refused: the max of nothing"),
+        (lambda: lg.argmin(lg.zeros((2, 0)), axis=1), "`argmin` refused: the argmin of nothing"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_differentiated_or_minimised_is_refused(mistake: Any, said: str) -> None:
+    assert said in str(refusal(mistake))
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda body: lg.while_loop(lambda x: lg.sum(x) < 10, body, lg.ones(2)),
+        lambda body: lg.fori_loop(0, 3, lambda i, x: body(x), lg.ones(2)),
+        lambda body: lg.scan(lambda x, row: (body(x), row), lg.ones(2), lg.ones(3)),
+    ],
+)
+def test_a_loop_whose_body_changes_the_shape_of_its_state_says_so(loop: Any) -> None:
+    error = refusal(lambda: loop(lambda x: lg.concat([x, x])))
+    assert "changes the shape of the loop's state" in str(error)
+    assert type(error) is lg.UsageError  # a name that people can look up
+
+
+def test_gradients_take_named_arguments() -> None:
+    def f(x: Any, y: Any = 2.0, *, z: Any = 5.0) -> Any:
+        return x * x * y + z
+
+    x, y = lg.asarray(3.0), lg.asarray(4.0)
+    assert float(lg.grad(f)(x=x)) == 12.0
+    assert float(lg.grad(f)(y=y, x=x)) == 24.0
+    assert float(lg.grad(f, 1)(x, y=y, z=1.0)) == 9.0
+    assert [float(g) for g in lg.grad(f, (0, 1))(x=x, y=y)] == [24.0, 9.0]
+    assert float(lg.value_and_grad(f)(x=x)[0]) == 23.0
+    assert float(lg.hessian(f)(x=x)) == float(lg.jacfwd(lg.jacrev(f))(x=x)) == 4.0
+    with pytest.raises(lg.UsageError, match="called with 1 arguments by position"):
+        lg.grad(f, 1)(x, z=y)
