@@ -100,8 +100,8 @@ def overview() -> str:
         "# Reference",
         "",
         "Every public name has a docstring with an example that the tests run: `help(lg.vmap)` prints it.",
-        "`.venv/bin/python -m scripts.documentation` makes pages of them all, below `out/site/index.html`. These are the",
-        "names.",
+        "`.venv/bin/python -m scripts.documentation` makes pages of them all, below `out/site/index.html`. These are",
+        "the names.",
     ]
     for page in PAGES:
         names = ", ".join(f"`{name}`" for name in _names_on(page)) or page.opening

@@ -9,6 +9,7 @@ from where, and `__init__.pyi` says the same to type checkers.
 """
 
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from livegrad import ops as ops  # loaded now: it makes every op known to the IR
@@ -116,6 +117,11 @@ for _place, _words in _PLACES.items():
         _public, _, _own = _word.partition("=")
         _NAMES[_public] = (_place, _own or _public)
 
+_MADE_BY_USERS = {  # places of classes that programs make objects of; those of the IR are made too often to be wrapped
+    "livegrad.authoring.assembly", "livegrad.authoring.context", "livegrad.authoring.tensor.graph",
+    "livegrad.engine.append_buffer", "livegrad.engine.engine", "livegrad.engine.graph", "livegrad.engine.regions",
+}  # fmt: skip
+
 __all__ = list(_NAMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
@@ -130,7 +136,13 @@ def __getattr__(name: str) -> Any:
     module = import_module(place)
     if not hasattr(module, own):
         import_module(f"{place}.{own}")
+    explain_calls = import_module("livegrad.calls").explain_calls
+    explain_calls(module, [own])
     value = globals()[name] = getattr(module, own)
+    if isinstance(value, ModuleType) and own != "types":
+        explain_calls(value, value.__all__)
+    elif isinstance(value, type) and place in _MADE_BY_USERS:
+        explain_calls(value, ["__init__"])
     return value
 
 

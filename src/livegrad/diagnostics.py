@@ -117,7 +117,7 @@ _own_files: set[str] = set()  # files of this package that were met on the way t
 def caller_origins() -> tuple[Origin, ...]:
     """The innermost frame outside this package, as the one place (or none) that a new node stands for.
 
-    The same place gives the same tuple: a node that is made again at its own line is told at a glance.
+    The same place gives the same tuple: a node that is made again at its own line is recognised at a glance.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -223,6 +223,16 @@ class NotANumberError(UsageError, ValueError, OverflowError):
     """
 
     code = "not-a-number"
+
+
+class CallError(UsageError, TypeError, ValueError):
+    """Arguments that a function does not take.
+
+    >>> issubclass(CallError, TypeError)
+    True
+    """
+
+    code = "call"
 
 
 class TypeRuleError(LivegradError):

@@ -163,7 +163,7 @@ def test_arrays_that_do_not_fit_a_typed_function_are_refused_with_their_shapes(c
         (lambda: BALL.part(((2, 2, 2), (-2, -2, -2))), "the low corner first"),
         (lambda: BALL.part(((0, 0, 0), (1, 1, float("inf")))), "not the corners of a box"),
         (lambda: lg.part_of_function(PART, "ball", ((-2, -2, -2), (2, 2, 2))), "not an assembly"),
-        (lambda: lg.parts(PART), "found Part; lg.load_3mf(file) reads one, lg.assembly_of_part(part) makes one"),
+        (lambda: lg.parts(PART), "found Part; it comes first: lg.load_3mf(file) reads one, lg.assembly_of_part(part)"),
         (lambda: lg.parts(lg.assembly_of_part(PART), parameters=True), "not a table of parameters"),
         (lambda: lg.to_function(PART, "ball"), "not an assembly"),
         (lambda: lg.to_cuda(PART, "ball"), "not an assembly"),

@@ -183,7 +183,7 @@ def test_custom_rules_are_used_in_both_modes_and_inside_jit():
 
 
 def test_errors_say_what_to_do():
-    with pytest.raises(lg.DifferentiationError, match=r"with respect to tensor<i64, \[2\]> \(test_transforms\.py"):
+    with pytest.raises(lg.DifferentiationError, match=r"with respect to integers \(test_transforms\.py.*found int64"):
         lg.grad(lambda x: lg.sum(x))(lg.asarray([1, 2]))
     with pytest.raises(lg.DifferentiationError, match="needs one real number"):
         lg.grad(lambda x: x * 2.0)(lg.asarray([1.0, 2.0]))

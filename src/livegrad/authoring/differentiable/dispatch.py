@@ -37,6 +37,7 @@ from livegrad.authoring.function.values import (
     runtime,
     static,
 )
+from livegrad.diagnostics import shown
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
@@ -204,6 +205,8 @@ def interface(cls: type) -> type:
     >>> Shape.__livegrad_type__
     Shape
     """
+    if not isinstance(cls, type):
+        raise FunctionError("LG109", f"{shown(cls)} is no class", help="decorate a class")
     made = InterfaceType(cls)
     for name, method in vars(cls).items():
         if isinstance(method, CapturedFunction) and not name.startswith("__"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
+import sys
 from collections.abc import Callable
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any
 
 from livegrad.authoring.differentiable.check import check_derivative_flow
@@ -15,7 +15,8 @@ from livegrad.authoring.function.captured import CapturedFunction, Slot, Special
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.running import call_span
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.calls import explain_calls
+from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.node import Node
 from livegrad.passes.differentiate.report import StorageReport, storage_report
 
@@ -119,17 +120,25 @@ def differentiable(target: Any) -> Any:
     8.0
     """
     if isinstance(target, type):
-        frame = inspect.currentframe()
-        return make_struct(target, None if frame is None else frame.f_back)
+        return make_struct(target, _frame_of_definition())
     if isinstance(target, CapturedFunction):
         target = target.python_function
     if isinstance(target, property) and target.fset is None:
         return property(differentiable(target.fget), doc=target.__doc__)
     if not isinstance(target, FunctionType):
-        raise FunctionError("LG109", f"{target!r} is no Python function or class", help="decorate a def or a class")
+        what = f"{shown(target)} is no Python function or class"
+        raise FunctionError("LG109", what, call_span(), help="decorate a def or a class")
     made = DifferentiableFunction(target)
     check_generic(made)
     return made
+
+
+def _frame_of_definition() -> FrameType | None:
+    """The frame that holds the class which is decorated: `differentiable` may be called by `calls.py`."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename == explain_calls.__code__.co_filename:
+        frame = frame.f_back
+    return frame
 
 
 # --- what reverse mode remembers -------------------------------------------------------------------------------------

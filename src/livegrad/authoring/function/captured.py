@@ -21,6 +21,7 @@ from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.signature import Signature, mentions
 from livegrad.authoring.function.source import Source, capture, look_for_text
 from livegrad.authoring.function.types import FrontType, RecordType, plain_type
+from livegrad.diagnostics import shown
 from livegrad.ir.node import Function, Node
 from livegrad.ir.text import print_function
 
@@ -323,5 +324,5 @@ def function(target: Callable[..., Any]) -> CapturedFunction:
     8
     """
     if not isinstance(target, FunctionType):
-        raise FunctionError("LG109", f"{target!r} is no Python function", help="decorate a def")
+        raise FunctionError("LG109", f"{shown(target)} is no Python function", help="decorate a def")
     return CapturedFunction(target)

@@ -15,7 +15,7 @@ import numpy as np
 
 from livegrad.authoring.function.aliases import DEEPEST
 from livegrad.authoring.function.vectors import SHAPED_NAMES, ShapedConstructor, VectorValue
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import CallError, UsageError, caller_origin
 from livegrad.ir import types as ir
 from livegrad.ir.bfloat16 import widen
 
@@ -178,9 +178,8 @@ class _TensorFamily:
         return "tensor"
 
     def __call__(self, *values: Any) -> Any:
-        raise TypeError(
-            "`tensor` is a family of types, such as tensor[float, 2]; lg.asarray(...) makes a tensor of data"
-        )
+        what = "`tensor` is a family of types, such as tensor[float, 2]"
+        raise CallError(what, where=caller_origin(), help="lg.asarray(...) makes a tensor of data")
 
     def __getitem__(self, parameters: tuple[Any, int]) -> TensorPattern:
         element, (rank,) = parameters[0], map(_size, parameters[1:])
@@ -347,7 +346,8 @@ class _Family:
         sized = {"vec": "lg.vec3(...)", "mat": "lg.mat3(...)", "array": "lg.asarray(...) makes a tensor of data"}[
             self.name
         ]
-        raise TypeError(f"`{self.name}` is a family of types, such as {self.name}[float, 3]; {sized}")
+        what = f"`{self.name}` is a family of types, such as {self.name}[float, 3]"
+        raise CallError(what, where=caller_origin(), help=sized)
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> Any:
         element, sizes = parameters[0], [*map(_size, parameters[1:])]

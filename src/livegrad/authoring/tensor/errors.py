@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from livegrad.diagnostics import CallError as CallError
 from livegrad.diagnostics import NotANumberError as NotANumberError
 from livegrad.diagnostics import TypeRuleError, UsageError
 
@@ -54,16 +55,6 @@ class DtypeError(TypeRuleError, TypeError):
     """
 
     code = "dtype"
-
-
-class CallError(UsageError, TypeError):
-    """Arguments that a function's parameters do not take.
-
-    >>> issubclass(CallError, TypeError)
-    True
-    """
-
-    code = "call"
 
 
 class NoDimensionsError(UsageError, TypeError):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.authoring.tensor.arguments import Axes, many_axes, one_axis
+from livegrad.authoring.tensor.arguments import Axes, many_axes, one_axis, shape_from
 from livegrad.authoring.tensor.devices import placed
 from livegrad.authoring.tensor.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT, dtype_from
 from livegrad.authoring.tensor.errors import DtypeError, ShapeError
@@ -295,7 +295,9 @@ def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
 
 
 def _require_length(length: Any, user: str) -> int:
-    return whole_number(length, user, "the length", least=1)
+    found = whole_number(length, user, "the length", least=1)
+    shape_from((found,), user)  # no more than memory can address
+    return found
 
 
 def _with_lengths(node: Node, s: Sequence[int] | None, axes: Axes, user: str) -> tuple[Node, tuple[int, ...]]:

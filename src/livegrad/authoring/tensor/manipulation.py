@@ -116,9 +116,9 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     (2, 3, 1)
     """
     node = node_of(x, "expand_dims")
-    count = len(axis) if isinstance(axis, Sequence) else 1
-    own = shape_of(node.type)
-    places = many_axes(axis, len(own) + count, "expand_dims")
+    axes = axis if isinstance(axis, Sequence) else (axis,)
+    own, count = shape_of(node.type), len(axes)
+    places = many_axes(axes, len(own) + count, "expand_dims")
     sizes = iter(own)
     shape = tuple(1 if place in places else next(sizes) for place in range(len(own) + count))
     return wrap(movement.reshape(node, shape=shape))

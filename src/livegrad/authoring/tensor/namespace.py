@@ -2,9 +2,8 @@
 
 import sys
 
-from livegrad.authoring.tensor import fft, linalg, random, trailing
+from livegrad.authoring.tensor import fft, linalg, random
 from livegrad.authoring.tensor import neural as nn
-from livegrad.authoring.tensor.calls import explain_calls
 from livegrad.authoring.tensor.comparison import (
     bitwise_and,
     bitwise_invert,
@@ -171,6 +170,7 @@ from livegrad.authoring.tensor.transcendental import (
     tan,
     tanh,
 )
+from livegrad.calls import explain_calls
 from livegrad.ir.types import bool_ as bool
 
 # The version of the standard that this namespace follows.
@@ -355,5 +355,4 @@ __all__ = [
 explain_calls(sys.modules[__name__], __all__)
 for _module in (fft, linalg, nn):
     explain_calls(_module, _module.__all__)
-explain_calls(trailing, ["transpose", "reduce_sum"])
 explain_calls(Methods, [name for name in vars(Methods) if not name.startswith("_")])

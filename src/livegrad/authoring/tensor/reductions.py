@@ -5,6 +5,7 @@ Part of the namespace of tensors. Each builds nodes of the value IR, so that a c
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Any
@@ -309,7 +310,8 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     ends = [None if end is None else _typed_end(end, tensor, position) for end in (prepend, append)]
     parts = [part for part in (ends[0], node, ends[1]) if part is not None]
     node = parts[0] if len(parts) == 1 else concatenate(*parts, axis=position)
-    for _ in range(n):
+    size = require_tensor(node.type).shape[position]
+    for _ in range(builtins.min(n, size) if isinstance(size, int) else n):  # nothing is left after as many as there are
         node = _differences(node, position)
     return wrap(node)
 
