@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
@@ -144,6 +145,15 @@ def caller_origin() -> Origin | None:
     """Where the user's program called us."""
     origins = caller_origins()
     return origins[0] if origins else None
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """A warning at the line of the user's program that called us, however many functions lie between."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE_DIRECTORY):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def shown(value: object, most: int = 60) -> str:

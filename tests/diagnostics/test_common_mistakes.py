@@ -46,7 +46,7 @@ def inputs_as_a_dictionary() -> None:
         (lambda: BALL - 1.0, lg.AssemblyError, "expected a Shape, found float"),
         (lambda: BALL | None, lg.AssemblyError, "expected a Shape, found NoneType"),
         (lambda: lg.array([1.0, 2.0]), TypeError, "lg.asarray(...) makes a tensor of data"),
-        (lambda: lg.vec(1.0, 2.0), TypeError, "`vec` is a family of types, such as vec[float, 3]; lg.vec3(...)"),
+        (lambda: lg.vec(1.0, 2.0), TypeError, "`vec` is a family of types, such as vec[float, 3]"),
         (lambda: lg.jit(NUMBER), lg.UsageError, "`jit` takes a function"),
         (set_a_block, lg.UsageError, 'expected a pin: block["name"] with one of x, found the block `double`'),
         (inputs_as_a_dictionary, lg.ContextError, "inputs are listed in the order of the function's parameters"),

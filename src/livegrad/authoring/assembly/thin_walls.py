@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from livegrad.authoring.assembly.errors import PartWarning
 from livegrad.authoring.assembly.pruning import MOST_BOXES, Bounded, Found, Lattice, find_blocks
+from livegrad.diagnostics import warn_caller
 
 Points = NDArray[np.float64]
 IsInside = Callable[[Points], NDArray[np.bool_]]  # of points with as many coordinates as the lattice
@@ -108,9 +108,8 @@ def warn_of_losses(what: str, unit: str, found: float, cells: Cells) -> None:
     if abs(found - sampled.size) <= _WRONG * sampled.size + 4.0 * sampled.error:
         return
     cell = float(cells.lattice.cell[0])
-    warnings.warn(
+    warn_caller(
         f"the {what} has {unit} {found:.4g}, the part {sampled.size:.4g} by sampling: its walls are thinner than cells "
         f"of {cell:.3g}; ask for a feature_size below {2 * cell:.3g}",
         PartWarning,
-        stacklevel=3,
     )

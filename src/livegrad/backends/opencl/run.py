@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from functools import cache
 from typing import Any
 
@@ -11,7 +10,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from livegrad.backends.opencl.source import kernel_source
-from livegrad.diagnostics import CompileError, KernelCheckError, UsageError, caller_origin
+from livegrad.diagnostics import CompileError, KernelCheckError, UsageError, caller_origin, warn_caller
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, components, scalar_of
 
@@ -41,11 +40,10 @@ def _warn_of_known_crash(device: Any) -> None:
     """PoCL with an old LLVM takes AMD's processors with AVX-512 for ones without, and aborts the whole process."""
     takes_for = re.search(r"znver[123]\b", device.version)
     if "PoCL" in device.platform.version and takes_for and llvm.get_host_cpu_features().get("avx512f"):
-        warnings.warn(
+        warn_caller(
             f"{device.platform.version.strip()} takes this processor for `{takes_for[0]}` and is known to abort on it; "
             "install PoCL 5 or newer, built with LLVM 16 or newer",
             RuntimeWarning,
-            stacklevel=2,
         )
 
 

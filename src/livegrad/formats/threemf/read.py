@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from livegrad.authoring.assembly.resources import (
     TriangleMesh,
     VolumeData,
 )
+from livegrad.diagnostics import warn_caller
 from livegrad.formats.errors import FormatError, FormatWarning
 from livegrad.formats.package import Limits, Package
 from livegrad.formats.threemf.merge import LENGTHS, renumber_function, renumber_resource, scaled_transform
@@ -61,7 +61,7 @@ def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits
     """
     assembly, notes = open_3mf(path, conforming=check, limits=limits)
     for note in notes:
-        warnings.warn(note, FormatWarning, stacklevel=2)
+        warn_caller(note, FormatWarning)
     problems = problems_in_the_way(assembly) if check else ()
     if problems:
         listed = "; ".join(map(str, problems[:3])) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
