@@ -44,8 +44,9 @@ def explain_calls(owner: ModuleType | type, names: Iterable[str]) -> None:
     """Has failing calls of an owner's functions explained."""
     for name in names:
         function = getattr(owner, name, None)
-        is_ours = isinstance(function, FunctionType) and function.__module__.startswith("livegrad.")
-        if is_ours and not hasattr(function, "__livegrad_explained__"):
+        if not isinstance(function, FunctionType) or not function.__module__.startswith("livegrad."):
+            continue  # what classes have of Python
+        if not hasattr(function, "__livegrad_explained__"):
             explained = _explained(function)
             setattr(owner, name, explained)
             home = sys.modules[function.__module__]

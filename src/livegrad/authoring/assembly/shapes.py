@@ -13,6 +13,7 @@ from keyword import iskeyword
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.authoring.assembly.arguments import box_corners, finite_number, three_numbers, unit_vector
@@ -98,7 +99,7 @@ def _size(value: Any, what: str) -> Node:
     return size
 
 
-def _vector(values: Sequence[Any]) -> Node:
+def _vector(values: Sequence[Any] | NDArray[Any]) -> Node:
     if not isinstance(values, Sequence | np.ndarray) or len(values) != 3:
         raise AssemblyError("not a vector", where=caller_origin(), expected="three numbers", found=shown(values))
     return make_vector(*map(_number, values))

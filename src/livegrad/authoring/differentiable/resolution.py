@@ -164,15 +164,14 @@ def resolve_backward(function: Derivative, values: Sequence[Value], span: Span) 
 def _require_count(function: Derivative, count: int, span: Span) -> None:
     """The arguments of the function, and one more. What is missing, most often, is that one."""
     target = function.target
-    alone = isinstance(target, CapturedFunction) and len(target.overloads) == 1
-    if count and not (alone and isinstance(target.signature.bind([None] * (count - 1), {}), str)):
+    alone = target if isinstance(target, CapturedFunction) and len(target.overloads) == 1 else None
+    if count and (alone is None or not isinstance(alone.signature.bind([None] * (count - 1), {}), str)):
         return
-    written = str(target.signature) if isinstance(target, CapturedFunction) else target.__name__
     raise FunctionError(
         "LG310",
         f"`{function.__name__}` takes the arguments of `{target.__name__}`, then the differential of its result",
         span,
-        expected=f"the arguments of {written} and one more" if alone else None,
+        expected=None if alone is None else f"the arguments of {alone.signature} and one more",
         found=f"{count} argument{'s' * (count != 1)}",
         help="for a function that gives one number, the last argument is 1.0",
     )
