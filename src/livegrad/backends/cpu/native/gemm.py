@@ -199,7 +199,8 @@ def _tile_costs(shapes: TileShapes) -> list[tuple[int, int, list[tuple[int, floa
 def _by_dots(product: Product, shapes: TileShapes) -> _Way:
     rows, columns = product.rows, product.columns
     steps = -(-product.inner // shapes.lanes) + 1
-    cost = columns * (2.5 * rows + steps * (0.55 * rows if rows > 1 else 1.0))
+    each = 0.55 if shapes.dot_heights[0] > 2 else 0.8  # the more sums at once, the fewer loads for each
+    cost = columns * (2.5 * rows + steps * (each * rows if rows > 1 else 1.0))
     along = product.right.row == shapes.bytes or product.inner == 1
     if not along:
         cost += 0.6 * product.inner * columns / (product.matrices // different_matrices(product))

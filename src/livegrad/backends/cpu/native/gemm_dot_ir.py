@@ -1,7 +1,8 @@
 """LLVM IR text of products whose operands both lie along the inner dimension: scalar products of rows and columns.
 
 Called by `gemm_ir.py`. Four rows by four columns are summed at once, so that each vector that is loaded is used four
-times. Every element is summed in the same order whichever tile it falls in.
+times; two rows where there are registers for no more sums. Every element is summed in the same order whichever tile it
+falls in.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ DOT_WORDS = (
     "left", "right", "out", "rows", "columns", "inner", "left_row", "right_column", "out_row", "out_matrix",
     "row_block", "row_blocks", "column_block", "column_blocks", *BATCH_WORDS,
 )  # fmt: skip
-_HEIGHTS, _WIDTHS = (4, 2, 1), (4, 1)
+_WIDTHS = (4, 1)
 _PARAMETERS = "ptr %left, i64 %left_row, ptr %right, i64 %right_column, ptr %out, i64 %out_row, i64 %inner"
 
 
@@ -45,7 +46,7 @@ def dot_kernel(shapes: TileShapes) -> list[str]:
             with text.loop(column, column_end, width) as own_column:
                 right_at = text.moved(right, (own_column, w["right_column"]))
                 row = first_row
-                for height in _HEIGHTS:
+                for height in shapes.dot_heights:
                     row_end = _whole_end(text, row, last_row, height)
                     with text.loop(row, row_end, height) as own_row:
                         left_at = text.moved(left, (own_row, w["left_row"]))
@@ -56,7 +57,7 @@ def dot_kernel(shapes: TileShapes) -> list[str]:
                         )
                     row = row_end
             column = column_end
-    tiles = [_tile(shapes, height, width) for height in _HEIGHTS for width in _WIDTHS]
+    tiles = [_tile(shapes, height, width) for height in shapes.dot_heights for width in _WIDTHS]
     return [*tiles, kernel_text("dot", text)]
 
 

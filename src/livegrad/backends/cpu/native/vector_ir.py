@@ -22,6 +22,7 @@ class TileShapes:
     bytes: int
     lanes: int
     heights: tuple[tuple[int, tuple[int, ...]], ...]  # by vectors, the widest first: rows of tiles, descending to 1
+    dot_heights: tuple[int, ...]  # rows of scalar products that are summed at once, descending to 1, powers of two
     fma: bool
 
     @property
@@ -62,8 +63,8 @@ _FEW_REGISTERS = ((4, (2, 1)), (2, (6, 4, 2, 1)), (1, (6, 4, 2, 1)))
 def tile_shapes(element: str, vector_bytes: int, many_registers: bool, fma: bool) -> TileShapes:
     """The tiles that fill the registers: thirty-two of them, or sixteen."""
     size = {"float": 4, "double": 8}[element]
-    heights = _MANY_REGISTERS if many_registers else _FEW_REGISTERS
-    return TileShapes(element, size, vector_bytes // size, heights, fma)
+    heights, dot_heights = (_MANY_REGISTERS, (4, 2, 1)) if many_registers else (_FEW_REGISTERS, (2, 1))
+    return TileShapes(element, size, vector_bytes // size, heights, dot_heights, fma)
 
 
 @dataclass
