@@ -82,13 +82,17 @@ class _Leaf:
 
 @dataclass(frozen=True)
 class BlockStep(_Leaf):
-    """One call of a function: operands in the order of its parameters, a buffer for each result."""
+    """One call of a function: operands in the order of its parameters, a buffer for each result.
+
+    `body` is what the function was specialised from, for the types that reach it.
+    """
 
     key: str
     function: Function | CudaKernel
     sizes: tuple[tuple[str, int], ...]
     operands: tuple[Operand, ...]
     results: tuple[str, ...]
+    body: object = field(compare=False, repr=False)
 
     def all_operands(self) -> Iterator[Operand]:
         """Everything that it reads."""

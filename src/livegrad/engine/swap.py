@@ -67,7 +67,7 @@ def find_swap(graph: Graph, known: Compilation, running: LivePlan, block: Block)
     before = known.shapes.bodies[key]
     if not _fits_in_place_of(made, before):
         return None
-    fresh = BlockStep(key, made.function, made.sizes, step.operands, step.results)  # type: ignore[arg-type]
+    fresh = BlockStep(key, made.function, made.sizes, step.operands, step.results, block.body)  # type: ignore[arg-type]
     return Swap(node, Inputs(block.body, inputs.given, inputs.sources, inputs.results), made, fresh, step)
 
 

@@ -25,6 +25,9 @@ from livegrad.engine.live_plan import (
     reads_the_same,
 )
 from livegrad.engine.sources import same_value
+from livegrad.ir.node import Function
+from livegrad.ir.types import Tensor, Type
+from livegrad.ir.walk import nodes_of
 
 
 class Level(IntEnum):
@@ -98,11 +101,36 @@ def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
 def _code_changes(before: LeafStep, after: LeafStep, inner: str) -> Iterable[tuple[Level, str]]:
     if isinstance(before, BlockStep) and isinstance(after, BlockStep):
         if before.function != after.function:
-            yield Level.CODE, f"new code{inner}"
+            resized = is_resized(before, after)
+            yield (Level.WARM, f"other sizes{inner}") if resized else (Level.CODE, f"new code{inner}")
         if before.sizes != after.sizes:
             yield Level.WARM, f"sizes {dict(before.sizes)} → {dict(after.sizes)}{inner}"
     elif isinstance(before, CapturedStep) and isinstance(after, CapturedStep) and before.call != after.call:
         yield Level.RECAPTURE, f"another call{inner}"
+
+
+def is_resized(before: BlockStep, after: BlockStep) -> bool:
+    """Whether a function is the same one for arrays of other sizes: one body, and the same operations.
+
+    Code does not depend on how large arrays are, so that what was compiled for some sizes is taken for others. A body
+    that does other operations for other sizes (a loop over `len(x)`) has other code.
+    """
+    old, new = before.function, after.function
+    if before.body is not after.body or not (isinstance(old, Function) and isinstance(new, Function)):
+        return False
+    types = zip(old.parameter_types, new.parameter_types, strict=False)
+    if len(old.parameters) != len(new.parameters) or not all(_differ_in_size_only(*pair) for pair in types):
+        return False
+    if old.parameter_types == new.parameter_types:
+        return False  # what else was given made the difference
+    mine, others = nodes_of(old), nodes_of(new)
+    return len(mine) == len(others) and all(own.op is other.op for own, other in zip(mine, others, strict=True))
+
+
+def _differ_in_size_only(one: Type, other: Type) -> bool:
+    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+        return one is other
+    return one.element is other.element and one.rank == other.rank
 
 
 def _same_structure(old: Step, new: Step) -> bool:

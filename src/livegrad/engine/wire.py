@@ -164,7 +164,7 @@ def wire_node(node: NetworkNode, wiring: Wiring, inside: bool = False) -> Step:
         wiring.contents[key] = array
         operands.append(BufferOperand(key, types[len(operands)]))
     results = _results_of(node, wiring, inside)
-    return BlockStep(node.key, made.function, made.sizes, tuple(operands), results)
+    return BlockStep(node.key, made.function, made.sizes, tuple(operands), results, node.body)
 
 
 def _results_of(node: NetworkNode, wiring: Wiring, inside: bool) -> tuple[str, ...]:
