@@ -319,24 +319,147 @@ def test_a_number_in_the_branch_that_is_not_taken_does_not_run_the_region():
     assert float(engine.read(either)) == 4.0
 
 
-def test_a_block_whose_value_only_the_other_branch_reads_does_not_run_the_region():
+def test_a_block_that_only_the_other_branch_reads_does_not_run():
     engine = Engine()
     choice = engine.add(Switch("choice", body("a", lambda a: a + 1.0), body("b", lambda b: b + 2.0)))
     feeds = {name: engine.add(block(lambda x=1.0: x * 2.0, name=f"for_{name}")) for name in "ab"}
     for name, feed in feeds.items():
         engine.connect(feed, choice[name])
     engine.set(choice["index"], 1)
-    engine.step()
+    assert engine.step().ran == ("for_b", "choice")
     engine.set(feeds["a"]["x"], 5.0)
-    assert engine.step().ran == ("for_a",)
+    frame = engine.step()
+    assert (frame.ran, frame.unneeded) == ((), ("for_a",))
+    assert "for_a: hot, skipped: no branch reads it that is taken" in engine.explain()
     engine.set(choice["index"], 0)
-    assert engine.step().ran == ("choice",)
+    assert engine.step().ran == ("for_a", "choice")
+    assert "for_a: none, ran: a branch reads it that was taken" in engine.explain()
     assert float(engine.read(choice)) == 11.0
     engine.set(choice["index"], 5)  # no body: zeros, and nothing that bodies read matters
     engine.step()
     engine.set(feeds["a"]["x"], 6.0)
-    assert engine.step().ran == ("for_a",)
+    assert engine.step().ran == ()
     assert float(engine.read(choice)) == 0.0
+    assert [feed.debug.runs for feed in feeds.values()] == [1, 1]
+
+
+def waiting_chain(engine: Engine, **given: Any) -> tuple[Any, ...]:
+    """first → second → the body of an If that is not taken."""
+    first, second = chain(engine, given.pop("first", lambda x=1.0: x * 2.0), lambda x: x + 1.0)
+    region = engine.add(If("region", body("inside", lambda x: x * 10.0)))
+    engine.connect(second, region["x"])
+    engine.set(region["condition"], False)
+    return first, second, region
+
+
+def test_a_value_that_nobody_needed_is_computed_when_it_is_read_and_from_then_on():
+    engine = Engine()
+    first, second, _ = waiting_chain(engine)
+    assert engine.step().ran == ("region",)
+    assert float(engine.read(second)) == 3.0
+    engine.set(first["x"], 5.0)
+    assert engine.step().ran == ("b0", "b1")  # somebody reads it
+    assert float(engine.read(second)) == 11.0
+    assert float(engine.read_async(first).result()) == 10.0
+
+
+def test_a_value_that_comes_out_as_it_was_when_it_is_needed_runs_nothing_behind_it():
+    engine = Engine()
+    first, _, region = waiting_chain(engine, first=lambda x=1.0: x > 0.0)
+    engine.set(region["condition"], True)
+    engine.step()
+    engine.set(region["condition"], False)
+    engine.step()
+    engine.set(first["x"], 2.0)
+    assert engine.step().ran == ()
+    engine.set(region["condition"], True)
+    assert engine.step().ran == ("b0", "region")
+
+
+def test_a_block_that_nobody_needs_does_not_fail_and_stops_no_state():
+    engine = Engine()
+    first, second, region = waiting_chain(engine, first=lambda x, y=0: x // y)
+    engine.set(first["x"], 6)
+    count = engine.add(State("count", np.zeros(())))
+    more = engine.add(block(lambda x: x + 1.0, name="more"))
+    engine.connect(count, more["x"])
+    engine.connect(more, count["next"])
+    for _ in range(3):
+        assert not engine.step().failed
+    assert float(engine.read(count)) == 3.0
+    engine.set(region["condition"], True)
+    assert engine.step().failed == {"b0", "region"}
+    assert float(engine.read(count)) == 3.0
+    engine.set(region["condition"], False)
+    assert not engine.step().failed
+    assert float(engine.read(count)) == 4.0
+    with pytest.raises(lg.LivegradError, match="division by zero"):
+        engine.read(second)
+    assert engine.step().failed == {"b0", "b1"}  # it was read: the frames are to compute it
+    engine.set(first["y"], 2)
+    assert not engine.step().failed
+    assert int(engine.read(second)) == 4
+
+
+def test_a_value_that_is_read_late_is_that_of_the_frame():
+    """The state has moved on by then."""
+    engine = Engine()
+    count = engine.add(State("count", np.zeros(())))
+    more = engine.add(block(lambda x: x + 1.0, name="more"))
+    engine.connect(count, more["x"])
+    engine.connect(more, count["next"])
+    first, second, _ = waiting_chain(engine)
+    engine.connect(count, first["x"])
+    for _ in range(3):
+        assert "b0" not in engine.step().ran
+    assert float(engine.read(count)) == 3.0
+    assert float(engine.read(second)) == 2.0 * 2 + 1
+    engine.step()
+    assert float(engine.read(second)) == 3.0 * 2 + 1
+
+
+def test_a_block_whose_branch_is_removed_runs_though_it_waited():
+    engine = Engine()
+    _, second, region = waiting_chain(engine)
+    engine.step()
+    engine.remove(region)
+    assert engine.step().ran == ("b0", "b1")
+    assert float(engine.read(second)) == 3.0
+
+
+def test_branches_inside_of_branches_ask_for_what_they_read():
+    engine = Engine()
+    _, second = chain(engine, lambda x=1.0: x * 2.0, lambda x: x + 1.0)
+    outer = Composite("outer")
+    inner = outer.graph.add(If("inner", body("inside", lambda x: x * 10.0)))
+    for pin in (inner["x"], inner["result"]):
+        outer.expose(pin)
+    outer.expose(inner["condition"], "inner_condition")
+    region = engine.add(If("region", outer))
+    engine.connect(second, region["x"])
+    engine.set(region["inner_condition"], False)
+    engine.set(region["condition"], True)
+    assert engine.step().ran == ("region",)
+    engine.set(region["inner_condition"], True)
+    assert engine.step().ran == ("b0", "b1", "region")
+    assert float(engine.read(region)) == 30.0
+
+
+def test_what_reads_memory_of_others_runs_in_its_frame():
+    """By the time somebody asks, there may be something else in it."""
+    engine = Engine()
+    first, second, _ = waiting_chain(engine, first=lambda x: x * 2.0)
+    own = np.ones(2)
+    engine.bind(first["x"], own)
+    assert engine.step().ran == ("b0", "region")
+    own[:] = 9.0
+    np.testing.assert_array_equal(engine.read(second), [3.0, 3.0])
+
+
+def test_where_memory_is_shared_everything_runs():
+    engine = Engine(reuse_memory=True)
+    waiting_chain(engine)
+    assert engine.step().ran == ("b0", "b1", "region")
 
 
 @pytest.mark.parametrize("kind", ["for", "while"])
@@ -538,7 +661,7 @@ def test_a_cold_add_prepares_and_runs_nothing_but_what_is_new():
     frame = engine.step()
     assert (frame.level.name, frame.ran, frame.prepared) == ("COLD", ("last",), 1)
     assert engine._runtime.executable is running
-    made_anew = {key for key, call in running._calls.items() if call is not calls.get(key)}
+    made_anew = {key for key, call in running.calls.items() if call is not calls.get(key)}
     assert made_anew == {"last"}
     engine.set(made[20]["gain"], 3.0)
     engine.step()

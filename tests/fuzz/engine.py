@@ -19,6 +19,7 @@ import numpy as np
 import livegrad as lg
 from tests.fuzz.engine_check import ANY, Findings
 from tests.fuzz.engine_edits import Edits
+from tests.fuzz.engine_evaluate import Manner
 from tests.fuzz.engine_faults import Fault, call_with_fault
 from tests.fuzz.engine_frames import Moment, next_moments, running_value, unneeded_runs
 from tests.fuzz.engine_kept import compare_with_scratch
@@ -53,6 +54,7 @@ def _run(seed: int, backend: str, reuse_memory: bool, edits: int, path: Path | N
                 session.edit()
                 if session.chance.random() < 0.6:
                     session.frame()
+            session.share = 1.0
             session.frame()
         except Exception as error:
             lines = "\n  ".join(session.log[-60:])
@@ -82,6 +84,13 @@ class Session(Edits):
         self.moments = [Moment()]  # what the engine may be in: after an exception, the frame was or was not
         self.frames = 0
         self.compared: set[tuple[str, str]] = set()  # blocks that ran with those behind them
+        self.owed: set[str] = set()  # blocks that something happened to, and that nobody needed since
+        on_cpu = engine.executor.name == "cpu"
+        self.manner = Manner(defers=on_cpu and not engine.reuse_memory, by_branch=on_cpu)
+        self.share = self.chance.choice((1.0, 0.3))  # of what can be read that is read
+
+    def _next(self, moment: Moment) -> tuple[Any, ...]:
+        return moment, self.net, self.time, self.resets, self.manner
 
     def frame(self) -> None:
         """One frame, now and then with an exception in it, and the comparison."""
@@ -89,7 +98,7 @@ class Session(Edits):
             self._interrupted_frame()
         self.frames += 1
         self.log.append(f"step {self.frames}")
-        after = [after for one in self.moments for after in next_moments(one, self.net, self.time, self.resets)]
+        after = [after for one in self.moments for after in next_moments(*self._next(one))]
         # What was reset counts as changed, whatever it held.
         self.anew |= self.resets
         self.resets.clear()
@@ -107,6 +116,7 @@ class Session(Edits):
             self._compare_runs(frame, self.moments[0], fitting[0])
         else:
             self.compared.clear()
+            self.owed |= set(self.engine.graph.blocks) | {one.path for one in after[0].inputs}
         self.moments = fitting[:4]
         self.anew.clear()
 
@@ -123,8 +133,14 @@ class Session(Edits):
             near = {inner.node for inner in (*one.all_instances(), *sources)}
             excused = not self.anew.isdisjoint(near) or not edges <= self.compared or self.engine.reuse_memory
             excused |= self.engine.executor.name != "cpu"  # results are compared where they lie on the host
-            if one.path in unneeded and one.path in frame.ran and not excused:
+            if one.path in unneeded and one.path in frame.ran and not excused and one.path not in self.owed:
                 raise AssertionError(f"{one.path} ran, and what it reads is as it was: {self.engine.explain()}")
+            if one.path in frame.ran and not one.inside and self.manner.defers and one not in after.needed:
+                raise AssertionError(f"{one.path} ran, and nothing needs it: {self.engine.explain()}")
+            if one.path in frame.ran:
+                self.owed.discard(one.path)
+            elif one.path not in unneeded:
+                self.owed.add(one.path)
             compared |= edges | {edge for edge in self.compared if edge[1] == one.path and one.path in unneeded}
         self.compared = compared
 
@@ -140,7 +156,7 @@ class Session(Edits):
         at = int(2 ** self.chance.uniform(0, 11))
         by_line = self._often(0.5)
         self.log.append(f"step with {error.__name__} at {'line' if by_line else 'call'} {at}")
-        happened = [after for one in self.moments for after in next_moments(one, self.net, self.time, self.resets)]
+        happened = [after for one in self.moments for after in next_moments(*self._next(one))]
         _, raised = call_with_fault(self.engine.step, at, error, by_line)
         self.moments = [*self.moments, *happened] if raised else happened
         if not raised:
@@ -152,6 +168,9 @@ class Session(Edits):
         if moment.running is None:
             return None
         for name, node, pin, output in self._readable(moment):
+            if self.share < random.Random(f"{self.frames} {name} {pin}").random():
+                continue
+            self.manner.asked.add(output.instance.node)
             ok = moment.findings.ok
             failed = output.instance in moment.failed
             try:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tests.fuzz.engine_model import Bound, Branch, Carry, Choice, Given, Instance, Memory, Output, Root, order_of
+from tests.fuzz.engine_model import Bound, Branch, Carry, Choice, Given, Instance, Memory, Node, Output, Root, order_of
 from tests.fuzz.engine_values import Failure, Val, of_python
+
+
+@dataclass
+class Manner:
+    """What an executor does with steps that only branches read.
+
+    `defers`: they run when a branch is taken that reads them, or when they have been read (`asked`).
+    `by_branch`: a region fails if the branch fails that it takes; else if any of its branches could.
+    """
+
+    defers: bool = True
+    by_branch: bool = True
+    asked: set[Node] = field(default_factory=set)
 
 
 class Values:
@@ -21,26 +35,53 @@ class Values:
         memory: Mapping[Memory, np.ndarray],
         time: float | None,
         numbers: Mapping[Root, Given],
+        manner: Manner,
     ) -> None:
-        self._types, self._time, self._numbers = types, time, numbers
+        self._types, self._time, self._numbers, self._manner = types, time, numbers, manner
+        self._own = set(instances)
+        self._tried: set[Instance] = set()
         self.values: dict[Any, Val] = {}  # by Output; what failed is missing
         self.inputs: dict[Instance, dict[str, Val]] = {}  # of blocks as they ran last; of a region what decides
         self.taken: dict[Instance, int | None] = {}  # the body that a branch took
+        self.failed: set[Instance] = set()
         for one in instances:
             if isinstance(one.node, Memory):
                 self.values[Output(one, "value")] = Val(memory.get(one.node, one.node.initial))
-        self.failed: set[Instance] = set()
-        for one in order_of(instances)[0]:
-            if isinstance(one.node, Memory):
-                continue
-            inner = set(one.all_instances())
-            sources = {ref.instance for ref in one.refs() if isinstance(ref, Output)} - inner
-            try:
-                if not sources.isdisjoint(self.failed):
-                    raise Failure("waits for one that failed")
-                self.values |= self._evaluate(one, self.values)
-            except Failure:
-                self.failed.add(one)
+        blocks = [one for one in order_of(instances)[0] if not isinstance(one.node, Memory)]
+        read = _read_by(instances)
+        for one in blocks:
+            if not manner.defers or self._is_needed(one, read):
+                self._try(one)
+        self.needed = set(self._tried)
+        self.stops_states = bool(self.failed)
+        for one in blocks:  # whoever asks is told what it would have been
+            self._try(one)
+
+    def _is_needed(self, one: Instance, read: Mapping[Instance, set[Instance]]) -> bool:
+        """Whether a block has a value in every frame, whatever branches are taken."""
+        readers = read.get(one, set())
+        if not readers or any(isinstance(reader.node, Memory) for reader in readers):
+            return True
+        borrows = any(isinstance(ref, Root) and isinstance(ref.source, Bound) for ref in one.refs())
+        return borrows or one.node in self._manner.asked
+
+    def _try(self, one: Instance) -> None:
+        if one in self._tried or isinstance(one.node, Memory):
+            return
+        self._tried.add(one)
+        refs = list(one.feeds.values()) if self._manner.by_branch else list(one.refs())
+        try:
+            for ref in refs:
+                self._need(ref)
+            self.values |= self._evaluate(one, self.values)
+        except Failure:
+            self.failed.add(one)
+
+    def _need(self, ref: Any) -> None:
+        if isinstance(ref, Output) and ref.instance in self._own:
+            self._try(ref.instance)
+            if ref.instance in self.failed:
+                raise Failure("waits for one that failed")
 
     def _evaluate(self, one: Instance, known: Mapping[Any, Val]) -> dict[Any, Val]:
         if isinstance(one.node, Choice):
@@ -53,7 +94,8 @@ class Values:
 
     def _look(self, ref: Any, known: Mapping[Any, Val]) -> Val:
         if not isinstance(ref, Root):
-            return known[ref]
+            self._need(ref)
+            return known[ref] if ref in known else self.values[ref]
         source = self._numbers.get(ref, ref.source)
         return of_python(source.array.copy() if isinstance(source, Bound) else source.value)
 
@@ -94,6 +136,16 @@ class Values:
             turn += 1
             going = bool(found["condition"].array) if region.kind == "while" else turn < int(control)
         return found
+
+
+def _read_by(instances: list[Instance]) -> dict[Instance, set[Instance]]:
+    """The instances that read each one, in any of their branches."""
+    found: dict[Instance, set[Instance]] = {}
+    for one in instances:
+        for ref in one.refs():
+            if isinstance(ref, Output):
+                found.setdefault(ref.instance, set()).add(one)
+    return found
 
 
 def _which_body(kind: str, control: Any, count: int) -> int | None:

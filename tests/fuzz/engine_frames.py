@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.engine_check import Checker, Findings
-from tests.fuzz.engine_evaluate import Values
+from tests.fuzz.engine_evaluate import Manner, Values
 from tests.fuzz.engine_model import Choice, Given, Instance, Memory, Net, Output, Root, instances_of, nets_inside
 
 
@@ -34,17 +34,22 @@ class Moment:
     failed: set[Instance] = field(default_factory=set)
     inputs: dict[Instance, dict[str, Any]] = field(default_factory=dict)  # what blocks were computed from
     taken: dict[Instance, int | None] = field(default_factory=dict)  # the bodies that branches took
+    needed: set[Instance] = field(default_factory=set)  # by what runs, or whoever reads
 
 
-def next_moments(before: Moment, net: Net, time: float | None, resets: set[Memory]) -> list[Moment]:
+def next_moments(
+    before: Moment, net: Net, time: float | None, resets: set[Memory], manner: Manner | None = None
+) -> list[Moment]:
     """What one frame may lead to; a description that is right leads to one moment only."""
-    after = _next_moment(before, net, time, resets, False)
+    after = _next_moment(before, net, time, resets, manner or Manner(), False)
     if after.findings.ok or after.running is None:
         return [after]
-    return [after, _next_moment(before, net, time, resets, True)]
+    return [after, _next_moment(before, net, time, resets, manner or Manner(), True)]
 
 
-def _next_moment(before: Moment, net: Net, time: float | None, resets: set[Memory], all_alike: bool) -> Moment:
+def _next_moment(
+    before: Moment, net: Net, time: float | None, resets: set[Memory], manner: Manner, all_alike: bool
+) -> Moment:
     """One frame: all of it is computed anew."""
     instances, scope = instances_of(net)
     checked = Checker(instances)
@@ -64,9 +69,10 @@ def _next_moment(before: Moment, net: Net, time: float | None, resets: set[Memor
             after.memory.setdefault(one.node, one.node.initial)
             if one.node in resets:
                 after.memory[one.node] = one.node.initial
-    made = Values(running.instances, running.types, after.memory, time, running.numbers)
+    made = Values(running.instances, running.types, after.memory, time, running.numbers, manner)
     after.values, after.failed, after.inputs, after.taken = made.values, made.failed, made.inputs, made.taken
-    if not made.failed:
+    after.needed = made.needed
+    if not made.stops_states:
         _advance(after, running)
     return after
 

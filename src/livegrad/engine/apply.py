@@ -239,6 +239,7 @@ class Applier:
         for key, change in changes.items():
             if key in plan.steps:
                 self._runtime.make_stale(key, change.cause, change.values)
+        self._runtime.requires_anew = True
         self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
         self._runtime.still -= changes.keys()
         for state in plan.states:

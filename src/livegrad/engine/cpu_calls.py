@@ -26,6 +26,7 @@ from livegrad.engine.live_plan import (
     Step,
     operand_key,
 )
+from livegrad.engine.on_demand import first_operands
 from livegrad.engine.problems import GraphError, raised_at
 from livegrad.engine.sources import Numbers
 from livegrad.ir.types import Scalar, Tensor, Type
@@ -43,8 +44,11 @@ class Calls:
         codes: Mapping[str, CompiledPlan],
         features: dict[FeatureLevel, Any],
         taken: dict[str, set[tuple[str, int]]],
+        pull: Callable[[Sequence[str]], None],
     ) -> None:
         self.memory, self.codes, self.features = memory, codes, features
+        self._pull = pull  # runs those of some steps that wait until they are needed
+        self.producer: Mapping[str, str] = {}  # the step of the plan that writes each buffer
         self._taken = taken  # for each region of the plan the bodies that its last run took, those inside it too
         self.parameters: Mapping[str, Any] = {}
         self.bound: Mapping[str, tuple[int, ...]] = {}  # memory of others, and the shape that it had
@@ -220,6 +224,8 @@ class Calls:
         if step.kind in ("while", "for"):
             return self._loop(step, owner, control, begin)
         bodies = [[self.make(inner, owner) for inner in body] for body in step.bodies]
+        sources = [self._sources(body) for body in step.bodies]
+        pull = self._pull
         is_switch = step.kind == "switch"
         start = self._start_of(step, owner)
 
@@ -229,10 +235,17 @@ class Calls:
             chosen = int(control[0]) if is_switch else 0 if control[0] else 1
             if 0 <= chosen < len(bodies):
                 taken.add((step.key, chosen))
+                pull(sources[chosen])
                 for inner in bodies[chosen]:
                     inner()
 
         return branch
+
+    def _sources(self, body: Sequence[Step]) -> tuple[str, ...]:
+        """The steps of the plan whose results a body reads when it is taken; bodies inside of it ask for theirs."""
+        operands = (operand for step in body for operand in first_operands(step))
+        made = (self.producer.get(own.key) for own in operands if isinstance(own, BufferOperand))
+        return tuple(dict.fromkeys(key for key in made if key is not None))
 
     def _start_of(self, step: RegionStep, owner: str) -> Callable[[], set[tuple[str, int]]]:
         """Where a region writes down which of its bodies it takes; the outermost one begins anew."""
@@ -251,6 +264,7 @@ class Calls:
         back = turns[1].exchanged_pairs(self, step)
         is_while = step.kind == "while"
         start = self._start_of(step, owner)
+        pull, sources = self._pull, self._sources(step.bodies[0])
 
         def loop() -> None:
             taken = start()
@@ -260,6 +274,7 @@ class Calls:
             going = bool(control[0]) if is_while else limit > 0
             if going:
                 taken.add((step.key, 0))
+                pull(sources)
             while going:
                 if index is not None:
                     index[...] = number

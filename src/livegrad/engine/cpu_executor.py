@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,21 @@ import numpy as np
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.memory_pool import aligned_memory
-from livegrad.diagnostics import CompileError, LivegradError
+from livegrad.diagnostics import CompileError
 from livegrad.engine.cpu_calls import Call, Calls
+from livegrad.engine.cpu_run import Lost, Run
 from livegrad.engine.cuda_kernel import CudaKernel
 from livegrad.engine.cut_off import CutOff, same_bits
-from livegrad.engine.executor import Failure, Known, Profile, RunReport, StepError
+from livegrad.engine.executor import Known, Profile, RunReport, StepError
 from livegrad.engine.live_plan import (
     BlockStep,
     BufferSpec,
     LivePlan,
     Step,
     buffers_around,
-    operand_key,
     renewed_buffers,
 )
+from livegrad.engine.on_demand import steps_on_demand
 from livegrad.engine.problems import GraphError
 from livegrad.engine.sources import Numbers
 from livegrad.ops.context import FeatureLevel
@@ -72,13 +73,19 @@ class CpuExecutable:
         known = {} if previous is None else previous._codes
         self._codes = {key: codes[key] if key in codes else known[key] for key in _leaves(plan.steps)}
         self._memory = _memory_for(plan, previous)
-        self._cut_off = CutOff(self, self._memory, None if previous is None else previous._cut_off)
-        self._make = Calls(self._memory, self._codes, dict(features), self._cut_off.taken)
-        self._make.parameters = plan.parameters
-        self._make.bound = {key: plan.buffers[key].shape for key in plan.bindings}
+        self.cut_off = CutOff(self, self._memory, None if previous is None else previous.cut_off)
+        self.maker = Calls(self._memory, self._codes, dict(features), self.cut_off.taken, self._pull)
+        self.maker.bound = {key: plan.buffers[key].shape for key in plan.bindings}
         self._bytes = _require_memory(plan, plan.buffers.values())
-        self._calls = _CallsOnDemand(self)
+        self.calls = _CallsOnDemand(self)
         self._staged: list[Numbers] = []  # the next values of states
+        self._before: dict[str, Numbers] = {}  # what states held in the last run, where steps that wait read them
+        self.on_demand: Collection[str] = frozenset()  # steps that run when they are needed
+        # Those of them that have no value yet, and whether they must run whatever comes of what they read.
+        self.waiting: dict[str, bool] = {}
+        if previous is not None:
+            self.waiting = {key: must for key, must in previous.waiting.items() if key in plan.steps}
+        self._run = Run(self)
         taken = {} if previous is None else previous._memory
         for state in plan.states:
             if self._memory[state.value] is not taken.get(state.value):
@@ -87,25 +94,28 @@ class CpuExecutable:
             if self._memory[key] is not taken.get(key):
                 np.copyto(self._memory[key], contents)
 
+    def _pull(self, steps: Sequence[str]) -> None:
+        self._run.pull(steps)
+
     def make_call(self, key: str) -> Call:
         """What runs a step, with the numbers of today."""
-        self._make.parameters = self.plan.parameters
-        return self._make.make(self.plan.steps[key], key)
+        self.maker.parameters, self.maker.producer = self.plan.parameters, self.plan.producer
+        return self.maker.make(self.plan.steps[key], key)
 
     # --- updates ---
 
     def set_parameter(self, key: str, value: Any) -> None:
         """Hot: puts the number into every argument list that has it."""
-        self._make.put(key, value)
+        self.maker.put(key, value)
 
     def setter(self, key: str) -> Callable[[Any], None]:
         """The same for one number."""
-        return partial(self._make.put, key)
+        return partial(self.maker.put, key)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
         """Hot: the same for a feature."""
-        self._make.features[feature] = value
-        self._make.put(feature, value)
+        self.maker.features[feature] = value
+        self.maker.put(feature, value)
 
     def write(self, buffer: str, contents: Numbers) -> None:
         """New contents for a buffer."""
@@ -125,12 +135,14 @@ class CpuExecutable:
         # Nothing can fail from here on.
         contents = [key for key in touched if key in plan.contents]
         renewed = [key for key in contents if key in fresh or self.plan.contents.get(key) is not plan.contents[key]]
-        self._cut_off.forget(self.plan, plan, before, after, gone)
+        self.cut_off.forget(self.plan, plan, before, after, gone)
         for key, step in before.items():
-            self._make.forget(step, key)
-            self._calls.pop(key, None)
+            self.maker.forget(step, key)
+            self.calls.pop(key, None)
+            if key not in after:
+                self.waiting.pop(key, None)
         self.plan, self._bytes = plan, needed
-        self._make.bound = {key: plan.buffers[key].shape for key in plan.bindings}
+        self.maker.bound = {key: plan.buffers[key].shape for key in plan.bindings}
         self._memory.update(fresh)
         for key in gone:
             self._memory.pop(key, None)
@@ -158,9 +170,9 @@ class CpuExecutable:
         """Code: another function for one step."""
         self._codes[step.key] = code
         own = {step.key: step}
-        self._cut_off.forget(self.plan, self.plan, own, own, ())
-        self._make.forget(step, step.key)
-        self._calls.pop(step.key, None)
+        self.cut_off.forget(self.plan, self.plan, own, own, ())
+        self.maker.forget(step, step.key)
+        self.calls.pop(step.key, None)
 
     # --- running ---
 
@@ -175,63 +187,37 @@ class CpuExecutable:
         touched: Collection[object] = (),
     ) -> RunReport:
         """Runs these steps; what depends on one that failed is left out."""
-        counts = self._make.counts = {}
-        self._make.measure(profile == "step")
-        ran: list[str] = []
-        spared: list[str] = []
-        failures: list[Failure] = []
-        lost: set[str] = set()
-        seconds: dict[str, float] = {}
-        started: dict[str, float] = {}
-        calls, cut_off = self._calls, self._cut_off
-        regions = cut_off.begin_run()
-        changed: set[object] | None = set(touched) if touched else None  # None: all that is read of those that ran
-        for key in steps:
-            if lost and not lost.isdisjoint(self._sources(key)):
-                lost.add(key)
-                continue
-            if forced is not None and (changed is not None or key in regions) and key not in forced:
-                if changed is None:
-                    changed = cut_off.changed_by(ran)
-                if not cut_off.must_run(key, changed):
-                    spared.append(key)
-                    continue
-            start = perf_counter() if profile else 0.0
-            try:
-                calls[key]()
-            except LivegradError as error:
-                failures.append(Failure(key, error))
-                lost.add(key)
-                cut_off.note_failure(key)
-                continue
-            if profile:
-                started[key], seconds[key] = start, perf_counter() - start
-            ran.append(key)
-            equal = cut_off.find_equal(key)
-            if changed is not None:
-                changed.update(cut_off.changed_by((key,)))
-            elif equal:
-                changed = cut_off.changed_by(ran)
-            if equal and changed is not None:
-                changed -= equal
-        return RunReport(
-            tuple(ran),
-            counts,
-            tuple(failures),
-            {**seconds, **self._make.seconds} if profile else None,
-            {**started, **self._make.started} if profile else None,
-            spared=tuple(spared),
-        )
+        self.maker.counts = {}
+        self.maker.measure(profile == "step")
+        self._before.clear()
+        run = self._run = Run(self, profile, forced, touched)
+        run.go(steps)
+        return run.report()
+
+    def require(self, is_needed: Callable[[str], bool]) -> list[str]:
+        """Says which steps are needed besides those that others read; gives those of them that have waited so far."""
+        self.on_demand = steps_on_demand(self.plan, self.cut_off.regions, is_needed)
+        return [key for key in self.waiting if key not in self.on_demand]
+
+    def catch_up(self, step: str) -> RunReport:
+        """Runs a step that waits, with the values that states had in the last run."""
+        now = {key: self._memory[key].copy() for key in self._before}
+        self.maker.counts = {}
+        self.maker.measure(False)
+        run = self._run = Run(self, forced=())
+        try:
+            for key, value in self._before.items():
+                np.copyto(self._memory[key], value)
+            with suppress(Lost):
+                run.pull((step,))
+        finally:
+            for key, value in now.items():
+                np.copyto(self._memory[key], value)
+        return run.report()
 
     def starter(self, steps: Sequence[str]) -> None:
         """None: a step may fail, which only `run` looks after."""
         return None
-
-    def _sources(self, key: str) -> Iterator[str]:
-        for operand in self.plan.steps[key].all_operands():
-            source = self.plan.producer.get(str(operand_key(operand)))
-            if source is not None:
-                yield source
 
     def stage(self) -> list[str]:
         """Copies the next values that are another state's value, and compares all with what states hold."""
@@ -244,9 +230,15 @@ class CpuExecutable:
         return [state.key for state, array in pairs if not same_bits(self._memory[state.value], array)]
 
     def advance(self) -> None:
-        """All states take the values that were staged."""
+        """All states take the values that were staged; what steps that wait would have read of them is kept."""
+        for state in self.plan.states if self.waiting else ():
+            if state.value not in self._before and not self.waiting.keys().isdisjoint(self._readers(state.value)):
+                self._before[state.value] = self._memory[state.value].copy()
         for state, array in zip(self.plan.states, self._staged, strict=True):
             np.copyto(self._memory[state.value], array)
+
+    def _readers(self, buffer: str) -> tuple[str, ...]:
+        return self.plan.readers.get(buffer, ())
 
     def read(self, buffer: str) -> Numbers:
         """A copy of a buffer's contents."""
@@ -260,9 +252,9 @@ class CpuExecutable:
         """Drops memory and code."""
         self._memory.clear()
         self._staged.clear()
-        self._cut_off.close()
-        self._calls.clear()
-        self._make.close()
+        self.cut_off.close()
+        self.calls.clear()
+        self.maker.close()
         self._codes.clear()
 
 

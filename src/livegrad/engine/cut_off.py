@@ -123,6 +123,14 @@ class CutOff:
             found.append(own)
         return found
 
+    @property
+    def regions(self) -> Collection[str]:
+        """The regions of the plan."""
+        if self._regions is None:
+            steps = self._executable.plan.steps.items()
+            self._regions = {key for key, step in steps if isinstance(step, RegionStep)}
+        return self._regions
+
     def begin_run(self) -> Collection[str]:
         """The regions of the plan. Now and then, looks at those results again that always differed."""
         self._runs += 1
@@ -130,10 +138,7 @@ class CutOff:
             for own in self._known.values():
                 own.differed = 0
             self.results.clear()
-        if self._regions is None:
-            steps = self._executable.plan.steps.items()
-            self._regions = {key for key, step in steps if isinstance(step, RegionStep)}
-        return self._regions
+        return self.regions
 
     def forget(
         self,

@@ -321,8 +321,12 @@ class Engine:
                 raise EngineError(runtime.problems)
             raise UsageError(f"`{own}` has no value yet", where=caller_origin(), help="call step() first")
         producer = executable.plan.producer.get(key)
+        if producer is not None:
+            runtime.want(producer)
         if producer in runtime.failed:
             raise runtime.failed[producer]
+        if producer in executable.waiting:
+            runtime.catch_up(producer)
         runtime.restore(key)
         return executable, key
 

@@ -46,6 +46,7 @@ class RunReport:
     # Not None: the run may still fail. The report that counts comes from here, when all of it has ended.
     later: Callable[[], RunReport] | None = None
     spared: tuple[str, ...] = ()  # steps that did not run because nothing that they read has changed
+    unneeded: tuple[str, ...] = ()  # steps that did not run because nothing that ran needs their results
 
 
 Profile = Literal[False, "block", "step"]
@@ -87,6 +88,19 @@ class Executable(Protocol):
     """A plan that can run. Methods other than `run` and `read` take effect before the next run."""
 
     plan: LivePlan
+
+    @property
+    def waiting(self) -> Collection[str]:
+        """Steps that have no value yet, because nobody has needed it; an executor may run all of them instead."""
+        ...
+
+    def require(self, is_needed: Callable[[str], bool]) -> Collection[str]:
+        """Says which steps are needed even if no step reads them that runs; gives those that have waited so far."""
+        ...
+
+    def catch_up(self, step: str) -> RunReport:
+        """Runs a step that waits, and what it waits for, with what the last run would have read."""
+        ...
 
     def set_parameter(self, key: str, value: Any) -> None:
         """Hot: a number that steps take by value."""

@@ -61,6 +61,7 @@ class Frame:
     failed: frozenset[str]  # steps that did not finish, and those that wait for them
     warnings: tuple[str, ...]
     spared: tuple[str, ...] = ()  # steps behind others that ran, whose operands came out as they were
+    unneeded: tuple[str, ...] = ()  # stale steps whose results only branches read that were not taken
     report: RunReport | None = None
     later: Callable[[], None] | None = None  # fills in what is not known yet
     because: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})  # reasons of other frames too, and its own
@@ -119,8 +120,10 @@ def _make_reasons(frame: Frame) -> dict[str, str]:
     """Reasons of its own count more than those that other frames have too; a hot update's is its change."""
     shared, own = frame.because
     found = {**shared, **{key: reason or frame.changes[key].cause for key, reason in own.items()}}
-    for key in frame.spared:
-        del found[key]
+    for key in (*frame.spared, *frame.unneeded):
+        found.pop(key, None)
+    for key in frame.__dict__.get("ran", ()):
+        found.setdefault(key, "a branch reads it that was taken")
     return found
 
 
@@ -162,7 +165,8 @@ def describe_frame(frame: Frame, plan: LivePlan | None) -> str:
             if plan is not None and isinstance(plan.steps[key], RegionStep):
                 lines += _inside(frame, f"{key}/")
         else:
-            lines.append(f"  {key}: {level}, skipped: nothing that it reads has changed")
+            why = "no branch reads it that is taken" if key in frame.unneeded else "nothing that it reads has changed"
+            lines.append(f"  {key}: {level}, skipped: {why}")
     lines += [f"  {key}: removed" for key, change in frame.changes.items() if change.cause == "removed"]
     lines += [f"  warning: {warning}" for warning in frame.warnings]
     lines += [f"  problem: {problem}" for problem in frame.problems]

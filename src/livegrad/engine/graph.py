@@ -139,6 +139,7 @@ class Block:
     limits: Mapping[str, int] = MappingProxyType({})
     appends: bool = False
     home: Graph | None = None  # the graph that it is in
+    is_read: bool = False  # somebody has read one of its results
     watch: Watch | None = None  # follows files, from when the block is added to an engine on
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:

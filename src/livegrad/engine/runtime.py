@@ -49,6 +49,7 @@ class Runtime(Attempts):
         self.touched: dict[str, set[object]] = {}  # regions among them that are stale only by what they may read
         self.spares = True  # what came out as it was makes nothing stale; tests compare with an engine that runs all
         self.failed: dict[str, LivegradError] = {}
+        self.requires_anew = True  # what somebody reads has changed, or the plan has
         self.features: Mapping[FeatureLevel, Any] = {}  # of the context, as they run
         self.versions: dict[str, int | None] = {}  # of external buffers, when their readers last ran
         self.notified = 0  # counts what may have changed the state of blocks
@@ -113,7 +114,7 @@ class Runtime(Attempts):
         self.failed, self.versions = {}, {}
         self._overwritten.clear()
         self.stale = dict.fromkeys(plan.steps, "the last frame was interrupted")
-        self.touched, self.still = {}, set()
+        self.touched, self.still, self.requires_anew = {}, set(), True
         self.notified += 1
         self.executable = executable
 
@@ -154,10 +155,36 @@ class Runtime(Attempts):
         self.touched.clear()
         self._overwritten.clear()
 
+    def want(self, step: str) -> None:
+        """Says that somebody reads the results of a step: from now on it runs whenever it is stale."""
+        block = self.block_of(step)
+        if not block.is_read:
+            block.is_read = self.requires_anew = True
+
+    def catch_up(self, step: str) -> None:
+        """Computes a result that nobody has needed until now."""
+        assert self.executable is not None
+        report = self.executable.catch_up(step)
+        if watch.active:
+            report = find_nans(self.executable, report, self.features)
+        for key in report.ran:
+            self.block_of(key).debug.counted += 1
+        if report.failures:
+            self.is_quiet = False  # the next frame tries again
+            raise report.failures[0].error
+
+    def _require(self, running: Executable) -> None:
+        """Tells the executable what is needed; a step that has waited, and is needed now, must run."""
+        for key in running.require(lambda step: self.block_of(step).is_read):
+            self.make_stale(key, "it is needed now")
+        self.requires_anew = False
+
     def run(self, frame: Frame) -> StaleSet:
         """Runs what is stale, and says what that was."""
         running = self.executable
         assert running is not None
+        if self.requires_anew:
+            self._require(running)
         stale = self._sets.get(running.plan, self.stale, self._overwritten, self.block_of)
         frame.because = stale.reasons, self.stale
         report = running.run(stale.steps, self.profiling != "off" and self.profiling, *self._causes(running.plan))
@@ -207,16 +234,16 @@ class Runtime(Attempts):
         plan = self.executable.plan
         frame.later = None
         self.stale, self.touched = {}, {}  # what was stale is in the set, and in the frame's reasons
-        frame.spared = report.spared
+        frame.spared, frame.unneeded = report.spared, report.unneeded
         if self.failed:
-            for key in report.ran:
+            for key in (*report.ran, *report.unneeded):  # what is not needed any more has not failed
                 self.failed.pop(key, None)
         if self.still:
             ran = set(report.ran)
             self.still -= {state.key for state in plan.states if plan.producer.get(state.next) in ran}
         if plan.places:
             self._remember_contents(plan, report)
-        if len(report.ran) + len(report.spared) != len(stale.steps):
+        if report.failures:
             self._keep_stale(frame.reasons, report)
         frame.ran, frame.calls = report.ran, report.calls
         frame.seconds, frame.started = report.seconds, report.started
@@ -234,8 +261,9 @@ class Runtime(Attempts):
 
     def _keep_stale(self, reasons: Mapping[str, str], report: RunReport) -> None:
         """Steps that did not run, and should have, stay stale, and have no value to be read."""
-        done = {*report.ran, *report.spared}
-        self.stale = {key: reason for key, reason in reasons.items() if key not in done}
+        done = {*report.ran, *report.spared, *report.unneeded}
+        failed = dict.fromkeys((failure.step for failure in report.failures), "it failed")
+        self.stale = {key: reason for key, reason in (failed | reasons).items() if key not in done}  # type: ignore[operator]
         assert self.executable is not None
         plan, errors = self.executable.plan, {failure.step: failure.error for failure in report.failures}
         for key in sorted(self.stale, key=plan.position.__getitem__):  # a waiting step has the error it waits behind
@@ -291,7 +319,7 @@ class Runtime(Attempts):
         if stale.inner:
             self.readings.append((Times(report.calls), notify_calls(stale.inner)))
             self.take_readings(wait=False)
-        if len(report.ran) == len(stale.steps):
+        if len(report.ran) == len(stale.steps) and not (report.spared or report.unneeded):
             stale.tally.times += 1
         else:
             for key in report.ran:

@@ -190,6 +190,16 @@ class CudaExecutable:
             if self.buffers.held[key] is not taken.get(key):
                 write_array(self.buffers.address(key), contents)
 
+    waiting: Collection[str] = ()  # whether a body is taken is known on the device alone: what it may read has run
+
+    def require(self, is_needed: Callable[[str], bool]) -> Collection[str]:
+        """Nothing: all steps run."""
+        return ()
+
+    def catch_up(self, step: str) -> RunReport:
+        """Nothing: no step waits."""
+        return RunReport((), {})
+
     # --- what programs are made from ---
 
     def address(self, key: str) -> int:
