@@ -655,7 +655,7 @@ def test_a_cold_add_prepares_and_runs_nothing_but_what_is_new():
     made = chain(engine, lambda x=1.0: x + 1.0, *[lambda x, gain=2.0: x * gain] * 30)
     engine.step()
     running: Any = engine._runtime.executable
-    calls = dict(running._calls)
+    calls = dict(running.calls)
     last = engine.add(block(lambda x, gain=2.0: x * gain, name="last"))
     engine.connect(made[-1], last["x"])
     frame = engine.step()

@@ -92,5 +92,5 @@ def _check_executable(executable: Any, plan: LivePlan) -> None:
         assert (array.dtype, array.shape) == (spec.element.dtype, spec.shape), f"memory of {key}"
     leaves = {leaf.key: leaf for step in plan.steps.values() for leaf in step.block_steps()}
     _same_keys("codes", executable._codes, leaves)
-    assert executable._calls.keys() <= plan.steps.keys()
+    assert executable.calls.keys() <= plan.steps.keys()
     assert executable._bytes == sum(spec.bytes for spec in plan.buffers.values() if spec.lifetime != "external")

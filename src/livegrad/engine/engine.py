@@ -323,10 +323,10 @@ class Engine:
         producer = executable.plan.producer.get(key)
         if producer is not None:
             runtime.want(producer)
-        if producer in runtime.failed:
-            raise runtime.failed[producer]
-        if producer in executable.waiting:
-            runtime.catch_up(producer)
+            if producer in runtime.failed:
+                raise runtime.failed[producer]
+            if producer in executable.waiting:
+                runtime.catch_up(producer)
         runtime.restore(key)
         return executable, key
 
