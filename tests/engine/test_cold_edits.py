@@ -171,6 +171,27 @@ def test_a_connection_costs_the_same_among_few_and_many(engines, feed):
     assert many < 1.5 * few, f"{few} and {many} calls"
 
 
+def test_an_edit_that_is_refused_costs_the_same_among_few_and_many(engines):
+    """Almost everything hangs on the block that is taken away: that is not looked at, nor reported."""
+    counts = []
+    for engine, made in engines:
+        second, gone = engine.add(block(scale, name="instead")), made[1]
+        engine.connect(made[0], second["x"])
+        assert engine.step().ok
+
+        def refused(engine: Engine = engine, gone: Any = gone) -> None:
+            engine.remove(gone)
+            assert [problem.node for problem in engine.step().problems] == ["b2"]
+
+        with nothing_compiled_anew():
+            counts.append(calls_of(refused))
+            engine.connect(second, made[2]["x"])
+            assert engine.step().ok
+        made[1] = second
+        np.testing.assert_array_equal(engine.read(made[2]), NUMBERS * 8)
+    assert counts[1] < 1.5 * counts[0]
+
+
 def test_a_block_that_moves_before_others_moves_only_what_is_between():
     """Connecting against the order: what has to be moved is, and the rest keeps its position."""
     engine = Engine()

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from livegrad.engine.append_buffer import AppendBuffer
-from livegrad.engine.flatten import Network, NetworkNode, OutputRef, flatten_graph, with_inner_nodes
+from livegrad.engine.flatten import flatten_graph
 from livegrad.engine.graph import Graph, State
 from livegrad.engine.live_plan import LivePlan
+from livegrad.engine.network import Network, NetworkNode, OutputRef, with_inner_nodes
 from livegrad.engine.problems import GraphError, PinError, Problem, problem
 from livegrad.engine.propagate import Before, Shapes, propagate_shapes
 from livegrad.engine.share import share_memory

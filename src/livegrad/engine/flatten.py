@@ -6,165 +6,14 @@ their work from others (gradients) are expanded into nodes here, so that they fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from livegrad.engine.graph import Block, Body, Composite, Edge, Graph, Pin, Source, State
-from livegrad.engine.keys import carry_key, own_key, path_part, pin_key
+from livegrad.engine.graph import Block, Composite, Edge, Graph, Pin, Source
+from livegrad.engine.keys import carry_key, path_part, pin_key
+from livegrad.engine.network import CarryRef, Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.engine.regions import Region
-from livegrad.engine.sources import Binding, Setting
-
-
-@dataclass(frozen=True)
-class OutputRef:
-    """An output of a node."""
-
-    node: str
-    pin: str
-
-    @property
-    def key(self) -> str:
-        return pin_key(self.node, self.pin)
-
-
-@dataclass(frozen=True, eq=False)
-class RootRef:
-    """A value from outside, under the key of the input that it was given to."""
-
-    key: str
-    source: Setting | Binding
-    pin: Pin
-
-
-@dataclass(frozen=True)
-class CarryRef:
-    """A variable of the loop around."""
-
-    key: str
-
-
-Ref = OutputRef | RootRef | CarryRef
-
-
-@dataclass
-class NetworkNode:
-    """A block in its place: `feeds` has what reaches each input (None: nothing does).
-
-    A node that was derived has a body of its own; `follows` is the node that it was derived from.
-    """
-
-    key: str
-    block: Block
-    feeds: dict[str, Ref | None]
-    bodies: tuple[Network, ...] = ()
-    own_body: Body | None = None
-    follows: str | None = None
-    given: list[Source | None] | None = None  # what its pins were fed with in the graph, when that alone makes the node
-    given_to: Body | None = None  # and the body that it was fed to, which has the defaults
-    missing: dict[str, str] = field(default_factory=dict)  # what to say of inputs that something lost would feed
-
-    @property
-    def body(self) -> Body:
-        """What it computes."""
-        return self.block.body if self.own_body is None else self.own_body
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of its results."""
-        return tuple(self.block.outputs) if self.own_body is None else self.own_body.outputs
-
-    @cached_property
-    def sources(self) -> tuple[str, ...]:
-        """The nodes that must run before."""
-        return tuple(dict.fromkeys(source for _, source in self.dependencies()))
-
-    @cached_property
-    def read_keys(self) -> tuple[str, ...]:
-        """The buffers among what feeds it that other nodes write."""
-        return tuple([ref.key for ref in self.feeds.values() if isinstance(ref, OutputRef | CarryRef)])
-
-    @cached_property
-    def output_keys(self) -> tuple[str, ...]:
-        """The buffers of its results."""
-        return tuple([self.result_key(name) for name in self.outputs])
-
-    def result_key(self, name: str) -> str:
-        """The buffer of one of its results. A loop's own condition is none of its pins: one of these has that name."""
-        if name == "condition" and isinstance(self.block, Region) and self.block.kind == "while":
-            return own_key(self.key, name)
-        return pin_key(self.key, name)
-
-    def dependencies(self) -> Iterator[tuple[str, str]]:
-        """The nodes that must run before, each with the input that says so. A state's `next` waits for nothing."""
-        if isinstance(self.block, State):
-            return
-        for name, ref in self.feeds.items():
-            if isinstance(ref, OutputRef):
-                yield name, ref.node
-        for body in self.bodies:
-            for node in body.nodes.values():
-                for name, source in node.dependencies():
-                    if source not in body.nodes:
-                        yield name, source
-
-
-@dataclass
-class Network:
-    """Nodes by key, and (for the body of a region) what its outputs are."""
-
-    nodes: MutableMapping[str, NetworkNode] = field(default_factory=dict)
-    outputs: dict[str, OutputRef] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)  # outputs that are not there, and what to say of them
-    derived: dict[str, Derivation] = field(default_factory=dict)  # by key, until they are expanded
-    followers: dict[str, list[str]] = field(default_factory=dict)  # the nodes that were derived from a node
-    order: list[tuple[str, int]] = field(default_factory=list)  # of a body's nodes, with levels, once they are sorted
-    keys: MutableMapping[Block, tuple[str, ...]] = field(default_factory=dict)  # of a whole graph's nodes, by block
-    derivation: frozenset[str] = frozenset()  # the nodes that derived blocks follow from, and their own
-
-    def is_given_by(self, step: str, key: str, pin: Pin) -> bool:
-        """Whether what a step reads under a key was given to this pin: another block may have the name by now."""
-        waiting = [self.nodes[step]]
-        while waiting:
-            node = waiting.pop()
-            if any(isinstance(ref, RootRef) and ref.key == key and ref.pin is pin for ref in node.feeds.values()):
-                return True
-            waiting += [inner for body in node.bodies for inner in body.nodes.values()]
-        return False
-
-    def all_nodes(self) -> Iterator[NetworkNode]:
-        """The nodes, those inside of regions included."""
-        return with_inner_nodes(self.nodes.values())
-
-
-def with_inner_nodes(nodes: Iterable[NetworkNode]) -> Iterator[NetworkNode]:
-    """Nodes, each followed by those inside of it."""
-    for node in nodes:
-        yield node
-        for body in node.bodies:
-            yield from body.all_nodes()
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A counter that has a largest value: the buffer it is in, the node it belongs to, and the value."""
-
-    buffer: str
-    node: NetworkNode
-    most: int
-
-
-def limits_of(node: NetworkNode) -> Iterator[Limit]:
-    """The counters of a node and of those inside it. One that leaves a region is in the region's own buffer."""
-    if not node.bodies:
-        for name, most in node.block.limits.items():
-            yield Limit(pin_key(node.key, name), node, most)
-    for body in node.bodies:
-        leaving = {ref.key: node.result_key(name) for name, ref in body.outputs.items()}
-        for inner in body.nodes.values():
-            for limit in limits_of(inner):
-                yield replace(limit, buffer=leaving.get(limit.buffer, limit.buffer))
 
 
 class DerivedBlock(Block):
@@ -227,9 +76,9 @@ def _behind(composite: Composite, name: str, prefix: str) -> Iterator[tuple[str,
             yield from Places(composite.graph, prefix).inputs(pin) or ()
 
 
-def expand_derived(network: Network) -> None:
+def expand_derived(network: Network, derived: Mapping[str, Derivation]) -> None:
     """Puts the nodes of derived blocks in; one that derives from another waits for it."""
-    waiting = dict(network.derived)
+    waiting = dict(derived)
     while waiting:
         ready = [key for key, one in waiting.items() if not _reaches(network, one.block.needs(one.places), waiting)]
         for key in ready or list(waiting):  # those that wait for each other are on a cycle, which is reported as one
@@ -297,12 +146,12 @@ def _inner_prefix(prefix: str, block: Block, label: str) -> str:
 def flatten_graph(graph: Graph, known: Network | None = None) -> Network:
     """The network of a whole graph; nodes that are as in one that is known are taken from there."""
     network = Network()
-    _Flattening(graph, "").fill(network, {} if known is None else known.nodes)
-    expand_derived(network)
+    derived = _Flattening(graph, "").fill(network, {} if known is None else known.nodes)
+    expand_derived(network, derived)
     for key, node in network.nodes.items():
         network.keys[node.block] = (*network.keys.get(node.block, ()), key)
-    if network.derived:
-        network.derivation = _nodes_behind(network, network.derived)
+    if derived:
+        network.derivation = _nodes_behind(network, derived)
     return network
 
 
@@ -375,8 +224,9 @@ class _Flattening:
             found = self._inside[block] = _Flattening(block.graph, prefix, self, block, block)
         return found
 
-    def fill(self, network: Network, known: Mapping[str, NetworkNode] = MappingProxyType({})) -> None:
-        """Adds the nodes of this graph and of composites inside, in order."""
+    def fill(self, network: Network, known: Mapping[str, NetworkNode] = MappingProxyType({})) -> dict[str, Derivation]:
+        """Adds the nodes of this graph and of composites inside, in order; gives the derived blocks among them."""
+        derived: dict[str, Derivation] = {}
         open_graphs: list[tuple[_Flattening, Iterator[Block]]] = [(self, iter(self.graph.blocks.values()))]
         while open_graphs:
             level, blocks = open_graphs[-1]
@@ -386,16 +236,17 @@ class _Flattening:
             elif isinstance(block, Composite) and not isinstance(block, Region):
                 inner = level.inside(block)
                 open_graphs.append((inner, iter(inner.graph.blocks.values())))
+            elif isinstance(block, DerivedBlock):
+                derived[level.key_of(block)] = level.derivation(block)
             else:
-                level._add(block, network, known)
+                key = level.key_of(block)
+                network.nodes[key] = level.node(block, known.get(key))
+        return derived
 
-    def _add(self, block: Block, network: Network, known: Mapping[str, NetworkNode]) -> None:
-        key = self.key_of(block)
-        if isinstance(block, DerivedBlock):
-            feeds = {name: self.feed(pin) for name, pin in block.inputs.items()}
-            network.derived[key] = Derivation(block, feeds, Places(self.graph, self.prefix))
-        else:
-            network.nodes[key] = self.node(block, known.get(key))
+    def derivation(self, block: DerivedBlock) -> Derivation:
+        """A derived block in this place."""
+        feeds = {name: self.feed(pin) for name, pin in block.inputs.items()}
+        return Derivation(block, feeds, Places(self.graph, self.prefix))
 
     def node(self, block: Block, known: NetworkNode | None = None) -> NetworkNode:
         """The node of a block: the one that is known, if the block and what was given to its pins are the same."""
@@ -463,8 +314,7 @@ class _Flattening:
         for label, body in region.bodies.items():
             network = Network()
             inside = _Flattening(body.graph, _inner_prefix(self.prefix, region, label), self, region, body)
-            inside.fill(network)
-            expand_derived(network)
+            expand_derived(network, inside.fill(network))
             for name, pin in body.inner_outputs.items():
                 ref = inside.output(pin)
                 if ref is None:

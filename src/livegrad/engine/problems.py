@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from livegrad import diagnostics
 from livegrad.diagnostics import LivegradError, Origin
-from livegrad.engine.flatten import NetworkNode
 from livegrad.engine.graph import Block
+from livegrad.engine.network import NetworkNode
 
 
 class GraphError(LivegradError):

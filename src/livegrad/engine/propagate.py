@@ -17,9 +17,9 @@ from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.engine.append_buffer import AppendBuffer
 from livegrad.engine.captured import CapturedCall
 from livegrad.engine.cuda_kernel import CudaKernel
-from livegrad.engine.flatten import Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.engine.graph import Body, Specialized, State
 from livegrad.engine.keys import carry_key, pin_key
+from livegrad.engine.network import Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.engine.problems import GraphError, PinError, Problem, problem
 from livegrad.engine.regions import Region
 from livegrad.engine.shapes import apply_shape_rule

@@ -23,11 +23,12 @@ from typing import Any
 
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.compile import Compilation, compile_graph, validate
-from livegrad.engine.flatten import DerivedBlock, Network, NetworkNode, flatten_block
+from livegrad.engine.flatten import DerivedBlock, flatten_block
 from livegrad.engine.graph import Block, Graph, State
 from livegrad.engine.journal import Entry
 from livegrad.engine.keys import carry_key, pin_key
 from livegrad.engine.live_plan import DERIVED, LivePlan
+from livegrad.engine.network import Network, NetworkNode
 from livegrad.engine.overlay import Overlay
 from livegrad.engine.problems import problem
 from livegrad.engine.propagate import (
@@ -215,11 +216,18 @@ def _specialize(
     states_touched = {key: None for key, node in edited.nodes.items() if isinstance(node.block, State)}
     touched: dict[str, None] = {}
     waiting = [(position[key], key) for key in edited.nodes if key in position]
+    left = len(waiting)  # edited nodes that are still to come
 
     def follow(node: NetworkNode) -> None:
-        """Whoever reads a node that is broken, or whose types are other ones, is looked at too."""
+        """Whoever reads a node whose types are other ones is looked at too.
+
+        So is who reads a broken one, for as long as an edited node may hang on it, of which nothing is said then.
+        """
+        is_lost = node.key in broken
+        if is_lost and not left:
+            return
         for key in node.output_keys:
-            if node.key in broken or shapes.types.get(key) is not before.types.get(key):
+            if is_lost or shapes.types.get(key) is not before.types.get(key):
                 for reader in running.readers.get(key, ()):
                     if reader in position:
                         heappush(waiting, (position[reader], reader))
@@ -235,6 +243,7 @@ def _specialize(
         if key in touched:
             continue
         touched[key] = None
+        left -= key in edited.nodes
         node = network.nodes[key]
         if key in broken or not broken.isdisjoint(node.sources):
             broken.add(key)

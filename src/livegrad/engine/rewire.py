@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 from livegrad.engine.compile import Compilation
-from livegrad.engine.flatten import NetworkNode, RootRef
 from livegrad.engine.graph import State
 from livegrad.engine.live_plan import (
     DERIVED,
@@ -24,6 +23,7 @@ from livegrad.engine.live_plan import (
     reads_the_same,
     roots_of,
 )
+from livegrad.engine.network import NetworkNode, RootRef
 from livegrad.engine.overlay import Overlay
 from livegrad.engine.wire import Wiring, wire_node, wire_state
 

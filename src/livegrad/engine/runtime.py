@@ -16,12 +16,12 @@ from livegrad.engine.compile import Compilation
 from livegrad.engine.deferred_results import Readings, Times, notify_calls, notify_limits, notify_times
 from livegrad.engine.execution import watch
 from livegrad.engine.executor import Executable, Reading, RunReport
-from livegrad.engine.flatten import limits_of
 from livegrad.engine.frame import Frame, postpone
 from livegrad.engine.graph import Block
 from livegrad.engine.hot_parameters import HotParameter
 from livegrad.engine.live_plan import LivePlan, RegionStep, operand_key
 from livegrad.engine.nan_watch import find_nans
+from livegrad.engine.network import limits_of
 from livegrad.engine.problems import Problem
 from livegrad.engine.sources import Numbers
 from livegrad.engine.stale import steps_to_restore

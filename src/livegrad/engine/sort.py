@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from livegrad.engine.flatten import Network
+from livegrad.engine.network import Network
 from livegrad.engine.problems import GraphError, Problem, problem
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.compile import Compilation
-from livegrad.engine.flatten import DerivedBlock, NetworkNode, RootRef, find_keys
+from livegrad.engine.flatten import DerivedBlock, find_keys
 from livegrad.engine.frame import EngineError
 from livegrad.engine.graph import Block, Composite, Graph, Specialized, State
 from livegrad.engine.keys import pin_key
 from livegrad.engine.live_plan import BlockStep, LivePlan
+from livegrad.engine.network import NetworkNode, RootRef
 from livegrad.engine.problems import problem
 from livegrad.engine.propagate import Inputs, pin_of
 from livegrad.engine.sources import Setting, same_value

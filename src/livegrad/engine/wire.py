@@ -10,7 +10,6 @@ import numpy as np
 
 from livegrad.engine.append_buffer import AppendBuffer
 from livegrad.engine.captured import CapturedCall
-from livegrad.engine.flatten import CarryRef, Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.engine.graph import State
 from livegrad.engine.keys import carry_key, own_key, pin_key
 from livegrad.engine.live_plan import (
@@ -28,6 +27,7 @@ from livegrad.engine.live_plan import (
     StateSpec,
     Step,
 )
+from livegrad.engine.network import CarryRef, Network, NetworkNode, OutputRef, Ref, RootRef
 from livegrad.engine.propagate import Shapes, given_of, tensor_of
 from livegrad.engine.regions import Region
 from livegrad.engine.sources import Binding, Numbers, Setting, same_value

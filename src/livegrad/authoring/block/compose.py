@@ -15,9 +15,9 @@ from livegrad.authoring.tensor.tracing import placeholders
 from livegrad.engine.append_buffer import AppendBuffer
 from livegrad.engine.captured import CapturedCall
 from livegrad.engine.cuda_kernel import CudaKernel
-from livegrad.engine.flatten import CarryRef, Network, NetworkNode, OutputRef, Ref
 from livegrad.engine.graph import Specialized
 from livegrad.engine.keys import carry_key, pin_key
+from livegrad.engine.network import CarryRef, Network, NetworkNode, OutputRef, Ref
 from livegrad.engine.problems import GraphError
 from livegrad.engine.propagate import tensor_of
 from livegrad.engine.regions import Region

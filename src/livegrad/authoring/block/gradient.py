@@ -16,8 +16,9 @@ from livegrad.authoring.block.compose import differentiable_function, function_o
 from livegrad.authoring.tensor.tracing import placeholders
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.engine import Engine
-from livegrad.engine.flatten import DerivedBlock, Network, NetworkNode, OutputRef, Places, Ref
+from livegrad.engine.flatten import DerivedBlock, Places
 from livegrad.engine.graph import Block, Debug, InputSpec, Pin, Specialized, State, only_output
+from livegrad.engine.network import Network, NetworkNode, OutputRef, Ref
 from livegrad.engine.problems import GraphError, PinError
 from livegrad.engine.sort import sort_nodes
 from livegrad.engine.sources import Given
