@@ -19,7 +19,6 @@ from livegrad.authoring.assembly.box_tree import (
     find_nearest,
     leaves_for,
     tree_boxes,
-    tree_skips,
 )
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.resources import CAPS, BeamLattice, require_reach
@@ -37,11 +36,10 @@ class BeamTables:
     """Beams as tensors: boxes of a tree over them (`box_tree`), and ten numbers each: both ends, radii and caps."""
 
     boxes: NDArray[np.floating]
-    skips: NDArray[np.int32]
     beams: NDArray[np.floating]
 
     def arrays(self) -> list[tuple[str, NDArray[np.generic]]]:
-        return [(name, getattr(self, name)) for name in ("boxes", "skips", "beams")]
+        return [(name, getattr(self, name)) for name in ("boxes", "beams")]
 
     @staticmethod
     def of(lattice: BeamLattice, element: Scalar) -> BeamTables:
@@ -56,7 +54,7 @@ class BeamTables:
         padded = np.minimum(np.arange(leaves), len(order) - 1)
         rows = np.concatenate([ends.reshape(-1, 6), radii, caps], axis=1)[padded]
         boxes = tree_boxes(low, high).astype(element.dtype)
-        return BeamTables(boxes, tree_skips(leaves), rows.astype(element.dtype))
+        return BeamTables(boxes, rows.astype(element.dtype))
 
 
 def _beams_and_balls(lattice: BeamLattice) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -73,7 +71,7 @@ def _beams_and_balls(lattice: BeamLattice) -> tuple[NDArray[np.float64], NDArray
     )
 
 
-def beam_distance(position: Node, boxes: Node, skips: Node, beams: Node) -> Node:
+def beam_distance(position: Node, boxes: Node, beams: Node) -> Node:
     """The distance to the surface of the nearest beam, negative inside of it."""
     type = beams.type
     assert isinstance(type, Tensor)
@@ -81,7 +79,6 @@ def beam_distance(position: Node, boxes: Node, skips: Node, beams: Node) -> Node
     still = (ops.detach(x), ops.detach(y), ops.detach(z))
     chosen = find_nearest(
         int(type.shape[0]),  # type: ignore[arg-type]
-        skips,
         lambda node: distance_to_box(still, boxes, node),
         lambda beam: _distance_to_beam(still, beams, beam),
     )

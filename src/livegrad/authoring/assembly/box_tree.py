@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from livegrad import ops
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ir.types import i32, i64
+from livegrad.ir.types import i32
 from livegrad.ops.rules import filled
 
 Point = tuple[Node, Node, Node]
@@ -66,36 +67,56 @@ def tree_skips(leaves: int) -> NDArray[np.int32]:
 # --- in the value IR -------------------------------------------------------------------------------------------------
 
 
-def find_nearest(leaves: int, skips: Node, least: Callable[[Node], Node], measure: Callable[[Node], Node]) -> Node:
-    """The leaf with the smallest `measure`; `least` gives what no leaf below a tree node comes under."""
-    one, two = constant(1, i32), constant(2, i32)
-    depth = leaves.bit_length() - 1
+def find_nearest(leaves: int, least: Callable[[Node], Node], measure: Callable[[Node], Node]) -> Node:
+    """The leaf with the smallest `measure`; `least` gives what no leaf below a tree node comes under.
 
-    def descend(index: Node, node: Node) -> Node:
-        left = node * two
-        return ops.select(least(left + one) < least(left), left + one, left)
+    The nearer of two children comes first. Those that still wait are bits of a number, from the current level upwards:
+    a complete tree needs no stack.
+    """
+    one, two, first = constant(1, i32), constant(2, i32), constant(leaves, i32)
+    nothing = constant(0, i32)
+    if leaves == 1:
+        return nothing
 
-    # One way down to a near leaf gives a bound that cuts off most of the tree.
-    start = one
-    if depth:
-        (start,) = ops.make_for_loop(constant(depth, i64), descend, one)
-    first = start - constant(leaves, i32)
-
-    def visit(index: Node, node: Node, best: Node, chosen: Node) -> tuple[Node, ...]:
-        further = least(node) >= best
-        is_leaf = node >= constant(leaves, i32)
-        at_leaf = ops.select(is_leaf, node - constant(leaves, i32), chosen)
-        measured = ops.make_cond(
-            is_leaf & ~further, lambda leaf, known: measure(leaf), lambda leaf, known: known, at_leaf, best
-        )
+    def visit(index: Node, node: Node, waiting: Node, best: Node, chosen: Node) -> tuple[Node, ...]:
+        is_leaf = node >= first
+        leaf = ops.select(is_leaf, node - first, chosen)
+        measured = ops.make_cond(is_leaf, lambda at, known: measure(at), lambda at, known: known, leaf, best)
         nearer = measured < best
-        following = ops.select(further | is_leaf, ops.lookup(skips, node), node * two)
-        return following, ops.select(nearer, measured, best), ops.select(nearer, at_leaf, chosen)
+        left = ops.select(is_leaf, one, node) * two
+        at_left, at_right = least(left), least(left + one)
+        swapped = at_right < at_left
+        goes_down = ~is_leaf & (ops.min(at_left, at_right) < best)
+        down = ops.select(swapped, left + one, left)
+        also = ops.select(ops.max(at_left, at_right) < best, one, nothing)
+        # Back to the deepest sibling that waits: the lowest bit tells how many levels above.
+        lowest = ops.bit_and(waiting, -waiting)
+        levels = _bit_number(lowest)
+        found = ops.not_equal(lowest, nothing)
+        back = ops.select(found, ops.bit_xor(ops.shift_right(node, levels), one), nothing)
+        rest = ops.shift_right(waiting - lowest, levels)
+        return (
+            ops.select(goes_down, down, back),
+            ops.select(goes_down, waiting * two + also, rest),
+            ops.select(nearer, measured, best),
+            ops.select(nearer, leaf, chosen),
+        )
 
+    infinite = filled(math.inf, least(one).type)
     carried = ops.make_while_loop(
-        lambda node, best, chosen: ops.not_equal(node, constant(0, i32)), visit, one, measure(first), first
+        lambda node, waiting, best, chosen: ops.not_equal(node, nothing), visit, one, nothing, infinite, nothing
     )
-    return carried[2]
+    return carried[3]
+
+
+def _bit_number(power: Node) -> Node:
+    """Which bit of a number is set, where one is: each bit of the answer is set for half of all places."""
+    number = constant(0, i32)
+    for bit in range(5):
+        places = sum(1 << place for place in range(31) if place >> bit & 1)
+        is_there = ops.not_equal(ops.bit_and(power, constant(places, i32)), constant(0, i32))
+        number = number + ops.select(is_there, constant(1 << bit, i32), constant(0, i32))
+    return number
 
 
 def _outside(position: Point, boxes: Node, node: Node, axis: int) -> Node:

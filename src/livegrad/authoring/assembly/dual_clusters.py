@@ -36,8 +36,8 @@ _ROW = {(0, 0): 0, (0, 1): 1, (0, 2): 2, (1, 1): 3, (1, 2): 4, (2, 2): 5}
 class VertexTree:
     """Vertices of single cells first, then those that stand for several; `parent` is -1 where there is none.
 
-    `place` and `smooth` are those of the others; `starts` says where each level begins: parents stand behind their
-    children.
+    `place` and `smooth` are those of the others; `split` are those that stand for no others, although one above may;
+    `starts` says where each level begins: parents stand behind their children.
     """
 
     parent: Indices
@@ -48,11 +48,11 @@ class VertexTree:
 
     def tops(self) -> Indices:
         """For each vertex of a single cell the highest one that stands for it."""
-        top = np.arange(len(self.parent), dtype=np.int32)
+        top = np.where(self.split, -1, np.arange(len(self.parent), dtype=np.int32))
         for first, last in reversed(list(pairwise(self.starts))):
             above = self.parent[first:last]
-            joined = (above >= 0) & ~self.split[above]
-            top[first:last] = np.where(joined, top[above], top[first:last])
+            higher = np.where(above >= 0, top[above], -1)
+            top[first:last] = np.where(higher >= 0, higher, top[first:last])
         return top[: self.starts[1]]
 
     def take_apart(self, vertices: Indices) -> None:
@@ -78,6 +78,19 @@ class _Level:
     faces: Indices
 
 
+@dataclass(frozen=True)
+class _Joined:
+    """Vertices of several cells: where they are, whether on a smooth surface, and whether outside of their cell.
+
+    Those outside stand for nothing, but what they are part of may be joined: an edge of the part that leaves a cell
+    comes back into a larger one.
+    """
+
+    place: Points
+    smooth: NDArray[np.bool_]
+    outside: NDArray[np.bool_]
+
+
 def join_vertices(faces: Faces, planes: PlanesOf, *, error: float, sharp: bool) -> VertexTree:
     """The tree of vertices; one that stands for several is no further than `error` cells from any of their planes.
 
@@ -85,7 +98,7 @@ def join_vertices(faces: Faces, planes: PlanesOf, *, error: float, sharp: bool) 
     """
     number = len(faces.cells)
     parents = [np.full(number, -1, np.int32)]
-    places, smooth, starts = [np.empty((0, 3))], [np.empty(0, bool)], [0, number]
+    joined, starts = [_Joined(np.empty((0, 3)), np.empty(0, bool), np.empty(0, bool))], [0, number]
     known = np.empty(number, bool)
     for some in pieces(number):
         own = planes(some)
@@ -94,26 +107,26 @@ def join_vertices(faces: Faces, planes: PlanesOf, *, error: float, sharp: bool) 
     level = _Level(np.arange(number, dtype=np.int32), faces.cells, planes, known, np.full(number, 2), faces.corners)
     for depth in range(1, _LEVELS + 1 if error > 0 else 1):
         before = level.node
-        level, group, place, strength = _one_level_up(level, 1 << depth, error, starts[-1], sharp)
-        if not len(place):
+        level, group, own = _one_level_up(level, 1 << depth, error, starts[-1], sharp)
+        if not len(own.place):
             break
         above = level.node[group]
         new = above >= starts[-1]
         for first, parent in zip(starts, parents, strict=False):
-            own = new & (before >= first) & (before < first + len(parent))
-            parent[before[own] - first] = above[own]
-        parents.append(np.full(len(place), -1, np.int32))
-        places.append(place)
-        smooth.append(strength <= _SHARP)
-        starts.append(starts[-1] + len(place))
-    total = np.concatenate(parents)
-    return VertexTree(total, np.concatenate(places), np.concatenate(smooth), np.zeros(len(total), bool), tuple(starts))
+            rows = new & (before >= first) & (before < first + len(parent))
+            parent[before[rows] - first] = above[rows]
+        parents.append(np.full(len(own.place), -1, np.int32))
+        joined.append(own)
+        starts.append(starts[-1] + len(own.place))
+    split = np.concatenate([np.zeros(number, bool), *(own.outside for own in joined)])
+    place, smooth = np.concatenate([own.place for own in joined]), np.concatenate([own.smooth for own in joined])
+    return VertexTree(np.concatenate(parents), place, smooth, split, tuple(starts))
 
 
 def _one_level_up(
     level: _Level, size: int, error: float, next_node: int, sharp: bool
-) -> tuple[_Level, Indices, Points, NDArray[np.float64]]:
-    """Pieces of surface in cells of twice the size; to which each piece belongs; those of several, by place."""
+) -> tuple[_Level, Indices, _Joined]:
+    """Pieces of surface in cells of twice the size; to which each piece belongs; and those of several."""
     cell = level.cell >> 1
     group, count = _pieces(cell, level.faces)
     faces = group[level.faces]
@@ -122,8 +135,7 @@ def _one_level_up(
     good = (np.bincount(group, ~level.open, count) == 0) & (inner + _outer(faces, count) == 2)
     tried = np.flatnonzero(good)
     *places, left, strength = meeting_points([row[tried] for row in gathered], _WEAKEST)
-    place = np.stack(places, -1)
-    fits = (left <= error * error) & _within(places, size)
+    fits = left <= error * error
     if not sharp:
         fits &= strength <= _SHARP
     good[tried] = fits
@@ -136,7 +148,8 @@ def _one_level_up(
     made = tried[several]
     node[made] = next_node + np.arange(len(made), dtype=np.int32)
     above = _Level(node, corner, lambda some: [row[some] for row in gathered], good, *_remaining(faces, inner, good))
-    return above, group, corner[made] * size + place[several], strength[several]
+    place = corner[made] * size + np.stack(places, -1)[several]
+    return above, group, _Joined(place, strength[several] <= _SHARP, ~_within(places, size)[several])
 
 
 def _within(place: Sequence[NDArray[np.float64]], size: int) -> NDArray[np.bool_]:

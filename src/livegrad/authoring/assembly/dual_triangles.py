@@ -7,6 +7,8 @@ three or four corners; it is cut along the diagonal that is nearer to the surfac
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +16,16 @@ from numpy.typing import NDArray
 from livegrad.authoring.assembly.dual_cells import Faces, Indices
 from livegrad.authoring.assembly.dual_clusters import VertexTree
 from livegrad.authoring.assembly.dual_vertices import Crossings, Placed, Space, meet_missed_edges
+from livegrad.authoring.assembly.edge_changes import change_edges, flip_edges
 from livegrad.authoring.assembly.surface_points import Points
 
 _FARTHEST = 0.2  # cells between a crossing and the diagonal of its face, of those that are cut into two
 _REACH = 0.25  # cells within which the surface must be met over the middle of a triangle
 _LONG = 3.0
+_THIN = 1e-3  # the least height of a triangle
+_CLOSE = 0.1  # cells within which the surface must be met in the middle of edges, near edges of the part
+_ROUGH, _AWAY, _LINE, _TURNED_OVER = 1, 3, 9, 30  # faults of triangles
+_TURNED = 0.1  # the least cosine between a triangle and the normal at its crossing that needs no closer look
 _AT_ONCE = 1 << 17  # faces or triangles: all at once take more memory than the rest of the mesh
 _EVEN = 0.01
 _INNER = np.array([[1, 1, 1], [0.7, 0.15, 0.15], [0.15, 0.7, 0.15], [0.15, 0.15, 0.7]]) / [[3], [1], [1], [1]]
@@ -57,27 +64,57 @@ def triangles_of(
             place[fresh], placed.normal[fresh], placed.on_edge[fresh] = own.place, own.normal, own.on_edge
             if sharp:
                 meet_missed_edges(space, placed, _neighbours(corners), leaves)
-        every, triangles, wrong = _cut(space, place, corners, found, rows, error, leaves)
+        every, triangles, faults, wrong = _cut(space, placed, corners, found, rows, error, leaves)
         wrong = wrong[(wrong >= leaves) & (wrong < len(place))]
-        if not len(wrong):
-            return _in_use(every, triangles.T)
-        del every, triangles, corners  # those of the next round take as much memory again
-        tree.take_apart(wrong)
+        if len(wrong):
+            del every, triangles, corners  # those of the next round take as much memory again
+            tree.take_apart(wrong)
+            continue
+        faults_of = partial(_faults, space, every, placed.on_edge)
+        made, faults = change_edges(every, triangles, faults, faults_of, _LINE)
+        if not placed.move_back(np.unique(made[:, faults >= _TURNED_OVER])):
+            return _in_use(every, made.T)
 
 
 def _cut(
-    space: Space, place: Points, corners: Indices, found: Crossings, rows: Indices, error: float, leaves: int
-) -> tuple[Points, Indices, Indices]:
-    """Triangles of the faces in these rows, the places of their vertices, and the vertices of those that fail."""
-    threes, fours, whole = _polygons(corners)
-    face = rows[whole]
-    fours, offset = _by_diagonal(space, place, fours, found, face)
+    space: Space, placed: Placed, corners: Indices, found: Crossings, rows: Indices, error: float, leaves: int
+) -> tuple[Points, Indices, Indices, Indices]:
+    """Places of vertices, triangles of the faces in these rows, those that fail, and vertices to take apart."""
+    place = placed.place
+    threes, part, fours, whole = _polygons(corners)
+    fours, offset = _by_diagonal(space, place, fours, found, rows[whole])
     far = offset > _FARTHEST
-    every = np.concatenate([place, found.place[face[far]]]) if far.any() else place
+    near = rows[whole[~far]]
+    every = np.concatenate([place, found.place[rows[whole[far]]]]) if far.any() else place
     a, b, c, d = fours[:, ~far]
     triangles = np.concatenate([threes, np.stack([a, b, c]), np.stack([a, c, d]), _fans(fours[:, far], len(place))], 1)
-    wrong = [fours[:, offset > 2 * error], *_failing(space, every, triangles, leaves)]
-    return every, triangles, np.unique(np.concatenate([corners.reshape(-1) for corners in wrong]))
+    face = np.concatenate([rows[part], near, near, np.tile(rows[whole[far]], 4)])
+
+    to_try = np.ones(len(every), bool)
+    to_try[:leaves] = placed.on_edge[:leaves]
+
+    faults = np.zeros(triangles.shape[1], np.int64)
+    suspect = np.flatnonzero(
+        _in_pieces(triangles, lambda some: _is_suspect(every, triangles[:, some], found.normal[face[some]], to_try))
+    )
+    faults_of = partial(_faults, space, every, placed.on_edge)
+    faults[suspect] = faults_of(triangles[:, suspect])
+    triangles, faults = flip_edges(triangles, faults, len(every), faults_of)
+    wrong = [fours[:, offset > 2 * error], triangles[:, faults >= _AWAY], _with_shared_edges(triangles, len(every))]
+    return every, triangles, faults, np.unique(np.concatenate([corners.reshape(-1) for corners in wrong]))
+
+
+def _in_pieces(table: Indices, of: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
+    """An answer for each column of a table, some columns at a time."""
+    return np.concatenate([of(slice(at, at + _AT_ONCE)) for at in range(0, max(table.shape[1], 1), _AT_ONCE)])
+
+
+def _is_suspect(places: Points, triangles: Indices, normal: Points, to_try: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Triangles to try: those of vertices to try, and those that do not look along the normal at their crossing."""
+    a, b, c = (places[corner] for corner in triangles)
+    own = np.cross(b - a, c - a)
+    length = np.sqrt(np.einsum("ij,ij->i", own, own))
+    return to_try[triangles].any(0) | (np.einsum("ij,ij->i", own, normal) <= _TURNED * length)
 
 
 def _at_start(space: Space, tree: VertexTree, leaves: int) -> Placed:
@@ -93,8 +130,9 @@ def _at_start(space: Space, tree: VertexTree, leaves: int) -> Placed:
 
 
 def _neighbours(corners: Indices) -> Indices:
-    """The pairs of vertices that are joined by an edge of a face: each is there in both directions."""
-    pairs = np.stack([corners, np.roll(corners, -1, axis=0)]).reshape(2, -1)
+    """The pairs of vertices that a face may join, by its sides and diagonals: each is there in both directions."""
+    others = [np.roll(corners, -1, axis=0), np.roll(corners, -2, axis=0)]
+    pairs = np.stack([np.concatenate([corners, corners]), np.concatenate(others)]).reshape(2, -1)
     return pairs[:, pairs[0] < pairs[1]]
 
 
@@ -115,8 +153,8 @@ def _between(
     return np.concatenate([rows, changed[apart]]), inner[still]
 
 
-def _polygons(corners: Indices) -> tuple[Indices, Indices, Indices]:
-    """What is left of faces whose corners became the same: those of three, those of four, and the numbers of these."""
+def _polygons(corners: Indices) -> tuple[Indices, Indices, Indices, Indices]:
+    """What is left of faces whose corners became the same: those of three, and those of four, each with its numbers."""
     a, b, c, d = corners
     differ = np.stack([a != b, b != c, c != d, d != a])
     number = differ.sum(0, dtype=np.uint8)
@@ -124,7 +162,8 @@ def _polygons(corners: Indices) -> tuple[Indices, Indices, Indices]:
     part = np.flatnonzero(number == 3)
     threes = corners[:, part].T[differ[:, part].T].reshape(-1, 3).T
     first, second, third = threes
-    return threes[:, (first != second) & (second != third) & (third != first)], corners[:, whole], whole
+    kept = (first != second) & (second != third) & (third != first)
+    return threes[:, kept], part[kept], corners[:, whole], whole
 
 
 def _by_diagonal(
@@ -159,33 +198,40 @@ def _fans(fours: Indices, first: int) -> Indices:
     return np.concatenate([np.stack([fours[k], fours[(k + 1) % 4], middle]) for k in range(4)], 1)
 
 
-def _failing(space: Space, places: Points, triangles: Indices, leaves: int) -> tuple[Indices, Indices]:
-    """Triangles of joined vertices that are turned over or away from the surface, and those whose edges join more."""
-    tried = triangles[:, triangles.max(0, initial=0) >= leaves]
-    good = np.ones(tried.shape[1], bool)
-    for at in range(0, tried.shape[1], _AT_ONCE):
-        some = slice(at, at + _AT_ONCE)
-        good[some] = _are_at_surface(space, places, tried[:, some])
-    return tried[:, ~good], _with_shared_edges(triangles, len(places))
+def _faults(space: Space, places: Points, on_edge: NDArray[np.bool_], tried: Indices) -> NDArray[np.int64]:
+    """How bad triangles are: those with the part below them and nothing of it above are not.
+
+    Cutting off an edge of the part is bad, being away from the surface, a line, or turned over is worse.
+    """
+    faults = _in_pieces(tried, lambda some: _faults_of_some(space, places, tried[:, some]))
+    is_sharp = np.append(on_edge, False)[np.minimum(tried, len(on_edge))].any(0)
+    rows = np.flatnonzero((faults == 0) & is_sharp)
+    if len(rows):
+        a, b, c = (places[corner] for corner in tried[:, rows])
+        normal = np.cross(b - a, c - a)
+        normal /= np.linalg.norm(normal, axis=1)[:, None]
+        met = [space.is_at_surface((start + end) / 2, normal, _CLOSE) for start, end in ((a, b), (b, c), (c, a))]
+        faults[rows[~np.all(met, axis=0)]] = _ROUGH
+    return faults
 
 
-def _are_at_surface(space: Space, places: Points, tried: Indices) -> NDArray[np.bool_]:
-    """Which triangles have the part below them and nothing of it above."""
+def _faults_of_some(space: Space, places: Points, tried: Indices) -> NDArray[np.int64]:
     a, b, c = (places[corner] for corner in tried)
     normal = np.cross(b - a, c - a)
     length = np.sqrt(np.einsum("ij,ij->i", normal, normal))
     normal /= np.maximum(length, 1e-300)[:, None]
-    longest = np.maximum(np.abs(b - a).max(-1), np.abs(c - a).max(-1))
-    good = length > 0
+    longest = np.maximum(np.maximum(np.abs(b - a).max(-1), np.abs(c - a).max(-1)), np.abs(c - b).max(-1))
+    faults = np.where(length > _THIN * longest, 0, _LINE)
     # The middle of each first; three more places in long ones that are good so far.
     for weights, least in ((_INNER[:1], -1.0), (_INNER[1:], _LONG)):
-        rows = np.flatnonzero(good & (longest > least))
+        rows = np.flatnonzero((faults == 0) & (longest > least))
         if len(rows):
             inner = np.stack([u * a[rows] + v * b[rows] + w * c[rows] for u, v, w in weights])
             reach = _REACH * normal[rows]
             below, above = space.is_inside(np.stack([inner - reach, inner + reach]))
-            good[rows] = (below & ~above).all(0)
-    return good
+            own = np.where((above & ~below).any(0), _TURNED_OVER, np.where((below & ~above).all(0), 0, _AWAY))
+            faults[rows] = own
+    return faults
 
 
 def _with_shared_edges(triangles: Indices, number: int) -> Indices:

@@ -7,7 +7,7 @@ lie on it, near an edge or a corner of the part on that; each stays in its cell.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +36,7 @@ _LOOKS = (0.3, 0.1)  # how close to an edge the surface beside it is looked at, 
 _LONGEST = 0.25
 _SLACK = 1e-3
 _TURNED = np.cos(np.radians(25.0))
-_ROUNDS = 2
+_ROUNDS = 4
 _CLOSE = 0.05  # cells within which the surface must be met to move out of a cell
 _FAR = 0.9  # how many cells a vertex may move for that
 
@@ -138,11 +138,25 @@ def _gathered_planes() -> Any:
 
 @dataclass
 class Placed:
-    """Where vertices are, the normal of the surface there, and whether they are on an edge of the part instead."""
+    """Where vertices are, the normal of the surface there, and whether they are on an edge of the part instead.
+
+    `moved` has the places from which some were moved onto an edge, out of their cells; `stays` are not moved again.
+    """
 
     place: Points
     normal: Points
     on_edge: NDArray[np.bool_]
+    moved: dict[int, Points] = field(default_factory=dict)
+    stays: set[int] = field(default_factory=set)
+
+    def move_back(self, vertices: Indices) -> bool:
+        """Takes those of the vertices back that were moved out of their cells, for good; whether there were any."""
+        found = [vertex for vertex in vertices.tolist() if vertex in self.moved]
+        for vertex in found:
+            self.place[vertex] = self.moved.pop(vertex)
+            self.on_edge[vertex] = False
+        self.stays.update(found)
+        return bool(found)
 
 
 def place_vertices(
@@ -208,10 +222,12 @@ def meet_missed_edges(space: Space, placed: Placed, pairs: Indices, leaves: int)
         place, strength, outward = _look_closer(space, both, start, ends, normals, base, np.inf)
         good = (strength >= _WEAKEST) & space.is_at_surface(place, outward, _CLOSE)
         away = np.linalg.norm(ends - place[both], axis=1)
-        away[(vertex >= leaves) | ~good[both] | (away > _FAR)] = np.inf
+        away[(vertex >= leaves) | ~good[both] | (away > _FAR) | np.isin(vertex, list(placed.stays))] = np.inf
         # Each edge takes its nearer end, and each end the edge that is nearest.
         chosen = np.flatnonzero((away <= np.roll(away, number)) & (away < np.inf))
         chosen = chosen[np.argsort(-away[chosen])]
+        for at in chosen:
+            placed.moved.setdefault(int(vertex[at]), ends[at])
         placed.place[vertex[chosen]] = place[both[chosen]]
         placed.on_edge[vertex[chosen]] = True
 

@@ -17,7 +17,7 @@ from livegrad.authoring.assembly.beam_distance import BeamTables, beam_distance
 from livegrad.authoring.assembly.checks import used_functions
 from livegrad.authoring.assembly.distance_call import distance_call
 from livegrad.authoring.assembly.errors import AssemblyError
-from livegrad.authoring.assembly.mesh_distance import MeshTables, signed_distance
+from livegrad.authoring.assembly.mesh_distance import MeshTables
 from livegrad.authoring.assembly.part import Part, VolumeField, ready_to_convert
 from livegrad.authoring.assembly.resources import (
     IDENTITY,
@@ -219,7 +219,8 @@ class _SolidField:
         self.inputs: list[Node] = []
 
     def mesh(self, mesh: TriangleMesh) -> Node:
-        return self._distance(signed_distance, MeshTables.of(mesh, self.element).arrays())
+        made = MeshTables.of(mesh, self.element)
+        return self._distance(made.rule, made.arrays)
 
     def lattice(self, lattice: BeamLattice) -> Node:
         """Its beams and balls as far as they are not clipped, and the body between its triangles."""
@@ -256,8 +257,9 @@ class _FieldBuilder:
         self.mesh = mesh
         # Most domains are boxes, whose distance is a formula: no tables, and a fraction of the code.
         is_box = level_set.box_only or mesh.is_box()
-        tables = [] if is_box else MeshTables.of(mesh, element).arrays()
-        self.domain_tables = tuple(np.ascontiguousarray(array) for _, array in tables)
+        self._tables = None if is_box else MeshTables.of(mesh, element)
+        arrays = self._tables.arrays if self._tables else ()
+        self.domain_tables = tuple(np.ascontiguousarray(array) for _, array in arrays)
 
     def shape(self, field: Converted) -> Function:
         position, own = field_arguments(field, self.element)
@@ -268,7 +270,7 @@ class _FieldBuilder:
         value = ops.call(in_field, *own, function=field.function)
         # What is undefined takes the value that the file gives for it.
         value = ops.select(ops.is_nan(value), constant(self.level_set.fallback, self.element), value)
-        inside = self._box(in_object) if not domain else distance_call(signed_distance, in_object, domain)
+        inside = distance_call(self._tables.rule, in_object, domain) if self._tables else self._box(in_object)
         return make_function(field.function.name, [position, *own, *domain], [ops.max(value, inside)])
 
     def _box(self, position: Node) -> Node:

@@ -22,7 +22,7 @@ from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.exact_gradient import exact_gradient, exact_normalized_distance
 from livegrad.authoring.assembly.graph import AnyFunction, GraphFunction, GraphNode, ImageFunction
 from livegrad.authoring.assembly.image_sampling import sample_image
-from livegrad.authoring.assembly.mesh_distance import MeshTables, signed_distance, unsigned_distance
+from livegrad.authoring.assembly.mesh_distance import MeshTables
 from livegrad.authoring.assembly.node_types import GRADIENT_TYPES, MESH_TYPES, VALUE_TYPES
 from livegrad.authoring.assembly.ports import INPUTS, Literal, PortType, Reference, Source
 from livegrad.authoring.assembly.resources import BeamLattice, ImageStack, TriangleMesh
@@ -117,7 +117,7 @@ class _Conversion:
         self.element = element
         self.done: dict[int, tuple[Function, _Extra]] = {}
         self.arrays: dict[tuple[int, str], NDArray[np.generic]] = {}
-        self.mesh_tables: dict[int, MeshTables] = {}
+        self.mesh_tables: dict[tuple[int, bool], MeshTables] = {}
 
     def add(self, function: AnyFunction) -> None:
         extra = _Extra()
@@ -285,10 +285,11 @@ class _Conversion:
         return self.mesh_distance(number, resource, position, extra, signed=node.type.name == "Mesh")
 
     def mesh_distance(self, number: int, mesh: TriangleMesh, position: Node, extra: _Extra, *, signed: bool) -> Node:
-        if number not in self.mesh_tables:
-            self.mesh_tables[number] = MeshTables.of(mesh, self.element)
-        tables = [self._table(number, n, a, extra) for n, a in self.mesh_tables[number].arrays()]
-        return distance_call(signed_distance if signed else unsigned_distance, position, tables)
+        key = (number, signed)
+        if key not in self.mesh_tables:
+            self.mesh_tables[key] = MeshTables.of(mesh, self.element, signed=signed)
+        tables = self.mesh_tables[key]
+        return distance_call(tables.rule, position, [self._table(number, n, a, extra) for n, a in tables.arrays])
 
     def _sample(self, function: ImageFunction, position: Node, extra: _Extra) -> list[Node]:
         stack = self.assembly.resources.get(function.image)
