@@ -15,8 +15,9 @@ import numpy as np
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.reference import apply_node
 from livegrad.diagnostics import LivegradError
+from livegrad.engine.counts import count
 from livegrad.engine.programs import Compile, Program, find_program
-from livegrad.engine.values import Array, Cell, Value, count, leaf_of, release_device_values
+from livegrad.engine.values import Array, Cell, Value, leaf_of, release_device_values
 from livegrad.ir.leaves import constant_op, input_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.places import name_place

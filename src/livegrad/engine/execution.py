@@ -18,6 +18,7 @@ import numpy as np
 from livegrad.backends.arguments import is_dense
 from livegrad.diagnostics import KernelCheckError, UsageError, caller_origin
 from livegrad.engine import values
+from livegrad.engine.counts import count
 from livegrad.engine.devices import (
     DEFAULT_DEVICE,
     KEEPING_DEVICES,
@@ -120,7 +121,7 @@ def _known_already(roots: Sequence[Node]) -> list[Value] | None:
             hits += leaf is None
             found.append(value)
         if hits:
-            values.count(cache_hits=hits)
+            count(cache_hits=hits)
     return found
 
 
@@ -174,7 +175,7 @@ def _claim(work: _Work) -> Claim | None:
         if node.cell.pending is None or not node.cell.pending.is_own():
             node.cell.pending = work.claim
     if hits:
-        values.count(cache_hits=hits)
+        count(cache_hits=hits)
     return None
 
 
@@ -251,7 +252,7 @@ def _take_leaf(node: Node, work: _Work) -> None:
 
 
 def _run(work: _Work, progress: Progress | None) -> None:
-    values.count(executions=1)
+    count(executions=1)
     inputs = list(work.known)
     todo = [node for node in work.order if node not in work.known and node.op is not constant_op]
     devices = assign_devices(work.order) if any(node.op is transfer or _is_away(node) for node in work.order) else {}
@@ -300,7 +301,7 @@ def _run_at_once(work: _Work, groups: list[list[Node]]) -> None:
     left = [node for node in work.order if node in work.kept and node not in work.known]
     if left:
         _run_piece(work, toposort(left, stop=work.known.__contains__), set(left), DEFAULT_DEVICE)
-    values.count(parallel_groups=len(groups))
+    count(parallel_groups=len(groups))
 
 
 def _is_away(node: Node) -> bool:
@@ -336,7 +337,7 @@ def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progres
         # What lies on a device that keeps its data is counted where it is copied.
         counted = [o for o in moved if devices.get(o, DEFAULT_DEVICE) not in KEEPING_DEVICES]
         _run_piece(work, [*outside, *piece.order], outputs, device, away=bool(devices))
-        values.count(copies_between_devices=len(counted))
+        count(copies_between_devices=len(counted))
         for node in outside:
             if last_use[node] == number and node not in lasting:
                 work.known.pop(node, None)
@@ -363,7 +364,7 @@ def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str, 
             results = RUNNERS[device](*_cut_out(order, known, wanted), wanted)
     costs = _costs(order, work)
     with values.lock:
-        values.count(nodes_computed=sum(node not in work.known for node in order))
+        count(nodes_computed=sum(node not in work.known for node in order))
         for node, value in zip(wanted, results, strict=True):
             work.known[node] = value
             if node in work.kept:

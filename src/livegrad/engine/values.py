@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,6 +20,7 @@ import numpy as np
 
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.engine.counts import all_counts, clear_counts, count
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Key, Node, make_unique_node
 from livegrad.ir.types import Tensor, scalar_of_dtype
@@ -171,7 +172,6 @@ _look_through_at = _FEW_WAITING
 _valued: weakref.WeakSet[Cell] = weakref.WeakSet()
 _dropped: deque[int] = deque()
 _changes = 0
-_counts: Counter[str] = Counter()  # by the names of `Stats`
 _cached_bytes = 0
 
 
@@ -474,13 +474,6 @@ def set_cache_budget(bytes: int) -> None:
 # --- counting --------------------------------------------------------------------------------------------------------
 
 
-def count(**more: int) -> None:
-    """Adds to the statistics."""
-    with lock:
-        for name, number in more.items():
-            _counts[name] += number
-
-
 def count_shape_from_data() -> None:
     """Notes that something is computed early, because the shape of a result depends on its data."""
     count(shapes_from_data=1)
@@ -494,7 +487,7 @@ def stats() -> Stats:
     """
     with lock:
         _count_dropped()
-        return Stats(**_counts, bytes_cached=_cached_bytes, bytes_budget=_budget)
+        return Stats(**all_counts(), bytes_cached=_cached_bytes, bytes_budget=_budget)
 
 
 def reset_stats() -> None:
@@ -504,5 +497,4 @@ def reset_stats() -> None:
     >>> stats().executions
     0
     """
-    with lock:
-        _counts.clear()
+    clear_counts()

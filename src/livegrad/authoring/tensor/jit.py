@@ -24,9 +24,10 @@ from livegrad.backends.arguments import is_dense
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.engine.counts import RepeatedRun
 from livegrad.engine.devices import run_where_data_lies
 from livegrad.engine.execution import execute, is_watching
-from livegrad.engine.values import count, holders_of, known_value, leaf_of, read_leaf
+from livegrad.engine.values import holders_of, known_value, leaf_of, read_leaf
 from livegrad.engine.variables import may_be_differentiated
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
@@ -55,7 +56,7 @@ class _Entry:
     read: tuple[tuple[ref[Tensor], Node], ...]
     structure: Structure
     plan: CompiledPlan
-    counts: dict[str, int]  # what one run adds to the statistics
+    runs: RepeatedRun  # for the statistics
 
     def is_current(self) -> bool:
         """Whether none of the tensors that the function read has been updated in place since."""
@@ -144,8 +145,7 @@ class Jitted:
                 arrays.append(array)
         key = (structure, tuple(parts))
         entry = self._entries.get(key)
-        fresh = entry is None or not entry.is_current()
-        if fresh:
+        if entry is None or not entry.is_current():
             entry = self._compile(key, args, kwargs)
         if entry is None or entry.reads_variables():
             return self.function(*args, **kwargs)
@@ -158,7 +158,7 @@ class Jitted:
             results = run_where_data_lies(entry.function, arrays)
         else:
             results = entry.plan.run(arrays)
-        count(programs_compiled=fresh, programs_reused=not fresh, **entry.counts)
+        entry.runs.times += 1
         return unflatten(entry.structure, map(_result, results, entry.function.result_types))
 
     def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -186,9 +186,10 @@ class Jitted:
             tensors = tuple(map(wrap, captures))
             plan = compile_function(function).plan()
             kernels, library_calls = plan.step_counts
-            counts = {"executions": 1, "kernels_run": kernels, "library_calls": library_calls}
-            counts["nodes_computed"] = sum(bool(node.operands) for node in nodes_of(function))
-            entry = _Entry(function, tensors, read, structure, plan, counts)
+            each = {"executions": 1, "kernels_run": kernels, "library_calls": library_calls}
+            each["nodes_computed"] = sum(bool(node.operands) for node in nodes_of(function))
+            runs = RepeatedRun({**each, "programs_compiled": 1}, {**each, "programs_reused": 1})
+            entry = _Entry(function, tensors, read, structure, plan, runs)
             self._entries[key] = entry
             while len(self._entries) > _MOST_SIGNATURES:
                 self._entries.popitem(last=False)
