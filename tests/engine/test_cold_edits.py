@@ -16,6 +16,7 @@ from livegrad.engine import apply, replan
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Composite, State
 from livegrad.engine.reorder import CycleError, reorder
+from tests.engine.interrupts import Interrupted, call_interrupted
 from tests.engine.test_work_of_a_frame import NUMBERS, calls_of, chain
 from tests.fuzz.engine_kept import compare_with_scratch
 
@@ -175,20 +176,20 @@ def test_an_edit_that_is_refused_costs_the_same_among_few_and_many(engines):
     """Almost everything hangs on the block that is taken away: that is not looked at, nor reported."""
     counts = []
     for engine, made in engines:
-        second, gone = engine.add(block(scale, name="instead")), made[1]
-        engine.connect(made[0], second["x"])
+        second, gone = engine.add(block(scale, name="instead")), made[8]
+        engine.connect(made[7], second["x"])
         assert engine.step().ok
 
         def refused(engine: Engine = engine, gone: Any = gone) -> None:
             engine.remove(gone)
-            assert [problem.node for problem in engine.step().problems] == ["b2"]
+            assert [problem.node for problem in engine.step().problems] == ["b9"]
 
         with nothing_compiled_anew():
             counts.append(calls_of(refused))
-            engine.connect(second, made[2]["x"])
+            engine.connect(second, made[9]["x"])
             assert engine.step().ok
-        made[1] = second
-        np.testing.assert_array_equal(engine.read(made[2]), NUMBERS * 8)
+        made[8] = second
+        np.testing.assert_array_equal(engine.read(made[9]), NUMBERS * 2**10)
     assert counts[1] < 1.5 * counts[0]
 
 
@@ -263,6 +264,83 @@ def test_a_number_that_two_blocks_share_reaches_both_beside_an_edit_of_one():
         np.testing.assert_array_equal(engine.read(outer["first"]), gain * number)
         assert float(engine.read(outer["second"])) == 2.0 * number
     compare_with_scratch(engine)
+
+
+def test_a_cold_frame_that_ends_at_any_line_is_done_by_the_next():
+    """Blocks and a state come and go, a state changes its owner, and steps change places: all of it or nothing."""
+    lines, ended = 1, False
+    while not ended:
+        engine = Engine()
+        made = [engine.add(block(lambda x=1.0, y=0.0: x + y + 1.0, name=f"b{number}")) for number in range(4)]
+        count, old = (engine.add(State(name, np.float32(0))) for name in ("count", "old"))
+        engine.connect(count, made[0]["x"])
+        engine.connect(made[0], count["next"])
+        engine.connect(made[1], old["next"])
+        for _ in range(2):
+            assert engine.step().ok
+        engine.connect(made[3], made[1]["x"])  # backwards
+        engine.remove(made[2])
+        extra = engine.add(block(scale, name="extra"))
+        engine.connect(made[1], extra["x"])
+        engine.remove(old)
+        fresh = engine.add(State("old", np.float32(7)))
+        engine.connect(fresh, made[3]["x"])
+        engine.connect(extra, fresh["next"])
+        try:
+            call_interrupted(engine.step, lines)
+            ended = True
+        except Interrupted:
+            if engine._runtime.transaction.is_open or engine.frame.number == 2:  # else all was done already
+                assert engine.step().ok, engine.frame.problems
+        compare_with_scratch(engine)
+        read = [float(engine.read(one)) for one in (count, made[0], made[3], made[1], extra, fresh)]
+        assert read == [3.0, 3.0, 8.0, 9.0, 18.0, 18.0], f"after {lines} lines: {read}"
+        assert "b2" not in engine.plan.steps  # type: ignore[union-attr]
+        lines += 61
+    assert lines > 400
+
+
+def test_a_graph_with_a_gradient_is_compiled_anew_only_where_the_gradient_follows_from_the_edit():
+    engine = Engine()
+    square = engine.add(block(lambda x: x * x, name="square"))
+    total = engine.add(block(lambda x: lg.sum(x), name="total"))
+    engine.set(square["x"], NUMBERS)
+    engine.connect(square, total["x"])
+    slope = engine.add(lg.grad(of=total, by=[square["x"]], name="slope"))
+    assert engine.step().ok, engine.frame.problems
+    reader = engine.add(block(lambda x: x + 1.0, name="reader"))
+    with nothing_compiled_anew():
+        engine.connect(slope["x"], reader["x"])
+        assert engine.step().ok
+        np.testing.assert_array_equal(engine.read(reader), NUMBERS * 2 + 1)
+        compare_with_scratch(engine)
+        engine.set(square["x"], np.ones(3, np.float32))
+        assert engine.step().ok
+        np.testing.assert_array_equal(engine.read(reader), np.full(3, 3, np.float32))
+        compare_with_scratch(engine)
+    cube = engine.add(block(lambda x: x * x * x, name="cube"))
+    engine.connect(square, cube["x"])
+    engine.connect(cube, total["x"])
+    assert engine.step().ok
+    np.testing.assert_array_equal(engine.read(reader), np.full(3, 7, np.float32))
+    engine.remove(cube)
+    engine.connect(square, total["x"])
+    assert engine.step().ok
+    np.testing.assert_array_equal(engine.read(reader), np.full(3, 3, np.float32))
+    compare_with_scratch(engine)
+
+
+def test_two_states_with_one_next_value_are_both_looked_at():
+    engine = Engine()
+    more = engine.add(block(lambda x: x + 1.0, name="more"))
+    engine.set(more["x"], NUMBERS)
+    for name in ("one", "two"):
+        engine.connect(more, engine.add(State(name, NUMBERS))["next"])
+    assert engine.step().ok
+    engine.set(more["x"], NUMBERS[:2])
+    assert {problem.node for problem in engine.step().problems} == {"one", "two"}
+    engine.remove(more)
+    assert {problem.node for problem in engine.step().problems} == {"one", "two"}
 
 
 def test_blocks_count_their_runs_through_changes_of_the_structure():

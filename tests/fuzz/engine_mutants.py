@@ -24,6 +24,7 @@ from livegrad.engine import (
     live_plan,
     propagate,
     replan,
+    rewire,
     runtime,
     wire,
 )
@@ -179,6 +180,24 @@ def _region_is_one_unit() -> Iterator[Any]:
         return not reads.isdisjoint(changed) or must_run(self, key, changed)
 
     with mock.patch.object(cut_off.CutOff, "must_run", wasteful):
+        yield
+
+
+@mutant("who read a block that went is not looked at")
+def _readers_stay() -> Iterator[Any]:
+    with mock.patch.object(replan, "_readers_of", return_value=()):
+        yield
+
+
+@mutant("a connection backwards moves no step")
+def _order_stays() -> Iterator[Any]:
+    with mock.patch.object(replan, "reorder"):
+        yield
+
+
+@mutant("a value that one of several readers is wired with anew is theirs alone")
+def _number_for_one() -> Iterator[Any]:
+    with mock.patch.object(rewire, "_keep_numbers"):
         yield
 
 

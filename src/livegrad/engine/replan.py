@@ -84,7 +84,7 @@ def _flatten(graph: Graph, known: Compilation, running: LivePlan, entries: Seque
     """The nodes of the blocks that edits reach, and of those that read from what went or has other outputs now."""
     network, edited = known.network, Edited()
     structural = any(entry.kind == "structure" for entry in entries)
-    reached = blocks_reached(entries)
+    reached, states = blocks_reached(entries), _states_by_next(running)
     waiting, seen = list(reached), set(reached)
     for block in waiting:  # which grows
         if len(seen) > _MOST_REACHED:
@@ -100,7 +100,7 @@ def _flatten(graph: Graph, known: Compilation, running: LivePlan, entries: Seque
                 edited.gone.add(key)
             old = network.nodes.get(key)
             if old is not None and (reached.get(block) or old.block is not block):
-                readers = {network.nodes[reader].block: None for reader in _readers_of(key, running)}
+                readers = {network.nodes[reader].block: None for reader in _readers_of(key, running, states)}
                 waiting += [reader for reader in readers if reader not in seen]
                 seen |= readers.keys()
     edited.gone = {key for key in edited.gone if key in network.nodes and key not in edited.nodes}
@@ -113,13 +113,20 @@ def _flatten(graph: Graph, known: Compilation, running: LivePlan, entries: Seque
     return edited
 
 
-def _readers_of(key: str, running: LivePlan) -> Iterable[str]:
+def _readers_of(key: str, running: LivePlan, states: Mapping[str, Sequence[str]]) -> Iterable[str]:
     """The nodes that read what a node of the plan that runs gives, states among them."""
     step = running.steps.get(key)
-    results = set(step.results) if step is not None else {pin_key(key, "value")}
-    yield from (state.key for state in running.states if state.next in results)
-    for result in results:
+    for result in (pin_key(key, "value"),) if step is None else step.results:
         yield from running.readers.get(result, ())
+        yield from states.get(result, ())
+
+
+def _states_by_next(running: LivePlan) -> dict[str, list[str]]:
+    """The states that take a buffer's value, by its key."""
+    found: dict[str, list[str]] = {}
+    for state in running.states:
+        found.setdefault(state.next, []).append(state.key)
+    return found
 
 
 def _follow(network: Network, nodes: Mapping[str, NetworkNode], followed: Iterable[str]) -> dict[str, NetworkNode]:
@@ -212,7 +219,7 @@ def _specialize(
     in_order = sorted(edited.nodes, key=lambda key: position.get(key, math.inf))  # problems are found in this order
     made.problems += validate(network, [edited.nodes[key] for key in in_order])
     broken = {one.node for one in made.problems}
-    states = {state.next: state.key for state in running.states if state.key not in edited.gone}
+    states = _states_by_next(running)
     states_touched = {key: None for key, node in edited.nodes.items() if isinstance(node.block, State)}
     touched: dict[str, None] = {}
     waiting = [(position[key], key) for key in edited.nodes if key in position]
@@ -231,8 +238,7 @@ def _specialize(
                 for reader in running.readers.get(key, ()):
                     if reader in position:
                         heappush(waiting, (position[reader], reader))
-                if key in states:
-                    states_touched[states[key]] = None
+                states_touched.update(dict.fromkeys(one for one in states.get(key, ()) if one not in edited.gone))
 
     for key in list(states_touched):
         note_state(network.nodes[key], shapes)
