@@ -143,6 +143,8 @@ def __getattr__(name: str) -> Any:
         explain_calls(value, value.__all__)
     elif isinstance(value, type) and place in _MADE_BY_USERS:
         explain_calls(value, ["__init__"])
+        if place == "livegrad.authoring.assembly" or name == "ContextGraph":  # those of engines are called too often
+            explain_calls(value, [method for method in dir(value) if not method.startswith("_")])
     return value
 
 

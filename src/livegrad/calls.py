@@ -43,7 +43,7 @@ _WITHOUT = {
 def explain_calls(owner: ModuleType | type, names: Iterable[str]) -> None:
     """Has failing calls of an owner's functions explained."""
     for name in names:
-        function = getattr(owner, name, None)
+        function = inspect.getattr_static(owner, name, None)
         if not isinstance(function, FunctionType) or not function.__module__.startswith("livegrad."):
             continue  # what classes have of Python
         if not hasattr(function, "__livegrad_explained__"):

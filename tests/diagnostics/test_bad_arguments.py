@@ -258,3 +258,9 @@ def test_gradients_take_named_arguments() -> None:
     assert float(lg.hessian(f)(x=x)) == float(lg.jacfwd(lg.jacrev(f))(x=x)) == 4.0
     with pytest.raises(lg.UsageError, match="called with 1 arguments by position"):
         lg.grad(f, 1)(x, z=y)
+
+
+def test_an_error_on_the_way_into_a_pass_costs_later_errors_no_line() -> None:
+    with pytest.raises(TypeError):
+        LOOSE.add_ir_function(lg.Assembly(), ["no function"], ["x"], ["y"])
+    refusal(lambda: lg.ones(2, dtype=lg.bool) * lg.ones(2, dtype=lg.bool))

@@ -23,7 +23,7 @@ from livegrad.engine.drawing import draw_blocks
 from livegrad.engine.executor import Executable, Executor, Reading
 from livegrad.engine.flatten import find_keys, output_keys
 from livegrad.engine.frame import EngineError, Frame, describe_frame
-from livegrad.engine.graph import AnyBlock, Block, Graph, Pin, Place, State, Watch, only_output
+from livegrad.engine.graph import AnyBlock, Block, Graph, Pin, Place, State, Watch, only_output, require_block
 from livegrad.engine.journal import Journal, Observer
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.phases import describe_phases
@@ -130,6 +130,9 @@ class Engine:
 
     def set_feature(self, feature: str, value: Any) -> None:
         """Gives a feature of the context a value: exactly the steps that read it become stale."""
+        if not isinstance(feature, str):
+            found = type(feature).__name__
+            raise UsageError("not the name of a feature", where=caller_origin(), expected="text", found=found)
         level = parse_feature(feature)
         # No other plan takes the place of this one meanwhile.
         with self.graph.editing(), self._journal.observed("feature", None, level, value):
@@ -412,6 +415,7 @@ class Engine:
 
     def graph_of(self, block: Block) -> Graph:
         """The graph that a block is in: the engine's own, or one inside of a composite."""
+        require_block(block)
         if block.home is None or not find_keys(self.graph, block):
             raise UsageError(f"block `{block.name}` is not in this engine", where=caller_origin())
         return block.home

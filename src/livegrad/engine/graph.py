@@ -13,7 +13,7 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
-from livegrad.diagnostics import LivegradError, UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
 from livegrad.engine.captured import CapturedCall
 from livegrad.engine.cuda_kernel import CudaKernel
 from livegrad.engine.journal import Journal, Postbox
@@ -188,6 +188,14 @@ class Block:
 
 
 AnyBlock = TypeVar("AnyBlock", bound=Block)
+
+
+def require_block(block: Any) -> None:
+    """Raises where a block is needed and something else is given, such as its name."""
+    if not isinstance(block, Block):
+        found = shown(block) if isinstance(block, str) else type(block).__name__
+        help = "pass the block that `add` gave"
+        raise UsageError("not a block", where=caller_origin(), expected="a Block", found=found, help=help)
 
 
 class State(Block):
@@ -543,6 +551,7 @@ class Graph:
             raise UsageError(f"another engine runs what is in `{block.name}`", where=caller_origin())
 
     def _require(self, block: Block) -> None:
+        require_block(block)
         if self.blocks.get(block.name) is not block:
             uses = () if block.home is None else block.home.uses
             inside = f"; it is inside of `{uses[0][0].name}`: expose the pin there" if uses else ""

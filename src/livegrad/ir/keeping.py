@@ -29,10 +29,7 @@ class keeping_places:
 
     def __enter__(self) -> keeping_places:
         self._before, self._origins, self._plain = ambient.table, ambient.origins, ambient.plain
-        ambient.plain = False
-        if self._origins is None:
-            ambient.origins = ()  # what passes make for themselves is no line's work
-        table = ambient.table = PlaceTable() if self._before is None else self._before
+        table = PlaceTable() if self._before is None else self._before
         pending = [function for function in self._functions if function not in table.functions]
         while pending:  # those that use others first: they know best
             function = pending.pop()
@@ -44,11 +41,15 @@ class keeping_places:
                     if places:
                         table[node] = places
             pending += [used for used in functions_in(function) if used not in table.functions]
+        # Last of all: after an error above nobody would put back what was there before.
+        ambient.table, ambient.plain = table, False
+        if self._origins is None:
+            ambient.origins = ()  # what passes make for themselves is no line's work
         return self
 
     def keep(self, function: Function) -> Function:
         """The function, with the lines of all its nodes, and of those of the functions inside it."""
-        if self._before is None:  # otherwise, whoever works around this one keeps what it hands out
+        if self._before is None:  # otherwise, the pass around this one keeps what it hands out
             for inner in reachable_functions([function]):
                 self._keep_nodes(function, inner)
         return function

@@ -213,7 +213,10 @@ def argument_type(value: Any, expected: FrontType | None) -> FrontType:
 def _fits(type: FrontType, value: Any) -> bool:
     if isinstance(type, ir.Vector | ir.Matrix):
         shape = (type.size,) if isinstance(type, ir.Vector) else (type.rows, type.columns)
-        return isinstance(value, list | tuple | np.ndarray) and np.shape(value) == shape
+        try:
+            return isinstance(value, list | tuple | np.ndarray) and np.shape(value) == shape
+        except ValueError:  # lists of different lengths
+            return False
     if isinstance(type, ArrayType):
         return (
             isinstance(value, list | tuple | np.ndarray)

@@ -23,7 +23,7 @@ from livegrad.authoring.tensor.transforms import (
     vjp,
 )
 from livegrad.authoring.tensor.trees import Structure, dict_keys, flatten, tree_map, unflatten
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.dimension import Size
 from livegrad.ir.function import inline
 from livegrad.ir.keeping import cached_derivation
@@ -160,6 +160,9 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
         point, of_point = _by_arguments(function, args, kwargs, argnums)
         leaves, structure = flatten(point)
         tensors = [wrap(node_of(leaf, name_of(function))) for leaf in leaves]
+        if not tensors:
+            what = f"`{name_of(function)}` has nothing to be differentiated by"
+            raise UsageError(what, where=caller_origin(), expected="a tensor, or a pytree of them", found=shown(point))
         for tensor in tensors:
             require_differentiable(tensor.node, name_of(function))
 
