@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -366,3 +368,44 @@ def test_a_condition_is_true_where_python_says_so(executor_name, condition, comp
     engine.step()
     np.testing.assert_array_equal(engine.read(maybe), X * 2.0 * bool(condition))
     np.testing.assert_array_equal(engine.read(either), X * (2.0 if condition else 3.0))
+
+
+def nested(depth: int, kind: str) -> Composite:
+    """So many regions in one another around x → x + 1."""
+    inner = plain_body("innermost")
+    for _ in range(depth):
+        region = For("region", inner, {"x": "result"}) if kind == "for" else If("region", inner)
+        inner = Composite("around")
+        inner.graph.add(region)
+        inner.graph.set(region["count" if kind == "for" else "condition"], 1)
+        for pin in (region["x"], region["result"]):
+            inner.expose(pin)
+    return inner
+
+
+@pytest.mark.parametrize("kind", ["for", "if"])
+def test_regions_nest_sixty_four_deep_and_no_deeper(executor_name, kind):
+    engine = Engine(executor_name)
+    fine = engine.add(nested(64, kind))
+    engine.set(fine["x"], X)
+    assert engine.step().ok, engine.frame.problems
+    np.testing.assert_array_equal(engine.read(fine["result"]), X + 1)
+    engine.remove(fine)
+    for depth in (65, 400):
+        deep = engine.add(nested(depth, kind))
+        engine.set(deep["x"], X)
+        (problem,) = engine.step().problems
+        assert "regions are nested too deep: expected at most 64" in str(problem)
+        assert problem.node.count("/") == 65
+        engine.remove(deep)
+    assert engine.step().ok
+
+
+def test_loops_in_loops_make_no_more_calls_than_they_go_turns():
+    engine = Engine()
+    loops = engine.add(nested(12, "for"))
+    engine.set(loops["x"], X)
+    engine.step()
+    running: Any = engine._runtime.executable
+    innermost = [owner for places in running.maker._cells.values() for owner in places.values()]
+    assert sum(map(len, innermost)) == 12  # one count for each loop: no turn was made that was not gone

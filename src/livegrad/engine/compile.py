@@ -18,12 +18,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from livegrad.engine.append_buffer import AppendBuffer
-from livegrad.engine.flatten import flatten_graph
+from livegrad.engine.flatten import MOST_NESTED, flatten_graph
 from livegrad.engine.graph import Graph, State
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.network import Network, NetworkNode, OutputRef, with_inner_nodes
 from livegrad.engine.problems import GraphError, PinError, Problem, problem
 from livegrad.engine.propagate import Before, Shapes, propagate_shapes
+from livegrad.engine.regions import Region
 from livegrad.engine.share import share_memory
 from livegrad.engine.sort import sort_nodes
 from livegrad.engine.wire import KnownWork, wire
@@ -91,6 +92,10 @@ def validate(network: Network, nodes: Iterable[NetworkNode] | None = None) -> li
 def _validate_bodies(node: NetworkNode) -> list[Problem]:
     """Every body has the same outputs, and each of them is there."""
     problems = []
+    if isinstance(node.block, Region) and not node.bodies:
+        help = "use lg.cond, lg.fori_loop or lg.while_loop inside of a block instead of the inner ones"
+        error = GraphError("regions are nested too deep", expected=f"at most {MOST_NESTED} in one another", help=help)
+        problems.append(problem(node, None, error))
     names = [{*body.outputs, *body.missing} for body in node.bodies]
     if any(own != names[0] for own in names):
         found = " and ".join(", ".join(sorted(own)) or "nothing" for own in names)

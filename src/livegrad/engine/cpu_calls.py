@@ -58,7 +58,7 @@ class Calls:
         self._measuring = False
         # For each number: for each step the argument lists that hold it and the positions there.
         self._cells: dict[Any, dict[str, list[tuple[list[Any], int, Type]]]] = {}
-        self._exchanged: dict[str, str] = {}  # which buffers stand for each other in the call that is being made
+        self.exchanged: dict[str, str] = {}  # which buffers stand for each other in the call that is being made
 
     def put(self, key: str | FeatureLevel, value: Any) -> None:
         """A number into every argument list that has it."""
@@ -109,7 +109,7 @@ class Calls:
     # --- operands ---
 
     def _array(self, key: str) -> Numbers:
-        return self.memory[self._exchanged.get(key, key)]
+        return self.memory[self.exchanged.get(key, key)]
 
     def _argument(self, operand: Operand) -> Any:
         if isinstance(operand, BufferOperand):
@@ -259,9 +259,9 @@ class Calls:
 
     def _loop(self, step: RegionStep, owner: str, control: list[Any], begin: Call) -> Call:
         """Iterations take turns: what one writes as a result, the next reads as what is carried, and the other way."""
-        turns = [_Turn(self, step, owner, exchanged) for exchanged in ({}, _exchanges(step))]
+        turns = _Turns(self, step, owner)
         index = None if step.index is None else self._array(step.index)
-        back = turns[1].exchanged_pairs(self, step)
+        back = turns.exchanged_pairs()
         is_while = step.kind == "while"
         start = self._start_of(step, owner)
         pull, sources = self._pull, self._sources(step.bodies[0])
@@ -278,7 +278,7 @@ class Calls:
             while going:
                 if index is not None:
                     index[...] = number
-                turn = turns[number & 1]
+                turn = turns.made[number & 1] or turns.make(number & 1)
                 turn.run()
                 number += 1
                 going = bool(turn.condition) if is_while else number < limit
@@ -289,14 +289,10 @@ class Calls:
         return loop
 
     def exchanging(self, exchanges: Mapping[str, str]) -> dict[str, str]:
-        """Lets buffers stand for each other in the calls that are made next, on top of those that do so already."""
-        before = self._exchanged
-        self._exchanged = {**before, **{key: before.get(other, other) for key, other in exchanges.items()}}
+        """Lets buffers stand for each other in calls that are made next, besides those that do already; gives those."""
+        before = self.exchanged
+        self.exchanged = {**before, **{key: before.get(other, other) for key, other in exchanges.items()}}
         return before
-
-    def restore(self, before: dict[str, str]) -> None:
-        """Ends `exchanging`."""
-        self._exchanged = before
 
 
 def _exchanges(step: RegionStep) -> dict[str, str]:
@@ -304,6 +300,29 @@ def _exchanges(step: RegionStep) -> dict[str, str]:
     leaving = [carried.result for carried in step.carried]
     pairs = [(one.carry, one.result) for one in step.carried if leaving.count(one.result) == 1]
     return {**dict(pairs), **{result: carry for carry, result in pairs}}
+
+
+class _Turns:
+    """The turns of a loop, each made when it is first gone: made beforehand, loops in loops would double all inside."""
+
+    def __init__(self, calls: Calls, step: RegionStep, owner: str) -> None:
+        self._calls, self._step, self._owner = calls, step, owner
+        self._around = calls.exchanged  # what stands for each other in the loops around
+        self.made: list[_Turn | None] = [None, None]
+
+    def make(self, number: int) -> _Turn:
+        calls, step = self._calls, self._step
+        before, calls.exchanged = calls.exchanged, self._around
+        try:
+            made = self.made[number] = _Turn(calls, step, self._owner, _exchanges(step) if number else {})
+        finally:
+            calls.exchanged = before
+        return made
+
+    def exchanged_pairs(self) -> list[tuple[Numbers, Numbers]]:
+        """What is carried, and the result that it is when the last turn was an exchanged one."""
+        swapped, array = _exchanges(self._step), self._calls._array
+        return [(array(one.carry), array(one.result)) for one in self._step.carried if one.carry in swapped]
 
 
 class _Turn:
@@ -316,19 +335,13 @@ class _Turn:
         swapped = _exchanges(step)
         copied = [one for one in step.carried if one.carry not in swapped]
         self._copies = [(calls._array(one.carry), calls._array(one.result)) for one in copied]
-        calls.restore(before)
+        calls.exchanged = before
 
     def run(self) -> None:
         for inner in self._inner:
             inner()
         for carry, result in self._copies:
             np.copyto(carry, result)
-
-    @staticmethod
-    def exchanged_pairs(calls: Calls, step: RegionStep) -> list[tuple[Numbers, Numbers]]:
-        """What is carried, and the result that it is when the last turn was an exchanged one."""
-        swapped = _exchanges(step)
-        return [(calls._array(one.carry), calls._array(one.result)) for one in step.carried if one.carry in swapped]
 
 
 def place_of(array: Numbers) -> tuple[int, tuple[int, ...]]:

@@ -187,12 +187,17 @@ class CpuExecutable:
         touched: Collection[object] = (),
     ) -> RunReport:
         """Runs these steps; what depends on one that failed is left out."""
-        self.maker.counts = {}
-        self.maker.measure(profile == "step")
+        self._begin_run(profile)
         self._before.clear()
         run = self._run = Run(self, profile, forced, touched)
         run.go(steps)
         return run.report()
+
+    def _begin_run(self, profile: Profile) -> None:
+        self.maker.counts = {}
+        self.maker.measure(profile == "step")
+        # Turns of loops are made when they are first gone.
+        self.maker.parameters, self.maker.producer = self.plan.parameters, self.plan.producer
 
     def require(self, is_needed: Callable[[str], bool]) -> list[str]:
         """Says which steps are needed besides those that others read; gives those of them that have waited so far."""
@@ -202,8 +207,7 @@ class CpuExecutable:
     def catch_up(self, step: str) -> RunReport:
         """Runs a step that waits, with the values that states had in the last run."""
         now = {key: self._memory[key].copy() for key in self._before}
-        self.maker.counts = {}
-        self.maker.measure(False)
+        self._begin_run(False)
         run = self._run = Run(self, forced=())
         try:
             for key, value in self._before.items():

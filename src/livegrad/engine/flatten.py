@@ -196,6 +196,9 @@ def _leaves_composite(source: Source | None) -> bool:
     return source.__class__ is Edge and source.source.block.__class__ is Composite  # type: ignore[union-attr]
 
 
+MOST_NESTED = 64  # regions in regions: each of them is a call in a call when it is compiled, and when it runs
+
+
 class _Flattening:
     """One graph in its place: the prefix of its names, and the body around it with what of it is exposed."""
 
@@ -208,6 +211,7 @@ class _Flattening:
         body: Composite | None = None,
     ) -> None:
         self.graph, self.prefix, self.outer, self.around = graph, prefix, outer, around
+        self._depth: int = (0 if outer is None else outer._depth) + isinstance(around, Region)  # regions around it
         exposed = {} if body is None else body.inner_inputs
         # By block and name: a pin that an edit took away and another brought back is the same.
         self._exposed = {(pin.block, pin.name): name for name, pins in exposed.items() for pin in pins}
@@ -310,8 +314,9 @@ class _Flattening:
         return None
 
     def _region(self, key: str, region: Region) -> NetworkNode:
+        """A region with its bodies; without any if it is too deep, which `validate` reports."""
         bodies = []
-        for label, body in region.bodies.items():
+        for label, body in region.bodies.items() if self._depth < MOST_NESTED else ():
             network = Network()
             inside = _Flattening(body.graph, _inner_prefix(self.prefix, region, label), self, region, body)
             expand_derived(network, inside.fill(network))
