@@ -141,6 +141,9 @@ def __getattr__(name: str) -> Any:
     value = globals()[name] = getattr(module, own)
     if isinstance(value, ModuleType) and own != "types":
         explain_calls(value, value.__all__)
+        for made in (getattr(value, inner) for inner in value.__all__ if own in ("optim", "shapes")):
+            if isinstance(made, type):
+                explain_calls(made, ["__init__"])
     elif isinstance(value, type) and place in _MADE_BY_USERS:
         explain_calls(value, ["__init__"])
         if place == "livegrad.authoring.assembly" or name == "ContextGraph":  # those of engines are called too often

@@ -28,6 +28,10 @@ _OTHER_NAMES = {
     "axes": ("axis", "permutation"),
     "ddof": ("correction",),
     "dim": ("axis",),
+    "learning_rate": ("rate",),
+    "lr": ("rate",),
+    "betas": ("decay", "square_decay"),
+    "eps": ("epsilon",),
     "keepdim": ("keepdims",),
     "newshape": ("shape",),
     "size": ("shape",),
@@ -73,6 +77,16 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
 
     called.__livegrad_explained__ = True  # type: ignore[attr-defined]
     return called
+
+
+def call_users(function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of a function that the user handed to us; arguments that it does not take are the caller's mistake."""
+    try:
+        return function(*args, **kwargs)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None or isinstance(error, LivegradError):
+            raise
+        raise CallError(str(error), where=caller_origin()) from None
 
 
 def _is_below_us(traceback: TracebackType | None) -> bool:

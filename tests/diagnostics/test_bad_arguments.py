@@ -260,6 +260,70 @@ def test_gradients_take_named_arguments() -> None:
         lg.grad(f, 1)(x, z=y)
 
 
+def two(x: Any, y: Any) -> Any:
+    return lg.sum(x * y)
+
+
+@pytest.mark.parametrize(
+    "transformed",
+    [
+        lambda x: lg.grad(two)(x), lambda x: lg.jit(two)(x), lambda x: lg.vmap(two)(x), lambda x: lg.checkpoint(two)(x),
+        lambda x: lg.jacfwd(two)(x), lambda x: lg.jacrev(two)(x), lambda x: lg.hessian(two)(x), lambda x: lg.vjp(two, x),
+        lambda x: lg.jvp(two, (x,), (x,)), lambda x: lg.cond(True, two, two, x), lambda x: lg.optim.minimize(two, x),
+    ],
+)  # fmt: skip
+def test_an_argument_that_a_transformed_function_misses_is_the_callers_mistake(transformed: Any) -> None:
+    error = refusal(lambda: transformed(lg.ones(3)))
+    assert isinstance(error, TypeError)
+    assert "two() missing 1 required positional argument: 'y'" in str(error)
+
+
+def failing(x: Any) -> Any:
+    return x + {}["missing"]
+
+
+@pytest.mark.parametrize("transform", [lg.grad, lg.jit, lg.vmap, lg.checkpoint, lg.jacrev])
+def test_an_error_of_a_transformed_function_stays_what_it_is(transform: Any) -> None:
+    with pytest.raises(KeyError, match="missing"):
+        transform(failing)(lg.ones(3))
+    with pytest.raises(KeyError, match="missing"):
+        lg.tree_map(failing, [lg.ones(3)])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda: LOOSE.optim.Adam(lr=0.1), "found the argument `lr`; write rate="),
+        (lambda: LOOSE.optim.SGD(learning_rate=0.1), "found the argument `learning_rate`; write rate="),
+        (lambda: LOOSE.scan(lambda c, x: (c, x), 1.0, lg.ones(3), length=5), "steps as inputs: 3, found length=5"),
+        (lambda: LOOSE.scan(lambda c, x: (c, x), 1.0), "does not know how many steps to take; pass length="),
+        (lambda: LOOSE.grad(of=lg.Composite("c")), "needs the pins to differentiate by"),
+        (lambda: LOOSE.For("f", lg.Composite("c"), {"x": "y"}), "inputs none, outputs none"),
+        (lambda: LOOSE.tril(lg.ones((2, 2)), k=None), "`tril` cannot take these arguments"),
+        (lambda: LOOSE.State("s"), "expected State(name, initial)"),
+        (lambda: LOOSE.function(3), "3 is no Python function"),
+        (lambda: LOOSE.differentiable(3), "3 is no Python function or class"),
+        (lambda: LOOSE.interface(3), "3 is no class"),
+        (lambda: LOOSE.Engine().remove("double"), "expected a Block, found 'double'"),
+        (lambda: LOOSE.Engine().set_feature(3, 1.0), "not the name of a feature"),
+    ],
+)  # fmt: skip
+def test_other_mistakes_are_named_at_their_line(mistake: Any, said: str) -> None:
+    error = refusal(mistake)
+    assert said in str(error).replace(f" ({error.where})", "")
+
+
+def test_a_composite_says_where_its_blocks_are_added() -> None:
+    composite: Any = lg.Composite("c")
+    with pytest.raises(AttributeError, match=r"write composite\.graph\.add"):
+        composite.add(lg.block(lambda x: x))
+
+
+def test_names_of_python_types_are_those_types() -> None:
+    for type in (bool, int, float, complex):
+        assert lg.zeros(1, dtype=type.__name__).dtype is lg.zeros(1, dtype=type).dtype
+
+
 def test_an_error_on_the_way_into_a_pass_costs_later_errors_no_line() -> None:
     with pytest.raises(TypeError):
         LOOSE.add_ir_function(lg.Assembly(), ["no function"], ["x"], ["y"])

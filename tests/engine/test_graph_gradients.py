@@ -333,3 +333,18 @@ def test_what_has_no_derivative_is_an_error_of_the_gradient():
     messages = {problem.block.name: str(problem) for problem in engine.step().problems}
     assert "calls a library, which has no derivative" in messages["opaque"]
     assert "no derivative by `n`" in messages["integer"]
+
+
+def test_a_gradient_by_a_pin_that_an_edit_takes_away_is_a_problem_until_the_pin_is_back(executor_name):
+    engine = Engine(executor_name)
+    power = engine.add(block(lambda x=2.0, k=3.0: x * x * k, name="power"))
+    slope = engine.add(lg.grad(of=power, by=[power["x"], power["k"]], name="slope"))
+    assert engine.step().ok
+    lg.edit(engine, power, lambda x=2.0, gain=1.0: x * gain)
+    frame = engine.step()
+    assert [(problem.block, "has no input `k` any more" in str(problem.error)) for problem in frame.problems] == [
+        (slope, True)
+    ]
+    lg.edit(engine, power, lambda x=2.0, k=5.0: x * k)
+    assert engine.step().ok
+    assert (float(engine.read(slope["x"])), float(engine.read(slope["k"]))) == (5.0, 2.0)

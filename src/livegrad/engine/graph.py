@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, Protocol, TypeVar
 
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
 from livegrad.engine.captured import CapturedCall
@@ -238,6 +238,14 @@ class Composite(Block):
         self.inner_outputs: dict[str, Pin] = {}
         self.used_by: list[Composite] = []  # regions that have it as a body
         self._make_pins((), ())
+
+    if not TYPE_CHECKING:  # which knows by itself what a composite has not
+
+        def __getattr__(self, name: str) -> NoReturn:
+            what = f"'{type(self).__name__}' object has no attribute '{name}'"
+            if name in ("add", "bind", "connect", "disconnect", "remove", "set"):
+                what += f"; blocks inside belong to its graph: write composite.graph.{name}(...)"
+            raise AttributeError(what, name=name, obj=self)
 
     def expose(self, pin: Pin, name: str | None = None) -> Pin:
         """Makes an inner pin one of this block; several inner inputs may share a name, and are then fed alike."""

@@ -69,7 +69,8 @@ class Region(Composite):
                 raise UsageError(
                     f"`{self.name}` cannot carry `{leaving}` to `{entering}`",
                     where=caller_origin(),
-                    expected=f"an input among {', '.join(body.inputs)} and an output among {', '.join(body.outputs)}",
+                    expected="an input and an output that the body exposes: inputs "
+                    f"{', '.join(body.inputs) or 'none'}, outputs {', '.join(body.outputs) or 'none'}",
                 )
 
     def _make_pins(self, inputs: Any, outputs: Any) -> None:

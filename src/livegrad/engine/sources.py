@@ -69,7 +69,8 @@ class ExternalBuffer:
             raise UsageError(
                 "an external buffer is a dense array",
                 where=caller_origin(),
-                help="copy it with numpy.ascontiguousarray",
+                found="an array with strides" if isinstance(array, np.ndarray) else type(array).__name__,
+                help="copy it with numpy.ascontiguousarray, or give a copy of its values: engine.set(pin, values)",
             )
         scalar_of_dtype(array.dtype)
         self.array: Any = array  # of NumPy, or a `ForeignArray`

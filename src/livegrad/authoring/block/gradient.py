@@ -90,11 +90,24 @@ class GradientBlock(DerivedBlock):
             return [NetworkNode(key, self, {}, own_body=_Impossible(key, tuple(self.by), error))]
 
 
+def _require_pin(pin: Pin) -> None:
+    """Another body of a block may have other pins, and a composite may no longer expose one."""
+    pins = pin.block.outputs if pin.direction == "output" else pin.block.inputs
+    if pin.name not in pins:
+        raise GraphError(
+            f"`{pin.block.name}` has no {pin.direction} `{pin.name}` any more",
+            expected=f"one of {', '.join(pins)}" if pins else None,
+            help="make another gradient: lg.grad(of=..., by=...)",
+        )
+
+
 class _WayBack:
     """Finds the nodes between the pins, and what cotangents reach each."""
 
     def __init__(self, block: GradientBlock, key: str, seed: Ref | None, network: Network, places: Places) -> None:
         self.block, self.key, self.network = block, key, network
+        for pin in (block.of, *block.by.values()):
+            _require_pin(pin)
         of = places.output(block.of)
         self.of = self._inside(of, block.of)
         self.inputs: dict[str, list[tuple[str, str]]] = {}  # of nodes, for each output of the gradient

@@ -323,6 +323,9 @@ def _scan_length(rows: Sequence[Node], length: int | None) -> Any:
         found = ", ".join(str(shape_of(row.type)) for row in rows)
         raise ShapeError("`scan` goes along a first axis of one size", where=caller_origin(), found=found)
     known = next(iter(sizes))[0] if sizes else length
-    if known is None or (length is not None and length != known):
-        raise UsageError("how many steps?", where=caller_origin(), help="give inputs, or length=")
+    if known is None:
+        raise UsageError("`scan` does not know how many steps to take", where=caller_origin(), help="pass length=...")
+    if length is not None and length != known:
+        expected, found = f"as many steps as inputs: {known}", f"length={length}"
+        raise UsageError("`scan` has two lengths", where=caller_origin(), expected=expected, found=found)
     return known

@@ -109,18 +109,21 @@ def default_type(number: bool | int | float | complex) -> Scalar:
 
 
 _PYTHON_TYPES: dict[Any, Scalar] = {bool: bool_, int: DEFAULT_INTEGER, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
+_PYTHON_NAMES: dict[str, Any] = {type.__name__: type for type in _PYTHON_TYPES}
 
 
 def dtype_from(dtype: Any, user: str) -> Scalar:
     """A dtype as people write it: one of ours, of NumPy, a name, or Python's float, int, bool or complex.
 
-    >>> dtype_from("float64", "zeros"), dtype_from(float, "zeros")
-    (f64, f32)
+    >>> dtype_from("float64", "zeros"), dtype_from(float, "zeros"), dtype_from("float", "zeros")
+    (f64, f32, f32)
     """
     if dtype.__class__ is Scalar:
         return dtype
-    if isinstance(dtype, str) and dtype == bf16.long_name:
-        return bf16
+    if isinstance(dtype, str):
+        if dtype == bf16.long_name:
+            return bf16
+        dtype = _PYTHON_NAMES.get(dtype, dtype)  # "float" is what `float` is, here as elsewhere
     found = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
     if found is not None:
         return found

@@ -23,6 +23,7 @@ from livegrad.authoring.tensor.weakness import weak_numbers
 from livegrad.backends.arguments import is_dense
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.execute import CompiledPlan
+from livegrad.calls import call_users
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.engine.counts import RepeatedRun
 from livegrad.engine.devices import run_where_data_lies
@@ -207,7 +208,8 @@ class Jitted:
         positional, named = unflatten(structure, given)
         with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
             positional, named = declared_numbers(self.function, positional, named, traced_only=True)
-            traced = close(name_of(self.function), inputs, self.function(*positional, **named), _can_be_held)
+            returned = call_users(self.function, positional, named)
+            traced = close(name_of(self.function), inputs, returned, _can_be_held)
         for result in traced.function.result_types:
             if not isinstance(result, TensorType):
                 raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))

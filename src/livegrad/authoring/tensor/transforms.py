@@ -29,6 +29,7 @@ from livegrad.authoring.tensor.tracing import (
 )
 from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
 from livegrad.authoring.tensor.weakness import typed
+from livegrad.calls import call_users
 from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
 from livegrad.engine.values import compute_together
 from livegrad.ir.function import inline
@@ -92,6 +93,9 @@ def grad(
     if by is not None:
         # Loaded when it is asked for: people who use tensors alone do not wait for the engine's modules.
         return import_module("livegrad.authoring.block.gradient").gradient_block(function, of=of, by=by, name=name)
+    if of is not None:
+        help = "write lg.grad(of=output, by=[block['pin']])"
+        raise UsageError("`grad` of an output needs the pins to differentiate by", where=caller_origin(), help=help)
     with_value = value_and_grad(function, argnums, has_aux=has_aux)
 
     @wraps(function, updated=())
@@ -239,7 +243,7 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
         def call(*tensors: Tensor) -> Any:
             positional, named = given.filled(tensors)
-            return function(*positional, **named)
+            return call_users(function, positional, named)
 
         traced = trace_call(call, [node.type for node in given.nodes], name_of(function))
         value = recompute_call(*given.nodes, *traced.captures, function=traced.function)
@@ -268,7 +272,7 @@ class _Call:
         for place, part in zip(places, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
             given[place] = part
         with standing_for(self.inputs, self.nodes):
-            self.returned = function(*given, **kwargs)
+            self.returned = call_users(function, given, kwargs)
 
     def close(self, result: Any) -> Traced:
         """A part of what was returned as a function of the inputs."""

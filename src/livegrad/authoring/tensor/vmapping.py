@@ -23,6 +23,7 @@ from livegrad.authoring.tensor.transforms import (
     vjp,
 )
 from livegrad.authoring.tensor.trees import Structure, dict_keys, flatten, tree_map, unflatten
+from livegrad.calls import call_users
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.dimension import Size
 from livegrad.ir.function import inline
@@ -65,7 +66,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
 
         def call(*tensors: Tensor) -> Any:
             positional, named = given.filled(tensors)
-            return function(*positional, **named)
+            return call_users(function, positional, named)
 
         traced = trace_call(call, types, name_of(function))
         shared = (None,) * len(traced.captures)
@@ -258,7 +259,7 @@ def _by_arguments(
 
     def of_point(point: Any) -> Any:
         given = dict(zip(places, [point] if single else point, strict=True))
-        return function(*[given.get(place, arg) for place, arg in enumerate(args)], **kwargs)
+        return call_users(function, [given.get(place, arg) for place, arg in enumerate(args)], kwargs)
 
     return args[places[0]] if single else tuple(args[place] for place in places), of_point
 
