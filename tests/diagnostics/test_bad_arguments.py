@@ -268,7 +268,8 @@ def two(x: Any, y: Any) -> Any:
     "transformed",
     [
         lambda x: lg.grad(two)(x), lambda x: lg.jit(two)(x), lambda x: lg.vmap(two)(x), lambda x: lg.checkpoint(two)(x),
-        lambda x: lg.jacfwd(two)(x), lambda x: lg.jacrev(two)(x), lambda x: lg.hessian(two)(x), lambda x: lg.vjp(two, x),
+        lambda x: lg.jacfwd(two)(x), lambda x: lg.jacrev(two)(x), lambda x: lg.hessian(two)(x),
+        lambda x: lg.vjp(two, x),
         lambda x: lg.jvp(two, (x,), (x,)), lambda x: lg.cond(True, two, two, x), lambda x: lg.optim.minimize(two, x),
     ],
 )  # fmt: skip
