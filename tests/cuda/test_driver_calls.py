@@ -465,7 +465,7 @@ def copy_on(driver: SimulatedDriver):
 
     def call(stream, x, result):
         source, target = (array.__cuda_array_interface__["data"][0] for array in (x, result))
-        driver.cuMemcpyDtoDAsync(target, source, 16, stream)
+        driver.cuMemcpyDtoDAsync(target, source, 4 * x.shape[0], stream)
 
     return call
 
@@ -492,6 +492,40 @@ def test_a_captured_call_is_a_child_graph_between_kernels_and_is_replaced_in_pla
     assert "cuGraphExecChildGraphNodeSetParams" in calls
     assert "cuGraphInstantiate" not in calls
     np.testing.assert_array_equal(engine.read(after), NUMBERS * 3 + 1)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_captured_call_that_writes_its_inputs_changes_them_for_nobody_else(driver, inside):
+    def greedy(stream, x, y, result):
+        copy_on(driver)(stream, x, result)
+        copy_on(driver)(stream, y, x)
+
+    made = captured_block(greedy, outputs={"result": "same(0)"}, name="call")
+    engine = Engine("cuda")
+    if inside:
+        body = Composite("body")
+        body.graph.add(made)
+        for pin in (*made.inputs.values(), *made.outputs.values()):
+            body.expose(pin)
+        call = engine.add(If("region", body))
+        engine.set(call["condition"], True)
+    else:
+        call = engine.add(made)
+    first, second = (engine.add(block(lambda x: x * 1.0, name=name)) for name in ("first", "second"))
+    other = engine.add(block(lambda x: x + 1.0, name="other"))
+    engine.connect(first, call["x"])
+    engine.connect(second, call["y"])
+    engine.connect(first, other["x"])
+    engine.set(first["x"], NUMBERS)
+    for factor in (5, 7):  # then `first` does not run, and the call reads it again
+        engine.set(second["x"], NUMBERS * np.float32(factor))
+        assert engine.step().ok, engine.frame.problems
+        for source, wanted in ((call["result"], NUMBERS), (first, NUMBERS), (other, NUMBERS + 1)):
+            np.testing.assert_array_equal(engine.read(source), wanted)
+    for block_, size in ((first, 6), (second, 6)):
+        engine.set(block_["x"], np.full(size, 3, np.float32))
+    assert engine.step().ok, engine.frame.problems
+    np.testing.assert_array_equal(engine.read(call["result"]), np.full(6, 3))
 
 
 def test_a_captured_call_may_take_its_arrays_by_dlpack(driver):

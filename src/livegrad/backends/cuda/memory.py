@@ -22,7 +22,7 @@ from livegrad.backends.cuda.driver import DeviceError, checked, device, driver
 # Freed memory up to this much stays with the process, because to get it from the driver again takes longer than most
 # kernels do.
 _KEPT_BYTES = 1 << 32
-_LEAST_BYTES = 16
+LEAST_BYTES = 16
 
 # Asked for room when there is none left; each says whether it gave any memory up.
 make_room: list[Callable[[], bool]] = []
@@ -94,7 +94,7 @@ class DeviceMemory:
     """So many bytes on the device, freed when nothing refers to them."""
 
     def __init__(self, size: int) -> None:
-        self.size = max(size, _LEAST_BYTES)
+        self.size = max(size, LEAST_BYTES)
         self.address = take(self.size)
         self._lent = [False]
         self._finalizer = weakref.finalize(self, _free, self.address, device().context_number, self._lent)

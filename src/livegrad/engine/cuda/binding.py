@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from livegrad.backends.cuda.memory import LEAST_BYTES, DeviceMemory
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.cuda.bound_step import BoundStep
 from livegrad.engine.cuda.buffers import HeldBuffer, make_buffers, make_shared
@@ -70,12 +71,6 @@ class Around:
         """Where an operand is in memory."""
         return self.address(operand.key) if isinstance(operand, BufferOperand) else self.cell(operand)
 
-    def argument(self, operand: Operand) -> Any:
-        """What a captured call is given: a view, or a number."""
-        if isinstance(operand, BufferOperand):
-            return DeviceView(self.address(operand.key), self.plan.buffers[operand.key])
-        return self.number(operand)
-
 
 def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: StepCode | None, fresh: Fresh) -> None:
     """Binds a step to memory. An error is one of that step."""
@@ -88,13 +83,27 @@ def bind_step(executable: CudaExecutable, leaf: LeafStep, plan: LivePlan, code: 
             bound.make(around)
             fresh.bound[leaf.key] = bound
         elif isinstance(leaf, CapturedStep):
-            arguments = [around.argument(operand) for operand in leaf.operands]
-            arguments += [DeviceView(around.address(key), plan.buffers[key]) for key in leaf.results]
-            fresh.captured[leaf.key] = capture(leaf.key, leaf.call.name, leaf.call.call, arguments)
+            fresh.captured[leaf.key] = _captured(leaf, around, executable.captured.get(leaf.key))
     except StepError:
         raise
     except LivegradError as error:
         raise StepError(leaf.key, error) from error
+
+
+def _captured(leaf: CapturedStep, around: Around, known: CapturedGraph | None) -> CapturedGraph:
+    """Records a call. It reads copies of its inputs: no library keeps it from writing there, and others read them too.
+
+    Copies of the recording before are used again where they fit, so that the nodes that fill them stay as they are.
+    """
+    buffers = around.plan.buffers
+    read = [buffers[operand.key] for operand in leaf.operands if isinstance(operand, BufferOperand)]
+    before = [] if known is None else known.copies
+    copies = list(before) if [own.size for own in before] == [max(spec.bytes, LEAST_BYTES) for spec in read] else []
+    copies = copies or [DeviceMemory(spec.bytes) for spec in read]
+    views = iter([DeviceView(memory.address, spec) for memory, spec in zip(copies, read, strict=True)])
+    arguments = [next(views) if isinstance(own, BufferOperand) else around.number(own) for own in leaf.operands]
+    arguments += [DeviceView(around.address(key), buffers[key]) for key in leaf.results]
+    return capture(leaf.key, leaf.call.name, leaf.call.call, arguments, copies)
 
 
 def share_steps(

@@ -11,6 +11,7 @@ from typing import Any
 
 from livegrad.backends.cuda.dlpack import DEVICE, capsule_of
 from livegrad.backends.cuda.driver import DeviceError, checked, device, driver
+from livegrad.backends.cuda.memory import DeviceMemory
 from livegrad.diagnostics import LivegradError
 from livegrad.engine.executor import StepError
 from livegrad.engine.live_plan import BufferSpec
@@ -42,10 +43,11 @@ class DeviceView:
 
 
 class CapturedGraph:
-    """A captured call; destroyed when it is replaced."""
+    """A captured call; destroyed when it is replaced. `copies` is memory of its own, which it reads its inputs from."""
 
-    def __init__(self, graph: Any, arguments: Sequence[Any]) -> None:
+    def __init__(self, graph: Any, arguments: Sequence[Any], copies: Sequence[DeviceMemory] = ()) -> None:
         self.graph, self._arguments = graph, arguments  # what the call was given lives as long as what it recorded
+        self.copies = copies
         self._context_number = device().context_number
 
     def close(self) -> None:
@@ -53,7 +55,9 @@ class CapturedGraph:
             driver.cuGraphDestroy(self.graph)
 
 
-def capture(step: str, name: str, call: Callable[..., None], arguments: Sequence[Any]) -> CapturedGraph:
+def capture(
+    step: str, name: str, call: Callable[..., None], arguments: Sequence[Any], copies: Sequence[DeviceMemory]
+) -> CapturedGraph:
     """Records what a call does on a stream."""
     device()
     stream = checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
@@ -71,7 +75,7 @@ def capture(step: str, name: str, call: Callable[..., None], arguments: Sequence
                 driver.cuGraphDestroy(answer[1])
             raise StepError(step, _explained(name, failed)) from failed
         try:
-            return CapturedGraph(checked(answer), arguments)
+            return CapturedGraph(checked(answer), arguments, copies)
         except DeviceError as error:
             raise StepError(step, GraphError(f"the capture of `{name}` failed: {error}")) from error
     finally:

@@ -214,9 +214,9 @@ class CudaExecutable:
         """Where everything is."""
         return Around(self, self.plan)
 
-    def captured_graph(self, key: str) -> Any:
+    def captured_graph(self, key: str) -> CapturedGraph:
         """What a captured step recorded."""
-        return self.captured[key].graph
+        return self.captured[key]
 
     def counts_address(self, region: str) -> int:
         """Where the runs of a region's bodies are counted."""

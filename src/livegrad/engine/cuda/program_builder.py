@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from livegrad.backends.cuda.graph import Launch
@@ -42,7 +43,7 @@ class Parts(Protocol):
 
     def address(self, key: str) -> int: ...
     def operand_address(self, operand: Operand) -> int: ...
-    def captured_graph(self, key: str) -> Any: ...
+    def captured_graph(self, key: str) -> CapturedGraph: ...
     def counts_address(self, region: str) -> int: ...
     def append_places(self, key: str) -> int: ...
     def timer(self, key: str) -> int: ...
@@ -192,9 +193,17 @@ class ProgramBuilder:
                 nodes[number] = builder.kernel(launch, before)
 
     def _captured(self, step: CapturedStep, scope: _Scope | None) -> None:
-        own, graph = self._open(scope), self.parts.captured_graph(step.key)
-        reads = self._resources(o.key for o in step.operands if isinstance(o, BufferOperand))
-        own.add(lambda before: own.builder.child(step.key, graph, before), reads, self._resources(step.results))
+        own, captured = self._open(scope), self.parts.captured_graph(step.key)
+        read = [operand.key for operand in step.operands if isinstance(operand, BufferOperand)]
+        copies = []
+        for number, (key, memory) in enumerate(zip(read, captured.copies, strict=True)):
+            copies.append(("copy", step.key, number))
+            size, source, target = self.plan.buffers[key].bytes, self.parts.address(key), memory.address
+            if size:
+                make = partial(own.builder.copy, target, source, size)
+                own.add(make, self._resources([key]), copies[-1:])
+        results = self._resources(step.results)
+        own.add(lambda before: own.builder.child(step.key, captured.graph, before), copies, results)
 
     def _append(self, step: AppendStep, scope: _Scope | None) -> None:
         own, address = self._open(scope), self.parts.address

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from livegrad.engine.live_plan import AppendStep, BufferOperand, LeafStep, RegionStep, Step
+from livegrad.engine.live_plan import AppendStep, BufferOperand, CapturedStep, LeafStep, RegionStep, Step
 
 
 def leaves_of(steps: Iterable[Step]) -> Iterator[LeafStep]:
@@ -25,7 +25,9 @@ def regions_of(steps: Iterable[Step]) -> Iterator[RegionStep]:
 
 
 def own_buffers(step: Step) -> Iterator[str]:
-    """The buffers whose addresses are in nodes that are no launches of bound steps: of regions and appends."""
+    """The buffers whose addresses are in nodes that are no launches of bound steps: of regions, appends and copies."""
+    if isinstance(step, CapturedStep):
+        yield from (operand.key for operand in step.operands if isinstance(operand, BufferOperand))
     if isinstance(step, AppendStep):
         yield from step.results
         yield from (operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand))
