@@ -8,7 +8,8 @@ import pytest
 
 import livegrad as lg
 from livegrad.authoring.differentiable.pair import pair_type
-from livegrad.authoring.function.types import RecordType, plain_type
+from livegrad.authoring.function.type_reading import plain_type
+from livegrad.authoring.function.types import RecordType
 from livegrad.ir.node import Module
 from livegrad.ir.text import print_function
 from livegrad.ir.types import Struct

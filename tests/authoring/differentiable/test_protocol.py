@@ -8,14 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import livegrad as lg
-from livegrad.authoring.function.types import (
-    ArrayType,
-    FrontType,
-    RecordType,
-    TupleType,
-    differential_type,
-    plain_type,
-)
+from livegrad.authoring.function.type_reading import plain_type
+from livegrad.authoring.function.types import ArrayType, FrontType, RecordType, TupleType, differential_type
 from livegrad.ir import types as ir
 
 

@@ -5,7 +5,7 @@ The file beside this one, which type checkers read in its place, makes classes o
 
 from livegrad.authoring.differentiable.no_diff import no_diff
 from livegrad.authoring.differentiable.pair import Pair, pair
-from livegrad.authoring.function.types import array, mat, tensor, vec
+from livegrad.authoring.function.type_reading import array, mat, tensor, vec
 from livegrad.authoring.function.vectors import (
     dmat2,
     dmat3,

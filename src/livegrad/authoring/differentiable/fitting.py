@@ -11,16 +11,8 @@ from livegrad.authoring.differentiable.optional import OptionalType
 from livegrad.authoring.function.lazy import holds_tensor
 from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.running import call_span
-from livegrad.authoring.function.types import (
-    NONE,
-    ArrayType,
-    FrontType,
-    RecordType,
-    TensorType,
-    TupleType,
-    describe,
-    type_of_value,
-)
+from livegrad.authoring.function.type_reading import type_of_value
+from livegrad.authoring.function.types import NONE, ArrayType, FrontType, RecordType, TensorType, TupleType, describe
 from livegrad.authoring.function.vectors import VectorValue
 from livegrad.ir import types as ir
 

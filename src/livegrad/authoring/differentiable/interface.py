@@ -28,15 +28,8 @@ from livegrad.authoring.differentiable.slots import (
 from livegrad.authoring.differentiable.struct import StructType
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.problems import FunctionError
-from livegrad.authoring.function.types import (
-    FrontType,
-    describe,
-    differential_type,
-    from_result,
-    ir_of,
-    to_argument,
-    type_of_value,
-)
+from livegrad.authoring.function.type_reading import type_of_value
+from livegrad.authoring.function.types import FrontType, describe, differential_type, from_result, ir_of, to_argument
 from livegrad.authoring.function.values import Value
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function

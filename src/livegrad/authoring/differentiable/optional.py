@@ -16,15 +16,14 @@ from livegrad.authoring.differentiable.protocol import combine, zero_of
 from livegrad.authoring.function.narrowing import NARROWINGS
 from livegrad.authoring.function.operators import PRESENCES
 from livegrad.authoring.function.problems import Span
+from livegrad.authoring.function.type_reading import PLAIN_ANNOTATIONS, plain_type
 from livegrad.authoring.function.types import (
     NONE,
-    PLAIN_ANNOTATIONS,
     FrontType,
     describe,
     differential_type,
     from_result,
     ir_of,
-    plain_type,
     to_argument,
 )
 from livegrad.authoring.function.values import CONVERSIONS, JOINS, Value, convert, convertible, node_of, runtime

@@ -21,8 +21,8 @@ from livegrad.authoring.function.library import known_as
 from livegrad.authoring.function.problems import Span
 from livegrad.authoring.function.running import is_lifted
 from livegrad.authoring.function.signature import OpenAnnotation
+from livegrad.authoring.function.type_reading import PLAIN_ANNOTATIONS, plain_type, type_of_value
 from livegrad.authoring.function.types import (
-    PLAIN_ANNOTATIONS,
     Composite,
     Field,
     FrontType,
@@ -30,8 +30,6 @@ from livegrad.authoring.function.types import (
     RecordType,
     describe,
     differential_type,
-    plain_type,
-    type_of_value,
 )
 from livegrad.authoring.function.values import CONVERSIONS, Value, convert, convertible, node_of, promote
 from livegrad.ir import types as ir

@@ -16,6 +16,7 @@ from livegrad.authoring.differentiable.differentials import TaggedType, differen
 from livegrad.authoring.function.calls import call_value
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.problems import FunctionError
+from livegrad.authoring.function.type_reading import plain_type
 from livegrad.authoring.function.types import (
     ArrayType,
     FrontType,
@@ -24,7 +25,6 @@ from livegrad.authoring.function.types import (
     describe,
     differential_type,
     ir_of,
-    plain_type,
 )
 from livegrad.authoring.function.values import Value, as_scalar_type, convert, node_of, runtime
 from livegrad.authoring.function.vectors import VectorValue

@@ -22,6 +22,7 @@ from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.overloads import BOUNDS
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.signature import read_annotation, resolve_names
+from livegrad.authoring.function.type_reading import plain_type
 from livegrad.authoring.function.types import (
     MISSING,
     ArrayType,
@@ -32,7 +33,6 @@ from livegrad.authoring.function.types import (
     TupleType,
     describe,
     differential_type,
-    plain_type,
 )
 
 Bindings = Mapping[TypeVar, Any]

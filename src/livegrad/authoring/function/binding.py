@@ -12,7 +12,8 @@ from typing import Any
 from livegrad.authoring.function.context import Context
 from livegrad.authoring.function.places import assign_place
 from livegrad.authoring.function.signature import Annotation, read_annotation
-from livegrad.authoring.function.types import FrontType, TupleType, plain_type
+from livegrad.authoring.function.type_reading import plain_type
+from livegrad.authoring.function.types import FrontType, TupleType
 from livegrad.authoring.function.values import Value, name_of
 from livegrad.ir import types as ir
 from livegrad.ops.aggregate import member

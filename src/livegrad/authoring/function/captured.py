@@ -20,7 +20,8 @@ from livegrad.authoring.function.context import Context, Dependencies, Remembere
 from livegrad.authoring.function.problems import FunctionError
 from livegrad.authoring.function.signature import Signature, mentions
 from livegrad.authoring.function.source import Source, capture, look_for_text
-from livegrad.authoring.function.types import FrontType, RecordType, plain_type
+from livegrad.authoring.function.type_reading import plain_type
+from livegrad.authoring.function.types import FrontType, RecordType
 from livegrad.diagnostics import shown
 from livegrad.ir.node import Function, Node
 from livegrad.ir.text import print_function

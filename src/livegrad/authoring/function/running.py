@@ -20,6 +20,7 @@ from livegrad.authoring.function.overloads import Match, choose
 from livegrad.authoring.function.problems import Span
 from livegrad.authoring.function.signature import Default
 from livegrad.authoring.function.source import MISSING
+from livegrad.authoring.function.type_reading import type_of_value
 from livegrad.authoring.function.types import (
     ArrayType,
     Composite,
@@ -31,7 +32,6 @@ from livegrad.authoring.function.types import (
     from_result,
     ir_of,
     to_argument,
-    type_of_value,
 )
 from livegrad.authoring.function.values import Value, convertible, static
 from livegrad.authoring.function.vectors import VectorValue

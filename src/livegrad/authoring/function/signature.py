@@ -15,7 +15,8 @@ from typing import Annotated, Any, ForwardRef, Self, TypeVar, Union, get_args, g
 
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.source import Source
-from livegrad.authoring.function.types import MISSING, ArrayType, FrontType, TensorPattern, describe, plain_type
+from livegrad.authoring.function.type_reading import plain_type
+from livegrad.authoring.function.types import MISSING, ArrayType, FrontType, TensorPattern, describe
 
 
 @dataclass(frozen=True)
