@@ -141,13 +141,13 @@ def test_one_live_graph_is_fitted_drawn_and_edited(tmp_path) -> None:
     assert {edit: (entry.level, entry.ran) for edit, entry in edits.items() if entry.kept} == {
         "turn the camera alone": ("none", ("lens", "march", "face", "miss", "shade", "finish")),
         "nothing": ("none", ()),
-        "turn shade.warmth": ("hot", ("shade", "finish")),
-        "turn march.swell": ("hot", ("march", "face", "miss", "shade", "finish")),
+        "set shade.warmth": ("hot", ("shade", "finish")),
+        "set march.swell": ("hot", ("march", "face", "miss", "shade", "finish")),
         "edit a kernel": ("code", ("shade", "finish")),
         "add a block": ("cold", ("ink", "finish")),
         "twice the picture": ("warm", ("lens", "march", "face", "miss", "shade", "ink", "finish")),
     }
-    assert edits["turn shade.warmth"].made == ()
+    assert edits["set shade.warmth"].made == ()
     assert edits["turn the camera alone"].made == ("camera",)
     assert made.outcome.losses[-1] < 1e-2 * made.outcome.losses[0]
     assert made.outcome.agreement > 0.99

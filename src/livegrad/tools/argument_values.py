@@ -1,4 +1,4 @@
-"""Words of the command line as values: text comes in, a value goes out, or `argparse` is told what is wrong."""
+"""Words of the command line as values: text comes in, a value goes out, or `argparse` gets the error."""
 
 from __future__ import annotations
 

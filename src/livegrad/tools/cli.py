@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LivegradError as error:
         return _fail(_message(error, chosen), 2 if isinstance(error, CommandError) else 1)
     except BrokenPipeError:
-        # Whoever read our output has enough of it. Python would complain once more at its end.
+        # The reader of our output has enough of it. Python would complain once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

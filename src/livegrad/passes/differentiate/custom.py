@@ -140,5 +140,5 @@ def _require_linear(rule: Function, active: tuple[bool, ...]) -> None:
                 f"the derivative `{rule.name}` is not linear in its parameter {index}",
                 where=rule.results[0].origin if rule.results else None,
                 expected="sums of tangents times values that do not depend on tangents",
-                help="give a derivative for the other mode too: this one cannot be turned round",
+                help="give a derivative for the other mode too: this one cannot be transposed",
             )

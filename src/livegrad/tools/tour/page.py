@@ -157,13 +157,13 @@ def _facts(show: Show, outcome: Outcome) -> str:
     """The numbers that say most, with what they are."""
     costs = {entry.edit.partition(":")[0]: entry for entry in show.ledger}
     turned, kernel, added, nothing = (
-        costs[name] for name in ("turn shade.warmth", "edit a kernel", "add a block", "nothing")
+        costs[name] for name in ("set shade.warmth", "edit a kernel", "add a block", "nothing")
     )
     steps = len(turned.ran) + len(turned.kept)
     facts = [
         (f"{outcome.losses[0] / outcome.losses[-1]:,.0f} ×", f"less loss after {len(outcome.losses)} steps of descent"),
         (f"{outcome.agreement:.2%}", "of fresh points agree with the target"),
-        (_milliseconds(turned), f"a number is turned: {len(turned.ran)} of {steps} steps run, none is compiled"),
+        (_milliseconds(turned), f"a number changes: {len(turned.ran)} of {steps} steps run, none is compiled"),
         (_milliseconds(kernel), "another kernel: compiled, swapped and shown"),
         (_milliseconds(added), f"one more block: {len(added.kept)} steps keep their values"),
         (_milliseconds(nothing), "nothing has changed: nothing runs"),

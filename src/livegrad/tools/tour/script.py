@@ -118,7 +118,7 @@ def _fit(show: Show, frames: int, progress: Progress) -> None:
         progress("the fit, while the camera turns", 0.05 + 0.35 * number / frames)
         steps = max(1, round(STEPS * (number / frames) ** 2))
         stage.engine.set(stage.fit["count"], steps)
-        show.frame(f"turn fit.count to {steps}, and the camera" if number == frames else "", turn=True)
+        show.frame(f"set fit.count to {steps}, and the camera" if number == frames else "", turn=True)
 
 
 def _turn_parameters(show: Show, frames: int) -> None:
@@ -131,10 +131,10 @@ def _turn_parameters(show: Show, frames: int) -> None:
         show.frame()
     for number in range(1, frames + 1):
         engine.set(stage.shade["warmth"], np.float32(number / frames))
-        show.frame("turn shade.warmth" if number == frames else "")
+        show.frame("set shade.warmth" if number == frames else "")
     for number in range(1, frames + 1):
         engine.set(stage.march["swell"], np.float32(0.05 * (1.0 - abs(2.0 * number / frames - 1.0))))
-        show.frame("turn march.swell" if number == frames // 2 else "")
+        show.frame("set march.swell" if number == frames // 2 else "")
 
 
 def _turn_camera(show: Show, frames: int) -> None:

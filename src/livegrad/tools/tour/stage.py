@@ -50,7 +50,7 @@ class Stage:
         self._connect()
 
     def _add(self, function: Callable[..., Any], *outputs: str, **numbers: float) -> lg.Block:
-        """A block of the function's name, with the numbers that can be turned while it runs."""
+        """A block of the function's name, with the numbers that can change while it runs."""
         added = self.engine.add(lg.block(function, inputs=A_PIXEL, outputs=outputs))
         for name, value in numbers.items():
             self.engine.set(added[name], np.float32(value))
