@@ -172,6 +172,36 @@ def test_a_connection_costs_the_same_among_few_and_many(engines, feed):
     assert many < 1.5 * few, f"{few} and {many} calls"
 
 
+def test_an_edit_and_a_reading_cost_the_same_among_few_and_many_regions():
+    """Which steps may wait until a branch needs them is found out anew for what was edited or read, and its sources."""
+    counts = []
+    for regions in (30, 240):
+        engine = Engine()
+        made: list[Any] = []
+        for number in range(regions):
+            made.append(engine.add(block(scale, name=f"b{number}")))
+            if number:
+                engine.connect(engine.graph.blocks[f"region{number - 1}"], made[-1]["x"])
+            else:
+                engine.set(made[-1]["x"], NUMBERS)
+            add_region(engine, made, number)
+        assert engine.step().ok
+        for number in range(3):
+
+            def frames(number: int = number, engine: Engine = engine, made: list[Any] = made) -> None:
+                own = engine.add(block(scale, name=f"new{number}"))
+                engine.connect(made[-2], own["x"])
+                assert engine.step().ok
+                engine.read(made[-3 - number])
+                engine.set(own["gain"], 3.0)
+                assert engine.step().ok
+
+            counts.append(calls_of(frames))
+        compare_with_scratch(engine)
+    few, many = min(counts[:3]), min(counts[3:])
+    assert many < 1.5 * few, f"{few} and {many} calls"
+
+
 def test_an_edit_that_is_refused_costs_the_same_among_few_and_many(engines):
     """Almost everything hangs on the block that is taken away: that is not looked at, nor reported."""
     counts = []

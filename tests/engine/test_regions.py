@@ -409,3 +409,29 @@ def test_loops_in_loops_make_no_more_calls_than_they_go_turns():
     running: Any = engine._runtime.executable
     innermost = [owner for places in running.maker._cells.values() for owner in places.values()]
     assert sum(map(len, innermost)) == 12  # one count for each loop: no turn was made that was not gone
+
+
+def test_a_region_that_waits_may_read_what_it_gives_away(executor_name):
+    """A body's block reads another one whose result leaves the region; a branch asks for the region late."""
+    engine = Engine(executor_name)
+    body = Composite("body")
+    first = body.graph.add(block(lambda x: x + 1.0, name="first"))
+    second = body.graph.add(block(lambda x: x * 2.0, name="second"))
+    body.graph.connect(first, second["x"])
+    body.expose(first["x"])
+    body.expose(first["result"], "first")
+    body.expose(second["result"], "second")
+    inner = engine.add(If("inner", body))
+    engine.set(inner["condition"], True)
+    engine.set(inner["x"], 3.0)
+    around = Composite("around")
+    more = around.graph.add(block(lambda x: x + 1.0, name="more"))
+    around.expose(more["x"])
+    around.expose(more["result"])
+    outer = engine.add(If("outer", around))
+    engine.connect(inner["second"], outer["x"])
+    for frame, taken in enumerate((False, True, False, True, True)):
+        engine.set(outer["condition"], taken)
+        engine.set(inner["x"], float(frame))
+        assert engine.step().ok
+        assert float(engine.read(outer["result"])) == (2.0 * (frame + 1) + 1 if taken else 0.0)

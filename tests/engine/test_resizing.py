@@ -57,7 +57,7 @@ def test_an_array_of_another_length_and_back_is_warm_and_touches_only_what_depen
     assert engine.step().ok
     running: Any = engine._runtime.executable
     kept = [running._memory[key] for key in ("total.result", "after.result", "other.result", "other.x")]
-    kept += [running._calls[key] for key in ("after", "other")]
+    kept += [running.calls[key] for key in ("after", "other")]
     for length, traces in ((260, 2), (100, 2), (260, 2)):
         engine.set(wave["x"], numbers(length))
         with compiled_kernels() as compiled, nothing_compiled_anew():
@@ -67,7 +67,7 @@ def test_an_array_of_another_length_and_back_is_warm_and_touches_only_what_depen
         assert [own.body.traces for own in (wave, power, total, after, other)] == [traces, traces, traces, 1, 1]  # type: ignore[attr-defined]
         assert engine._runtime.executable is running
         now = [running._memory[key] for key in ("total.result", "after.result", "other.result", "other.x")]
-        now += [running._calls[key] for key in ("after", "other")]
+        now += [running.calls[key] for key in ("after", "other")]
         assert all(own is before for own, before in zip(now, kept, strict=True))
         expected = (np.sin(numbers(length)) * np.float32(2)) ** 2
         np.testing.assert_allclose(engine.read(power), expected, rtol=1e-5, atol=1e-6)

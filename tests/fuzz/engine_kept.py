@@ -7,7 +7,8 @@ from typing import Any
 
 import livegrad as lg
 from livegrad.engine.compile import Compilation, compile_graph
-from livegrad.engine.live_plan import LivePlan, operand_key
+from livegrad.engine.live_plan import LivePlan, RegionStep, operand_key
+from livegrad.engine.on_demand import steps_on_demand
 from livegrad.engine.sources import same_value
 from livegrad.engine.update import diff_plans
 
@@ -26,6 +27,8 @@ def compare_with_scratch(engine: lg.Engine) -> None:
     _compare_plans(kept.plan, made.plan)
     _check_order(kept.plan)
     _check_executable(engine._runtime.executable, kept.plan)
+    if not engine._runtime.requires_anew:  # else what was read since counts from the next frame on
+        _check_waiting(engine._runtime.executable, kept)
 
 
 def _same(what: str, kept: Any, made: Any) -> None:
@@ -80,6 +83,15 @@ def _check_order(plan: LivePlan) -> None:
         for operand in step.all_operands():
             source = plan.producer.get(str(operand_key(operand)))
             assert source is None or position[source] < position[key], f"{key} comes before {source}, which it reads"
+
+
+def _check_waiting(executable: Any, kept: Compilation) -> None:
+    """The steps that may wait until somebody needs them."""
+    plan = executable.plan
+    if hasattr(executable, "on_demand"):
+        regions = [key for key, step in plan.steps.items() if isinstance(step, RegionStep)]
+        waiting = steps_on_demand(plan, regions, lambda key: kept.network.nodes[key].block.is_read)
+        _same("steps on demand", executable.on_demand, waiting)
 
 
 def _check_executable(executable: Any, plan: LivePlan) -> None:

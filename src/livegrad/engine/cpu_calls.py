@@ -224,7 +224,7 @@ class Calls:
         if step.kind in ("while", "for"):
             return self._loop(step, owner, control, begin)
         bodies = [[self.make(inner, owner) for inner in body] for body in step.bodies]
-        sources = [self._sources(body) for body in step.bodies]
+        sources = [self._sources(body, owner) for body in step.bodies]
         pull = self._pull
         is_switch = step.kind == "switch"
         start = self._start_of(step, owner)
@@ -241,11 +241,14 @@ class Calls:
 
         return branch
 
-    def _sources(self, body: Sequence[Step]) -> tuple[str, ...]:
-        """The steps of the plan whose results a body reads when it is taken; bodies inside of it ask for theirs."""
+    def _sources(self, body: Sequence[Step], owner: str) -> tuple[str, ...]:
+        """The steps of the plan whose results a body reads when it is taken; bodies inside of it ask for theirs.
+
+        What a body gives away, and reads itself, is a result of the owner, which runs already.
+        """
         operands = (operand for step in body for operand in first_operands(step))
         made = (self.producer.get(own.key) for own in operands if isinstance(own, BufferOperand))
-        return tuple(dict.fromkeys(key for key in made if key is not None))
+        return tuple(dict.fromkeys(key for key in made if key is not None and key != owner))
 
     def _start_of(self, step: RegionStep, owner: str) -> Callable[[], set[tuple[str, int]]]:
         """Where a region writes down which of its bodies it takes; the outermost one begins anew."""
@@ -264,7 +267,7 @@ class Calls:
         back = turns.exchanged_pairs()
         is_while = step.kind == "while"
         start = self._start_of(step, owner)
-        pull, sources = self._pull, self._sources(step.bodies[0])
+        pull, sources = self._pull, self._sources(step.bodies[0], owner)
 
         def loop() -> None:
             taken = start()

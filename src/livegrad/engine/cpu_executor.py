@@ -30,7 +30,7 @@ from livegrad.engine.live_plan import (
     buffers_around,
     renewed_buffers,
 )
-from livegrad.engine.on_demand import steps_on_demand
+from livegrad.engine.on_demand import producers, steps_on_demand, update_on_demand
 from livegrad.engine.problems import GraphError
 from livegrad.engine.sources import Numbers
 from livegrad.ops.context import FeatureLevel
@@ -80,7 +80,8 @@ class CpuExecutable:
         self.calls = _CallsOnDemand(self)
         self._staged: list[Numbers] = []  # the next values of states
         self._before: dict[str, Numbers] = {}  # what states held in the last run, where steps that wait read them
-        self.on_demand: Collection[str] = frozenset()  # steps that run when they are needed
+        self.on_demand: set[str] = set()  # steps that run when they are needed
+        self._unsure: set[str] | None = None  # steps of which that has to be found out anew; None: all
         # Those of them that have no value yet, and whether they must run whatever comes of what they read.
         self.waiting: dict[str, bool] = {}
         if previous is not None:
@@ -136,6 +137,7 @@ class CpuExecutable:
         contents = [key for key in touched if key in plan.contents]
         renewed = [key for key in contents if key in fresh or self.plan.contents.get(key) is not plan.contents[key]]
         self.cut_off.forget(self.plan, plan, before, after, gone)
+        self._look_again(plan, before, after, named)
         for key, step in before.items():
             self.maker.forget(step, key)
             self.calls.pop(key, None)
@@ -154,6 +156,17 @@ class CpuExecutable:
         for state in states:
             if state.value in fresh or owners.get(state.value) is not state.owner:
                 np.copyto(self._memory[state.value], state.initial)
+
+    def _look_again(
+        self, plan: LivePlan, before: Mapping[str, Step], after: Mapping[str, Step], named: set[str]
+    ) -> None:
+        """Notes the steps of which it may be otherwise whether they can wait: these, and those that they read from."""
+        self.on_demand -= before.keys() - after.keys()
+        if self._unsure is not None:
+            self._unsure |= after.keys()
+            for own, steps in ((self.plan, before), (plan, after)):
+                self._unsure.update(*(producers(own, step.all_operands()) for step in steps.values()))
+                self._unsure.update(own.producer.get(state.next, "") for state in own.states if state.key in named)
 
     def _fresh_memory(self, plan: LivePlan, touched: set[str], gone: set[str]) -> tuple[dict[str, Numbers], int]:
         """Memory for those buffers that have none that fits, and how many bytes the plan needs then."""
@@ -199,10 +212,15 @@ class CpuExecutable:
         # Turns of loops are made when they are first gone.
         self.maker.parameters, self.maker.producer = self.plan.parameters, self.plan.producer
 
-    def require(self, is_needed: Callable[[str], bool]) -> list[str]:
+    def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> list[str]:
         """Says which steps are needed besides those that others read; gives those of them that have waited so far."""
-        self.on_demand = steps_on_demand(self.plan, self.cut_off.regions, is_needed)
-        return [key for key in self.waiting if key not in self.on_demand]
+        if self._unsure is None:
+            self.on_demand = steps_on_demand(self.plan, self.cut_off.regions, is_needed)
+            needed = [key for key in self.waiting if key not in self.on_demand]
+        else:
+            needed = update_on_demand(self.on_demand, self.plan, self._unsure.union(wanted), is_needed)
+        self._unsure = set()
+        return [key for key in needed if key in self.waiting]
 
     def catch_up(self, step: str) -> RunReport:
         """Runs a step that waits, with the values that states had in the last run."""

@@ -23,12 +23,23 @@ class Lost(Exception):
     """A body of a region reads the results of a step that failed."""
 
 
+class _TooDeep(Exception):
+    """Regions in a row ask for each other's results, each from within its own run: the last asks for these steps."""
+
+    def __init__(self, steps: Sequence[str]) -> None:
+        super().__init__()
+        self.steps = steps
+
+
+_DEEPEST = 32  # steps that are run from within others: Python has room for a hundred or so
+
+
 class Run:
     """What has been done so far in a run."""
 
     __slots__ = (
-        "_changed", "_cut_off", "_executable", "_failures", "_forced", "_lost", "_plan", "_profile", "_ran", "_seconds",
-        "_spared", "_started", "_unneeded", "_waiting",
+        "_changed", "_cut_off", "_depth", "_executable", "_failures", "_forced", "_lost", "_plan", "_profile", "_ran",
+        "_seconds", "_spared", "_started", "_unneeded", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +52,7 @@ class Run:
         self._executable, self._plan = executable, executable.plan
         self._cut_off, self._waiting = executable.cut_off, executable.waiting
         self._profile, self._forced = profile, forced
+        self._depth = 0  # how many steps are under way, each asked for by the one before
         self._ran: list[str] = []
         self._spared: list[str] = []
         self._unneeded: dict[str, None] = {}
@@ -69,6 +81,8 @@ class Run:
     def pull(self, steps: Iterable[str]) -> None:
         """Runs those of some steps that wait, and what they wait for; says so if one of them has no value."""
         if self._waiting:
+            if self._depth > _DEEPEST and not self._waiting.keys().isdisjoint(steps):
+                raise _TooDeep(tuple(steps))
             for key in sorted(self._waiting_for(steps), key=self._plan.position.__getitem__):
                 must_run = self._waiting.get(key)
                 if must_run is None:
@@ -125,8 +139,10 @@ class Run:
         """Runs a step if something has changed that it reads; a region reads what it read the last time."""
         step, taken = self._plan.steps[key], self._cut_off.taken.get(key)
         if isinstance(step, RegionStep) and taken is not None and not self._must_run(key):
+            sources = producers(self._plan, step.operands_of_taken(taken))
+            sources.pop(key, None)  # a body may read what it gives away
             try:
-                self.pull(producers(self._plan, step.operands_of_taken(taken)))
+                self.pull(sources)
             except Lost:
                 self._lost.add(key)
                 return
@@ -138,7 +154,10 @@ class Run:
     def _execute(self, key: str) -> None:
         start = perf_counter() if self._profile else 0.0
         try:
-            self._executable.calls[key]()
+            if self._waiting:
+                self._call(key)
+            else:
+                self._executable.calls[key]()
         except Lost:
             return self._lose(key)
         except LivegradError as error:
@@ -153,6 +172,29 @@ class Run:
         if self._waiting:
             self._note_readers(key, equal)
         return None
+
+    def _call(self, key: str) -> None:
+        """Calls a step. What is asked for too deep in it is run first, and the step begins anew: none has an effect."""
+        if self._depth:
+            self._depth += 1
+            try:
+                self._executable.calls[key]()
+            finally:
+                self._depth -= 1
+            return
+        asked: list[Sequence[str]] = []
+        self._depth = 1
+        try:
+            while True:
+                try:
+                    if not asked:
+                        return self._executable.calls[key]()
+                    self.pull(asked[-1])
+                    asked.pop()
+                except _TooDeep as deeper:
+                    asked.append(deeper.steps)
+        finally:
+            self._depth = 0
 
     def _lose(self, key: str) -> None:
         self._lost.add(key)

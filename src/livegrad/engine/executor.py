@@ -94,8 +94,11 @@ class Executable(Protocol):
         """Steps that have no value yet, because nobody has needed it; an executor may run all of them instead."""
         ...
 
-    def require(self, is_needed: Callable[[str], bool]) -> Collection[str]:
-        """Says which steps are needed even if no step reads them that runs; gives those that have waited so far."""
+    def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> Collection[str]:
+        """Says which steps are needed even if no step reads them that runs; gives those that have waited so far.
+
+        `wanted` are those that were not needed when this was last called.
+        """
         ...
 
     def catch_up(self, step: str) -> RunReport:

@@ -11,29 +11,45 @@ from heapq import heapify, heappop, heappush
 from livegrad.engine.live_plan import BlockStep, BufferOperand, LivePlan, Operand, RegionStep, Step, operand_key
 
 
-def steps_on_demand(plan: LivePlan, regions: Iterable[str], is_needed: Callable[[str], bool]) -> frozenset[str]:
+def steps_on_demand(plan: LivePlan, regions: Iterable[str], is_needed: Callable[[str], bool]) -> set[str]:
     """The steps that nobody needs but bodies of regions, and steps that are needed by nobody else themselves.
 
     Not those that read memory of others, which may be something else by the time they run, nor calls of libraries.
     Where memory is shared, all steps run in their order.
     """
-    if plan.places or not regions:
-        return frozenset()
-    position, found = plan.position, set[str]()
-    states = {plan.producer.get(state.next) for state in plan.states}
+    found: set[str] = set()
     sources = {key for region in regions for key in producers(plan, plan.steps[region].all_operands())}
-    waiting = [(-position[key], key) for key in sources]
+    update_on_demand(found, plan, sources, is_needed)
+    return found
+
+
+def update_on_demand(
+    found: set[str], plan: LivePlan, keys: Iterable[str], is_needed: Callable[[str], bool]
+) -> list[str]:
+    """Looks at some steps again, and at those that they read from where that makes a difference.
+
+    `found` has the steps that may wait, and is brought up to date; gives those that no longer may.
+    """
+    if plan.places:
+        return []
+    position, needed = plan.position, []
+    states = {plan.producer.get(state.next) for state in plan.states}
+    waiting = [(-position[key], key) for key in keys if key in position]
     heapify(waiting)
     while waiting:  # the last first: whoever reads a step was looked at before it
         _, key = heappop(waiting)
-        if key in found or key in states or is_needed(key):
-            continue
         step = plan.steps[key]
-        if _can_wait(plan, step) and all(_reads_on_demand(plan, step, reader, found) for reader in plan.consumers[key]):
+        may_wait = key not in states and not is_needed(key) and _can_wait(plan, step) and _reads_wait(plan, step, found)
+        if may_wait == (key in found):
+            continue
+        if may_wait:
             found.add(key)
-            for source in producers(plan, step.all_operands()):
-                heappush(waiting, (-position[source], source))
-    return frozenset(found)
+        else:
+            found.remove(key)
+            needed.append(key)
+        for source in producers(plan, step.all_operands()):
+            heappush(waiting, (-position[source], source))
+    return needed
 
 
 def producers(plan: LivePlan, operands: Iterable[Operand]) -> dict[str, None]:
@@ -54,6 +70,12 @@ def _can_wait(plan: LivePlan, step: Step) -> bool:
     if not all(isinstance(leaf, BlockStep) for leaf in leaves):
         return False
     return not any(operand_key(operand) in plan.bindings for operand in step.all_operands())
+
+
+def _reads_wait(plan: LivePlan, step: Step, found: Collection[str]) -> bool:
+    """Whether somebody reads a step, and nobody who may not wait for it."""
+    readers = plan.consumers[step.key]
+    return bool(readers) and all(_reads_on_demand(plan, step, reader, found) for reader in readers)
 
 
 def _reads_on_demand(plan: LivePlan, step: Step, reader: str, found: Collection[str]) -> bool:

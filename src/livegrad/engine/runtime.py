@@ -50,6 +50,7 @@ class Runtime(Attempts):
         self.spares = True  # what came out as it was makes nothing stale; tests compare with an engine that runs all
         self.failed: dict[str, LivegradError] = {}
         self.requires_anew = True  # what somebody reads has changed, or the plan has
+        self._wanted: set[str] = set()  # steps that somebody has begun to read
         self.features: Mapping[FeatureLevel, Any] = {}  # of the context, as they run
         self.versions: dict[str, int | None] = {}  # of external buffers, when their readers last ran
         self.notified = 0  # counts what may have changed the state of blocks
@@ -160,6 +161,7 @@ class Runtime(Attempts):
         block = self.block_of(step)
         if not block.is_read:
             block.is_read = self.requires_anew = True
+            self._wanted.add(step)
 
     def catch_up(self, step: str) -> None:
         """Computes a result that nobody has needed until now."""
@@ -175,9 +177,9 @@ class Runtime(Attempts):
 
     def _require(self, running: Executable) -> None:
         """Tells the executable what is needed; a step that has waited, and is needed now, must run."""
-        for key in running.require(lambda step: self.block_of(step).is_read):
+        for key in running.require(lambda step: self.block_of(step).is_read, self._wanted):
             self.make_stale(key, "it is needed now")
-        self.requires_anew = False
+        self.requires_anew, self._wanted = False, set()
 
     def run(self, frame: Frame) -> StaleSet:
         """Runs what is stale, and says what that was."""

@@ -192,7 +192,7 @@ class CudaExecutable:
 
     waiting: Collection[str] = ()  # whether a body is taken is known on the device alone: what it may read has run
 
-    def require(self, is_needed: Callable[[str], bool]) -> Collection[str]:
+    def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> Collection[str]:
         """Nothing: all steps run."""
         return ()
 
