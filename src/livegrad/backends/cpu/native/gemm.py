@@ -36,6 +36,7 @@ PRODUCT_KERNELS = ("dot", *(f"{name}_{vectors}" for name in ("multiply", "convol
 # that all fall on the same lines of the cache.
 PACKED_FROM, PACKED_FROM_ALIASED = 512, 16
 WHOLE_PANELS = 1 << 20  # bytes of a right operand up to which it is packed as a whole, before the product
+TURNED = 1.25  # a turned product must be so much cheaper: it needs memory for itself, and is part of no chain of rows
 PARTS, LEAST_PART = (8, 6, 10, 7, 9, 5, 4), 512  # of a long inner dimension
 
 
@@ -130,7 +131,8 @@ def _ways(product: Product, shapes: TileShapes) -> list[_Way]:
     if product.columns > 1 and product.rows > 1:
         back = 0.6 * product.rows * product.columns
         turned = min(_turned_ways(product, shapes), key=_cost_of)
-        ways.append(_Way(back + turned.cost, False, lambda _: _turned_back(product, shapes, turned)))
+        cost = TURNED * (back + turned.cost)
+        ways.append(_Way(cost, False, lambda _: _turned_back(product, shapes, turned)))
     return ways
 
 
