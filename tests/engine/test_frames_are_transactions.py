@@ -221,3 +221,62 @@ def test_a_posted_number_is_not_lost_wherever_its_frame_ends():
         except Interrupted:
             engine.step()
         assert float(engine.read(scale)) == 2.0 * after
+
+
+EDITS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "a number": lambda engine, gain, wave: engine.set(gain["gain"], 3),
+    "an array": lambda engine, gain, wave: engine.set(gain["x"], np.full(3, 7.0)),
+    "another size": lambda engine, gain, wave: engine.set(gain["x"], np.full(5, 7.0)),
+    "memory": lambda engine, gain, wave: engine.bind(gain["x"], np.full(3, 8.0)),
+    "code": lambda engine, gain, wave: lg.edit(engine, gain, lambda x, gain=1.0: x - gain),
+    "a feature": lambda engine, gain, wave: engine.set_feature("animation_time", 5.0),
+    "an edge": lambda engine, gain, wave: engine.connect(wave, gain["x"]),
+    "a block": lambda engine, gain, wave: engine.add(engine.spare),
+    "no block": lambda engine, gain, wave: engine.remove(gain),
+}
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_an_edit_that_is_interrupted_is_applied_as_far_as_it_was_made(kind):
+    """Wherever the interrupt comes: what runs is what is described, and the same edit once more has its effect."""
+    interrupts = 0
+    while True:
+        engine: Any = lg.Engine()
+        x = parameter(0, Tensor(f64, (3,)))
+        moving = Function("wave", (x,), (x * cast(broadcast_to(context("animation_time"), (3,)), type=f64),))
+        wave = engine.add(lg.block(moving, inputs=("x",), name="wave"))
+        gain = engine.add(lg.block(lambda x, gain=1.0: x * gain, name="gain"))
+        engine.spare = lg.block(lambda x=2.0: x * 4.0, name="spare")
+        engine.set_feature("animation_time", 2.0)
+        for own in (wave, gain):
+            engine.set(own["x"], np.ones(3))
+        engine.step()
+        try:
+            call_interrupted(lambda: EDITS[kind](engine, gain, wave), interrupts + 1)  # noqa: B023 - called at once
+        except Interrupted:
+            if engine.step().ok or kind != "no block":  # one that nothing feeds any more, and that is still there
+                require_as_described(engine)
+            made = {"a block": "spare" in engine.graph.blocks, "no block": "gain" not in engine.graph.blocks}
+            if not made.get(kind):
+                EDITS[kind](engine, gain, wave)
+            engine.step()
+            require_as_described(engine)
+        else:
+            break
+        interrupts += 1
+    assert interrupts > 5
+
+
+def require_as_described(engine: lg.Engine) -> None:
+    """The values that run are those of the graph as it is described now, compiled from nothing."""
+    assert engine.frame.ok, engine.frame.problems
+    values = {name: engine.read(own) for name, own in engine.graph.blocks.items()}
+    engine._runtime.compilation = None
+    executable, engine._runtime.executable = engine._runtime.executable, None
+    engine._runtime.is_quiet = False
+    engine.step()
+    assert executable is not None
+    executable.close()
+    for name, own in engine.graph.blocks.items():
+        np.testing.assert_array_equal(engine.read(own), values[name], err_msg=name)
+    assert values.keys() == engine.plan.steps.keys()  # type: ignore[union-attr]

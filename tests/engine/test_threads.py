@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import livegrad as lg
 from livegrad.authoring.block import block, captured_block, edit
 from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.engine.engine import Engine
@@ -409,3 +410,44 @@ def test_errors_of_edits_are_raised_where_the_edit_is_made_also_while_frames_run
     engine, _ = engine_with_fill(during)
     assert engine.step().ok
     assert "test_threads.py" in str(caught[0])
+
+
+@pytest.mark.parametrize("kind", ["composite", "region"])
+def test_a_composite_moves_to_another_engine_while_a_thread_edits_the_one_it_was_in(kind):
+    """That thread may be waiting for the other engine: each would wait for the other for ever."""
+    first, second = lg.Engine(), lg.Engine()
+    inside = lg.Composite("inside")
+    own = inside.graph.add(lg.block(lambda x=1.0: x + 1.0, name="own"))
+    inside.expose(own["result"])
+    moved = inside if kind == "composite" else lg.If("region", inside)
+    first.add(moved)
+    if kind == "region":
+        inside.graph.set(own["x"], 1.0)
+        first.set(moved["condition"], True)
+    first.step()
+    first.remove(moved)
+    is_held, may_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with first.edits():
+            is_held.set()
+            may_go.wait()
+
+    def move() -> None:
+        second.add(moved)
+        inside.graph.set(own["x"], 4.0)
+
+    holding, moving = threading.Thread(target=hold), threading.Thread(target=move, daemon=True)
+    holding.start()
+    is_held.wait()
+    moving.start()
+    moving.join(20)
+    has_moved = not moving.is_alive()
+    may_go.set()
+    holding.join()
+    assert has_moved
+    if kind == "region":
+        second.set(moved["condition"], True)
+    second.step()
+    assert float(second.read(moved["result"])) == 5.0
+    assert first.step().ok

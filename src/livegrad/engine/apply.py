@@ -275,8 +275,10 @@ class Applier:
 
     def _apply_feature(self, entry: Entry, frame: Frame) -> None:
         assert self._runtime.executable is not None
-        feature, value = entry.subject, self.wanted_features[entry.subject]
+        feature, value = entry.subject, self.wanted_features.get(entry.subject)
         before = self._features.get(feature)
+        if value is None:
+            return  # an interrupt came before it was given
         if before is not None and type(before) is type(value) and same_value(before, value):
             return
         self._transaction.put(self._features, feature, value)

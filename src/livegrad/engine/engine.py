@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from livegrad.backends.cpu.fork import renew_lock_after_fork
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.apply import Applier
 from livegrad.engine.asked import AskedReading
 from livegrad.engine.compile import compile_graph
@@ -103,10 +103,15 @@ class Engine:
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block (also a `State`, a `Composite` or a region)."""
         with self.edits():
-            self.graph.add(block)
-            if block.watch is not None:
-                self._watches.append(block.watch)
-            return block
+            watch = getattr(block, "watch", None)
+            fresh = [] if watch is None or watch in self._watches else [watch]
+            self._watches += fresh  # first: after an interrupt, no block is there whose file nobody watches
+            try:
+                return self.graph.add(block)
+            except LivegradError:
+                for own in fresh:
+                    self._watches.remove(own)
+                raise
 
     def remove(self, block: Block) -> None:
         """Removes a block and what was connected to it."""
@@ -141,14 +146,15 @@ class Engine:
             if plan is not None and level in plan.readers:
                 types += plan.types_of_number(level)
             own = feature_value(value, types, f"feature `{feature}`")
-            self._applier.wanted_features[level] = own
             self._journal.write("feature", level, repr(own))
+            self._applier.wanted_features[level] = own
 
     def keep(self, pin: Pin | Block) -> None:
         """Says that an output will be read: its memory is shared with nothing."""
         with self.graph.editing(), self._journal.observed("keep", None, pin):
-            self._applier.kept.update(self._buffer_keys(only_output(pin)))
+            keys = self._buffer_keys(only_output(pin))
             self._journal.write("structure", Place(self.graph, ()), "kept")
+            self._applier.kept.update(keys)
 
     def reset(self, state: State) -> None:
         """Gives a state its initial value again, from the next frame on."""

@@ -258,6 +258,7 @@ class Composite(Block):
     def _expose(self, pin: Pin, own: str) -> Pin:
         self._require_exposable(pin)
         before = {name: list(pins) for name, pins in self.inner_inputs.items()}, dict(self.inner_outputs)
+        self.graph.journal.write("structure", Place(self.graph, (pin.block,)), f"`{own}` exposed")
         if pin.direction == "input":
             self.inner_inputs.setdefault(own, []).append(pin)
         elif own in self.inner_outputs:
@@ -270,7 +271,6 @@ class Composite(Block):
             self.inner_inputs, self.inner_outputs = before
             self._follow_inside()
             raise
-        self.graph.journal.write("structure", Place(self.graph, (pin.block,)), f"`{own}` exposed")
         return self[own]
 
     def _require_exposable(self, pin: Pin) -> None:
@@ -330,7 +330,10 @@ Result = TypeVar("Result")
 def _edit(
     method: Callable[Concatenate[Graph, Arguments], Result],
 ) -> Callable[Concatenate[Graph, Arguments], Result]:
-    """An edit of a graph: one at a time, and none while a frame reads the description."""
+    """An edit of a graph: one at a time, and none while a frame reads the description.
+
+    It writes to the journal first: an interrupt may leave an entry of what has not changed, never a change without one.
+    """
 
     @wraps(method)
     def edit(graph: Graph, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
@@ -394,17 +397,19 @@ class Graph:
             raise UsageError(
                 f"there is a block `{block.name}` already", where=caller_origin(), help="give it another name"
             )
-        if block.home is not None:
+        # One that an interrupt kept from being put there is in none.
+        if block.home is not None and block.home.blocks.get(block.name) is block:
             raise UsageError(
                 f"block `{block.name}` is in a graph already", where=caller_origin(), help="remove it there"
             )
         self._require_room_for(block)
-        self.blocks[block.name] = block
+        self.journal.write("structure", Place(self, (block,)), "added")
         block.home = self
         for label, inner in block.inner_graphs():
             inner.journal = self.journal
-            inner.uses.append((block, label))
-        self.journal.write("structure", Place(self, (block,)), "added")
+            if (block, label) not in inner.uses:
+                inner.uses.append((block, label))
+        self.blocks[block.name] = block  # last: from here on it is there
         return block
 
     @_edit
@@ -412,14 +417,28 @@ class Graph:
         """Removes a block and its connections."""
         self._require(block)
         self.journal.write("structure", Place(self, tuple(with_inner_blocks(block))), "removed")
-        del self.blocks[block.name]
+        for pin in (*self._fed_by(block), *block.inputs.values()):
+            self._feed(pin, None)
+        self._readers.pop(block, None)
+        del self.blocks[block.name]  # until here, who removes it again after an interrupt does the rest
         block.home = None
         block.debug.state = "removed"
         for _, inner in block.inner_graphs():
             inner.uses = [use for use in inner.uses if use[0] is not block]
-        for pin in (*self._fed_by(block), *block.inputs.values()):
-            self._feed(pin, None)
-        self._readers.pop(block, None)
+        self._let_go(block)
+
+    def _let_go(self, block: Block) -> None:
+        """Gives what is inside of a block, and nowhere else in this graph, a journal and so a lock of its own.
+
+        Who puts it into another engine must not wait for whoever edits this one: that thread may wait for the other.
+        """
+        own = Journal()
+        waiting = [inner for _, inner in block.inner_graphs()]
+        while waiting:
+            graph = waiting.pop()
+            if self not in graphs_above([graph]):
+                graph._journal = own
+                waiting += [inner for block in graph.blocks.values() for _, inner in block.inner_graphs()]
 
     def _feed(self, target: Pin, source: Source | None) -> None:
         """Notes what feeds an input from now on."""
@@ -491,26 +510,25 @@ class Graph:
         # A float that the block cannot take must not make floats of the integers that correct it.
         fresh = setting_of(value, None if target.block.debug.errors else like)
         if old is None or (old.is_number != fresh.is_number):
-            self._feed(target, fresh)
             implied = before is None and like is not None and like.is_number and fresh.is_number
             detail = f"{describe_setting(like)} → {describe_setting(fresh)}" if implied and like is not None else "set"
             self.journal.write("rebind" if implied else "structure", target, detail)
+            self._feed(target, fresh)
         elif old.given != fresh.given:
-            self.sources[target] = fresh
             self.journal.write("rebind", target, f"now {describe_setting(fresh)}")
-        elif not same_value(old.value, fresh.value):
             self.sources[target] = fresh
+        elif not same_value(old.value, fresh.value):
             self.journal.write("value", target, f"{describe_setting(old)} → {describe_setting(fresh)}")
+            self.sources[target] = fresh
 
     @_edit
     def bind(self, target: Pin, external: Any) -> ExternalBuffer:
         """Lets an input read memory that belongs to someone else."""
         self._require_input(target)
         own = external if isinstance(external, ExternalBuffer) else ExternalBuffer(external)
-        before = self.sources.get(target)
-        self._feed(target, Binding(own))
-        kind = "rebind" if isinstance(before, Binding) else "structure"
+        kind = "rebind" if isinstance(self.sources.get(target), Binding) else "structure"
         self.journal.write(kind, target, f"bound to {own.array.dtype} {own.array.shape}")
+        self._feed(target, Binding(own))
         return own
 
     @_edit
@@ -519,8 +537,8 @@ class Graph:
         self._require(block)
         names = tuple(spec.name for spec in body.inputs), tuple(body.outputs)
         if names == (tuple(block.inputs), tuple(block.outputs)):
-            block.body = body
             self.journal.write("code", block, "new body")
+            block.body = body
             return
         inputs = tuple(block.inputs.values())
         self.journal.write("structure", Place(self, (block,)), "new body with other pins")
