@@ -202,6 +202,42 @@ def test_an_edit_and_a_reading_cost_the_same_among_few_and_many_regions():
     assert many < 1.5 * few, f"{few} and {many} calls"
 
 
+def test_an_edit_costs_the_same_beside_few_and_many_arrays_of_others():
+    counts = []
+    for blocks in (20, 160):
+        engine = Engine()
+        for number in range(blocks):
+            own = engine.add(block(scale, name=f"b{number}"))
+            engine.bind(own["x"], lg.ExternalBuffer(NUMBERS + number, version=0))
+        engine.step()
+        for number in range(3):
+
+            def frames(number: int = number, engine: Engine = engine) -> None:
+                own = engine.add(block(scale, name=f"new{number}"))
+                engine.bind(own["x"], lg.ExternalBuffer(NUMBERS, version=number))
+                assert engine.step().ok
+                engine.set(own["x"], 1.0)
+                assert engine.step().ok
+
+            counts.append(calls_of(frames))
+        compare_with_scratch(engine)
+    few, many = min(counts[:3]), min(counts[3:])
+    assert many < 1.5 * few, f"{few} and {many} calls"
+
+
+def test_memory_that_is_bound_again_is_read_whatever_its_version_was_before(executor_name):
+    engine = Engine(executor_name)
+    own = engine.add(block(scale, name="own"))
+    for number in range(3):
+        engine.bind(own["x"], lg.ExternalBuffer(NUMBERS + number, version=7))
+        assert engine.step().ok
+        np.testing.assert_array_equal(engine.read(own), (NUMBERS + number) * 2)
+        engine.set(own["x"], NUMBERS)
+        assert engine.step().ok
+        assert not engine._runtime.versions
+        np.testing.assert_array_equal(engine.read(own), NUMBERS * 2)
+
+
 def test_an_edit_that_is_refused_costs_the_same_among_few_and_many(engines):
     """Almost everything hangs on the block that is taken away: that is not looked at, nor reported."""
     counts = []

@@ -18,7 +18,7 @@ from livegrad.engine.graph import Block, Graph, Pin, State
 from livegrad.engine.hot_parameters import HotParameter, HotParameters
 from livegrad.engine.journal import Detail, Entry, words_of
 from livegrad.engine.keys import pin_key
-from livegrad.engine.live_plan import BlockStep, LivePlan
+from livegrad.engine.live_plan import BlockStep, LivePlan, buffers_around
 from livegrad.engine.problems import Problem
 from livegrad.engine.propagate import require_number
 from livegrad.engine.replan import commit, replan
@@ -230,9 +230,15 @@ class Applier:
             self._transaction.put(vars(self._runtime), "executable", fresh)
             if self.reuse_memory:
                 self._runtime.forget_contents(plan)
+            self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
         else:
             self._hold_states(running, changes)
+            steps = running.plan.steps
+            read = {key for name in changes if name in steps for key in buffers_around(steps[name])}
             running.update(plan, codes, list(changes))
+            for key in read:
+                if key not in plan.bindings:
+                    self._runtime.versions.pop(key, None)
         self._runtime.failed = {key: error for key, error in self._runtime.failed.items() if key in plan.steps}
         self._runtime.stale = {key: reason for key, reason in self._runtime.stale.items() if key in plan.steps}
         self._runtime.touched = {key: by for key, by in self._runtime.touched.items() if key in plan.steps}
@@ -240,7 +246,6 @@ class Applier:
             if key in plan.steps:
                 self._runtime.make_stale(key, change.cause, change.values)
         self._runtime.requires_anew = True
-        self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
         self._runtime.still -= changes.keys()
         for state in plan.states:
             if state.key in changes:  # it may have its initial value again

@@ -51,7 +51,7 @@ class Calls:
         self.producer: Mapping[str, str] = {}  # the step of the plan that writes each buffer
         self._taken = taken  # for each region of the plan the bodies that its last run took, those inside it too
         self.parameters: Mapping[str, Any] = {}
-        self.bound: Mapping[str, tuple[int, ...]] = {}  # memory of others, and the shape that it had
+        self.bound: dict[str, tuple[int, ...]] = {}  # memory of others, and the shape that it had
         self.counts: dict[str, int] = {}  # how often each function was called, in the run that is on
         self.seconds: dict[str, float] = {}  # of steps inside of regions, when they are measured
         self.started: dict[str, float] = {}

@@ -144,10 +144,13 @@ class CpuExecutable:
             if key not in after:
                 self.waiting.pop(key, None)
         self.plan, self._bytes = plan, needed
-        self.maker.bound = {key: plan.buffers[key].shape for key in plan.bindings}
         self._memory.update(fresh)
         for key in gone:
             self._memory.pop(key, None)
+        for key in touched | gone:
+            self.maker.bound.pop(key, None)
+            if key in plan.bindings:
+                self.maker.bound[key] = plan.buffers[key].shape
         for leaf in _leaves(before) - _leaves(after):
             del self._codes[leaf]
         self._codes.update(codes)
