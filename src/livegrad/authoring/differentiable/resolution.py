@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from livegrad.authoring.differentiable.optional import OptionalType
 from livegrad.authoring.differentiable.own_sums import zero_it_brings
 from livegrad.authoring.differentiable.pair import Pair, PairType, pair_type
 from livegrad.authoring.differentiable.protocol import OPERATIONS
 from livegrad.authoring.differentiable.resolved import (
+    AnyDerivative,
     Argument,
     Resolved,
     backward_derivative,
@@ -34,13 +35,10 @@ from livegrad.authoring.function.types import (
 from livegrad.authoring.function.values import Value, name_of
 from livegrad.ir import types as ir
 
-if TYPE_CHECKING:
-    from livegrad.authoring.differentiable.operators import Derivative
-
 Given = list[Any]  # for each argument that is passed: which of the values it is, or a default
 
 
-def resolve(function: CapturedFunction | Derivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+def resolve(function: CapturedFunction | AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
     """The function for arguments of these types, and which value goes to which of its arguments."""
     if isinstance(function, CapturedFunction):
         return _resolve_captured(function, values, span, lambda match: None)
@@ -89,7 +87,7 @@ class PairProblem(str):
 
 
 def _resolve_inner(
-    function: Derivative, values: Sequence[Value], span: Span, primals: Sequence[Value], paired: Sequence[bool]
+    function: AnyDerivative, values: Sequence[Value], span: Span, primals: Sequence[Value], paired: Sequence[bool]
 ) -> tuple[Resolved, Given]:
     target = function.target
     if not isinstance(target, CapturedFunction):
@@ -114,7 +112,7 @@ def _resolve_inner(
     return _resolve_captured(target, primals, span, refuse)
 
 
-def resolve_forward(function: Derivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+def resolve_forward(function: AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
     # The pairs of an inner derivative are ordinary structs here: only the outermost pair is taken off.
     primals = [_primal(value) for value in values]
     paired = [isinstance(value.type, PairType) for value in values]
@@ -153,7 +151,7 @@ def _with_pair(argument: Argument, place: Any, paired: Sequence[bool]) -> Any:
     return Default(Pair(primal, OPERATIONS["dzero"](argument.type), pair_type(argument.type)))
 
 
-def resolve_backward(function: Derivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+def resolve_backward(function: AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
     _require_count(function, len(values), span)
     inner, given = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
     made = backward_of(function, inner, span)
@@ -161,7 +159,7 @@ def resolve_backward(function: Derivative, values: Sequence[Value], span: Span) 
     return made, [*given, len(values) - 1]
 
 
-def _require_count(function: Derivative, count: int, span: Span) -> None:
+def _require_count(function: AnyDerivative, count: int, span: Span) -> None:
     """The arguments of the function, and one more. What is missing, most often, is that one."""
     target = function.target
     alone = target if isinstance(target, CapturedFunction) and len(target.overloads) == 1 else None
@@ -177,7 +175,7 @@ def _require_count(function: Derivative, count: int, span: Span) -> None:
     )
 
 
-def _require_seed(function: Derivative, value: Value, type: FrontType, span: Span) -> None:
+def _require_seed(function: AnyDerivative, value: Value, type: FrontType, span: Span) -> None:
     """A number is no differential of a struct or tuple; what else there is, is converted or refused when it is used."""
     if isinstance(type, TupleType | RecordType) and isinstance(value.type, ir.Scalar):
         raise FunctionError(
@@ -189,7 +187,7 @@ def _require_seed(function: Derivative, value: Value, type: FrontType, span: Spa
         )
 
 
-def backward_of(function: Derivative, inner: Resolved, span: Span) -> Resolved:
+def backward_of(function: AnyDerivative, inner: Resolved, span: Span) -> Resolved:
     """The backward derivative of a function for the types that it was resolved for."""
     zeros = [zero_it_brings(base_of(function), argument.type) for argument in inner.arguments]
     key = resolution_key(inner), tuple(zeros)
@@ -199,7 +197,7 @@ def backward_of(function: Derivative, inner: Resolved, span: Span) -> Resolved:
     return made.with_currency(inner)
 
 
-def base_of(function: CapturedFunction | Derivative) -> CapturedFunction:
+def base_of(function: CapturedFunction | AnyDerivative) -> CapturedFunction:
     """The function that a derivative, or a derivative of one, is of."""
     while not isinstance(function, CapturedFunction):
         function = function.target

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from livegrad.authoring.differentiable.differentials import lower_differential, raise_differential
 from livegrad.authoring.differentiable.own_sums import sum_from_zero
@@ -15,6 +15,7 @@ from livegrad.authoring.differentiable.pair import pair_type
 from livegrad.authoring.function.captured import CapturedFunction
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.types import NONE, FrontType, TupleType, describe, differential_type, ir_of
+from livegrad.authoring.function.values import Value
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
@@ -129,3 +130,15 @@ def backward_derivative(name: str, base: CapturedFunction, inner: Resolved, span
 def _primal_result(inner: Resolved, inputs: list[Node]) -> Node:
     """The result, for differentials that must fit it; gone again where nobody looks at it."""
     return call_op(*inputs, function=inner.function)
+
+
+class AnyDerivative(Protocol):
+    """What resolution needs of a derivative; `operators.Derivative` is one."""
+
+    target: Any  # a captured function, or another derivative
+    __name__: str
+    _made: dict[Any, Resolved]
+
+    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, list[Any]]:
+        """The derivative for arguments of these types, and which value goes to which of its arguments."""
+        ...
