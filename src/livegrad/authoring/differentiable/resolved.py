@@ -136,6 +136,7 @@ class AnyDerivative(Protocol):
     """What resolution needs of a derivative; `operators.Derivative` is one."""
 
     target: Any  # a captured function, or another derivative
+    mode: str
     __name__: str
     _made: dict[Any, Resolved]
 
