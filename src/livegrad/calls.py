@@ -156,6 +156,8 @@ def _by_keyword(name: str, parameters: list[inspect.Parameter], args: tuple[Any,
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     extra = args[len(positional) :]
+    if positional == ["shape"] and extra and all(isinstance(size, int) for size in args):
+        return f"write {name}({args!r})"
     if not extra or len(extra) > len(named):
         return None
     given = [f"{own}={_shown(value)}" for own, value in zip(named, extra, strict=False)]

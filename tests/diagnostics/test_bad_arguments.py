@@ -28,6 +28,9 @@ class Drop:
     at: lg.vec3
 
 
+DROP: Any = Drop
+
+
 @lg.differentiable
 def weight(drop: Drop, g: lg.f32) -> lg.f32:
     return drop.mass * g + lg.length(drop.at)
@@ -302,6 +305,14 @@ def test_an_error_of_a_transformed_function_stays_what_it_is(transform: Any) -> 
         (lambda: LOOSE.For("f", lg.Composite("c"), {"x": "y"}), "inputs none, outputs none"),
         (lambda: LOOSE.tril(lg.ones((2, 2)), k=None), "`tril` cannot take these arguments"),
         (lambda: LOOSE.State("s"), "expected State(name, initial)"),
+        (lambda: LOOSE.zeros(2, 3), "write zeros((2, 3))"),
+        (lambda: LOOSE.Tensor([1.0]), "use lg.asarray(data)"),
+        (lambda: DROP(), "Drop needs a value for `mass`: expected Drop(mass: f32, at: vec3)"),
+        (lambda: DROP(1.0, lg.vec3(1.0), 2.0), "Drop has 2 fields: expected Drop(mass: f32, at: vec3), found 3 values"),
+        (lambda: DROP(1.0, where=2.0), "Drop has no field `where`"),
+        (lambda: DROP("heavy", lg.vec3(1.0)), "field `mass` of Drop takes f32"),
+        (lambda: DROP(1.0, ["a", "b", "c"]), "field `at` of Drop takes vec3"),
+        (lambda: DROP(None, lg.vec3(1.0)), "found None"),
         (lambda: LOOSE.function(3), "3 is no Python function"),
         (lambda: LOOSE.differentiable(3), "3 is no Python function or class"),
         (lambda: LOOSE.interface(3), "3 is no class"),

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.authoring.function.types import MISSING, FrontType, RecordType
+from livegrad.authoring.function.types import MISSING, Field, RecordType, describe
 from livegrad.authoring.function.vectors import VectorValue
+from livegrad.diagnostics import CallError, caller_origin, shown
 from livegrad.ir import types as ir
 
 
@@ -16,28 +17,40 @@ def initialize(self: Any, *positional: Any, **keywords: Any) -> None:
     record: RecordType = type(self).__livegrad_type__
     names = [field.name for field in record.fields]
     if len(positional) > len(names):
-        raise TypeError(f"{record.name} has {len(names)} fields, found {len(positional)} values")
+        raise _misfit(record, f"{record.name} has {len(names)} fields", f"{len(positional)} values")
     given = dict(zip(names, positional, strict=False))
     for name, value in keywords.items():
         if name not in names or name in given:
-            raise TypeError(f"{record.name} has {'two values for' if name in given else 'no field'} `{name}`")
+            raise _misfit(record, f"{record.name} has {'two values for' if name in given else 'no field'} `{name}`")
         given[name] = value
     for field in record.fields:
         if field.name not in given:
             if field.default is MISSING:
-                raise TypeError(f"{record.name} needs a value for `{field.name}`")
+                raise _misfit(record, f"{record.name} needs a value for `{field.name}`")
             given[field.name] = field.default
-        setattr(self, field.name, _fitting(field.type, given[field.name]))
+        setattr(self, field.name, _fitting(record, field, given[field.name]))
     prepare = getattr(self, "__post_init__", None)
     if prepare is not None:
         prepare()
 
 
-def _fitting(type: FrontType, value: Any) -> Any:
-    """Lists become vectors where a vector is declared."""
+def _misfit(record: RecordType, what: str, found: str | None = None) -> CallError:
+    fields = ", ".join(f"{field.name}: {describe(field.type)}" for field in record.fields)
+    return CallError(what, where=caller_origin(), expected=f"{record.name}({fields})", found=found)
+
+
+def _fitting(record: RecordType, field: Field, value: Any) -> Any:
+    """Lists become vectors where a vector is declared; what no number can be made of is refused."""
+    type = field.type
     plain = isinstance(value, list | tuple | np.ndarray) and not isinstance(value, VectorValue)
+    if isinstance(value, str | bytes | dict | set | None) and isinstance(type, ir.Scalar | ir.Vector | ir.Matrix):
+        raise _misfit(record, f"field `{field.name}` of {record.name} takes {describe(type)}", shown(value))
     if plain and isinstance(type, ir.Vector | ir.Matrix):
-        return np.array(value, type.element.dtype).view(VectorValue)
+        try:
+            return np.array(value, type.element.dtype).view(VectorValue)
+        except (TypeError, ValueError, OverflowError):
+            what = f"field `{field.name}` of {record.name} takes {describe(type)}"
+            raise _misfit(record, what, shown(value)) from None
     return value
 
 

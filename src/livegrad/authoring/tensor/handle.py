@@ -54,7 +54,7 @@ class Tensor(Interop, Lifecycle, Methods, Operators):
     _node: Node | None  # None: freed
     _extra: dict[str, Any] | None  # what few tensors have: a gradient, a wish for one
 
-    def __init__(self) -> None:
+    def __init__(self, *data: Any, **settings: Any) -> None:
         raise UsageError(
             "a Tensor is made by a function", where=caller_origin(), help="use lg.asarray(data) or lg.zeros(shape)"
         )
