@@ -255,3 +255,28 @@ def test_large_outputs_are_recorded_by_a_digest(path):
         engine.step()
     assert "sha256" in path.read_text()
     replayed(path, 1)
+
+
+def test_a_watched_file_that_is_broken_for_a_while_replays_with_the_same_problems(path, tmp_path):
+    file = tmp_path / "shade.py"
+    texts = ["return x * 2.0", "return x *", "return x.nothing()", "return x *", "return x"]
+
+    def save(number: int) -> None:
+        file.write_text(f"def shade(x, gain=1.0):\n    {texts[number]}\n" + "#" * number)  # of another size each time
+
+    save(0)
+    engine = lg.Engine()
+    problems = []
+    with lg.record(engine, path):
+        shade = lg.watch(engine, file, "shade")
+        engine.set(shade["x"], X)
+        other = engine.add(lg.block(lambda x=1.0: x, name="other"))
+        for number in range(6):
+            if 0 < number < 5:
+                save(number)
+            engine.set(other["x"], float(number))
+            problems.append([problem.node for problem in engine.step().problems])
+        engine.remove(shade)
+        engine.step()
+    assert problems == [[], ["shade"], ["shade"], ["shade"], [], []]
+    replayed(path, 7)

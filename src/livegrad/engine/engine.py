@@ -113,6 +113,18 @@ class Engine:
                     self._watches.remove(own)
                 raise
 
+    def follow(self, watch: Watch) -> None:
+        """Lets something edit a block before each frame. What `lg.watch` makes is followed once its block is added."""
+        with self.edits():
+            if watch not in self._watches:
+                self._watches.append(watch)
+
+    @property
+    def watch_errors(self) -> list[tuple[Block, LivegradError]]:
+        """What is wrong with watched files, by block: problems of every frame until they are saved again."""
+        watches = list(self._watches)
+        return [(watch.block, watch.error) for watch in watches if watch.error is not None]
+
     def remove(self, block: Block) -> None:
         """Removes a block and what was connected to it."""
         self.graph.remove(block)

@@ -164,7 +164,10 @@ class Recording:
         self._note_interruption()
         self._describer.write_memory()
         self._interrupted = True
-        self._write({"step": self.engine.frame.number + 1})
+        line: Line = {"step": self.engine.frame.number + 1}
+        if broken := self.engine.watch_errors:  # files are not recorded; what is wrong with them is the frame's problem
+            line["watched"] = [[self._describer.number_of(block), str(error)] for block, error in broken]
+        self._write(line)
 
     def frame_ends(self, frame: Frame) -> None:
         """A frame is over: what became of it, and every output."""

@@ -15,10 +15,11 @@ from livegrad.authoring.block.neighbours import neighbour_block
 from livegrad.authoring.recording.functions import FunctionReader
 from livegrad.authoring.recording.record import FORMAT, read_outputs
 from livegrad.authoring.recording.values import decode_value
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin
 from livegrad.engine.append_buffer import AppendBuffer
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Block, Body, Composite, Graph, Pin, State
+from livegrad.engine.problems import GraphError
 from livegrad.engine.regions import For, If, IfElse, Switch, While
 from livegrad.engine.sources import ExternalBuffer
 from livegrad.ir.text import parse_function, parse_type
@@ -106,6 +107,17 @@ def read_lines(path: Path) -> list[Line]:
     return lines
 
 
+@dataclass(eq=False)
+class _BrokenFile:
+    """Stands for a watched file: files are not recorded, only what was wrong with them."""
+
+    block: Block
+    error: LivegradError | None = None
+
+    def poll(self) -> None:
+        """Nothing: edits are in the recording."""
+
+
 class _Replaying:
     """One replay: the blocks and memory of the recording by their numbers."""
 
@@ -116,6 +128,7 @@ class _Replaying:
         self._blocks: dict[int, Block] = {}
         self._memory: dict[int, ExternalBuffer] = {}
         self._initial: dict[State, Any] = {}  # of states that go on from another value
+        self._broken: dict[int, _BrokenFile] = {}  # by block
         self._frames = 0
         self._differences: list[Difference] = []
 
@@ -133,7 +146,7 @@ class _Replaying:
             elif "step" in line:
                 following = self._lines[position + 1] if position + 1 < len(self._lines) else {}
                 if "interrupted" not in following:
-                    self._step()
+                    self._step(line)
             elif "frame" in line:
                 self._compare(line)
         return Replay(self.engine, self._frames, tuple(self._differences))
@@ -266,8 +279,14 @@ class _Replaying:
         self._initial[state] = state.initial
         state.initial = decode_value(line["value"])
 
-    def _step(self) -> None:
+    def _step(self, line: Line) -> None:
         self._frames += 1
+        for broken in self._broken.values():
+            broken.error = None
+        for number, text in line.get("watched", ()):
+            broken = self._broken.setdefault(number, _BrokenFile(self._blocks[number]))
+            broken.error = GraphError(text)
+            self.engine.follow(broken)
         self.engine.step()
         for state, initial in self._initial.items():
             state.initial = initial
