@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.assembly import Assembly, PortType
+from livegrad.authoring.assembly import Assembly, PortType, dual_vertices
 from livegrad.authoring.assembly.edge_changes import collapse_edges, flip_edges
 from livegrad.authoring.assembly.embedded_mesh import is_embedded
 from livegrad.authoring.assembly.part import part_of_function
@@ -222,3 +222,16 @@ def test_flipped_and_shrunk_edges_leave_a_closed_mesh_with_less_faults(seed: int
     assert TriangleMesh(mesh.vertices, shrunk.T.astype(np.int64)).is_closed()
     np.testing.assert_array_equal(rest, faults_of(shrunk))
     assert rest.sum() <= left.sum()
+
+
+def test_edges_are_looked_for_once_between_two_vertices_and_not_where_the_surface_turns_everywhere() -> None:
+    number = 40_000
+    normals = np.zeros((number, 3))
+    normals[::2, 0], normals[1::2, 1] = 1.0, 1.0
+    placed = dual_vertices.Placed(np.zeros((number, 3)), normals, np.zeros(number, bool))
+    ring = np.stack([np.arange(number), np.roll(np.arange(number), -1)])
+    few = ring[:, :100]
+    np.testing.assert_array_equal(dual_vertices._new_pairs(placed, few, number), few)
+    more = ring[:, 50:150]
+    np.testing.assert_array_equal(dual_vertices._new_pairs(placed, more, number), ring[:, 100:150])
+    assert dual_vertices._new_pairs(placed, np.concatenate([ring, ring], axis=1), number).size == 0

@@ -28,6 +28,7 @@ _ROUGH, _AWAY, _LINE, _TURNED_OVER = 1, 3, 9, 30  # faults of triangles
 _TURNED = 0.1  # the least cosine between a triangle and the normal at its crossing that needs no closer look
 _AT_ONCE = 1 << 17  # faces or triangles: all at once take more memory than the rest of the mesh
 _EVEN = 0.01
+_FEW = 1 << 14  # bad triangles that are mended in any case
 _INNER = np.array([[1, 1, 1], [0.7, 0.15, 0.15], [0.15, 0.7, 0.15], [0.15, 0.15, 0.7]]) / [[3], [1], [1], [1]]
 
 
@@ -70,6 +71,8 @@ def triangles_of(
             del every, triangles, corners  # those of the next round take as much memory again
             tree.take_apart(wrong)
             continue
+        if _is_hopeless(faults):
+            return _in_use(every, triangles.T)
         faults_of = partial(_faults, space, every, placed.on_edge)
         made, faults = change_edges(every, triangles, faults, faults_of, _LINE)
         if not placed.move_back(np.unique(made[:, faults >= _TURNED_OVER])):
@@ -99,9 +102,15 @@ def _cut(
     )
     faults_of = partial(_faults, space, every, placed.on_edge)
     faults[suspect] = faults_of(triangles[:, suspect])
-    triangles, faults = flip_edges(triangles, faults, len(every), faults_of)
+    if not _is_hopeless(faults):
+        triangles, faults = flip_edges(triangles, faults, len(every), faults_of)
     wrong = [fours[:, offset > 2 * error], triangles[:, faults >= _AWAY], _with_shared_edges(triangles, len(every))]
     return every, triangles, faults, np.unique(np.concatenate([corners.reshape(-1) for corners in wrong]))
+
+
+def _is_hopeless(faults: NDArray[np.int64]) -> bool:
+    """Whether so many triangles are bad that the surface is finer than cells: nothing there can be mended."""
+    return np.count_nonzero(faults) > max(len(faults) // 8, _FEW)
 
 
 def _in_pieces(table: Indices, of: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:

@@ -38,6 +38,7 @@ _SLACK = 1e-3
 _TURNED = np.cos(np.radians(25.0))
 _ROUNDS = 4
 _CLOSE = 0.05  # cells within which the surface must be met to move out of a cell
+_FEW = 1 << 14  # pairs of neighbours that are looked at in any case
 _FAR = 0.9  # how many cells a vertex may move for that
 
 
@@ -141,6 +142,7 @@ class Placed:
     """Where vertices are, the normal of the surface there, and whether they are on an edge of the part instead.
 
     `moved` has the places from which some were moved onto an edge, out of their cells; `stays` are not moved again.
+    `seen` are the pairs of neighbours, as numbers, between which edges were looked for.
     """
 
     place: Points
@@ -148,6 +150,7 @@ class Placed:
     on_edge: NDArray[np.bool_]
     moved: dict[int, Points] = field(default_factory=dict)
     stays: set[int] = field(default_factory=set)
+    seen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def move_back(self, vertices: Indices) -> bool:
         """Takes those of the vertices back that were moved out of their cells, for good; whether there were any."""
@@ -204,13 +207,9 @@ def meet_missed_edges(space: Space, placed: Placed, pairs: Indices, leaves: int)
 
     An edge may cross a cell of which it leaves all lattice edges alone, and nothing in there knows of it.
     """
+    pairs = _new_pairs(placed, pairs, leaves)
     for _ in range(_ROUNDS):
-        first, second = pairs
-        apart = ~placed.on_edge[first] & ~placed.on_edge[second] & (np.minimum(first, second) < leaves)
-        pairs = pairs[:, apart]
-        first, second = pairs
-        turned = np.einsum("ij,ij->i", placed.normal[first], placed.normal[second]) < _TURNED
-        pairs = pairs[:, turned]
+        pairs = pairs[:, ~placed.on_edge[pairs].any(0)]
         number = pairs.shape[1]
         if not number:
             return
@@ -230,6 +229,28 @@ def meet_missed_edges(space: Space, placed: Placed, pairs: Indices, leaves: int)
             placed.moved.setdefault(int(vertex[at]), ends[at])
         placed.place[vertex[chosen]] = place[both[chosen]]
         placed.on_edge[vertex[chosen]] = True
+        # Between the others is no edge that one of them could go to, however often this is asked.
+        pairs = pairs[:, np.isfinite(away).reshape(2, -1).any(0)]
+
+
+def _new_pairs(placed: Placed, pairs: Indices, leaves: int) -> Indices:
+    """Pairs between which the surface turns, and that were not looked at before."""
+    first, second = pairs
+    apart = ~placed.on_edge[first] & ~placed.on_edge[second] & (np.minimum(first, second) < leaves)
+    first, second = pairs[:, apart]
+    turned = np.concatenate(
+        [
+            np.einsum("ij,ij->i", placed.normal[first[some]], placed.normal[second[some]]) < _TURNED
+            for some in pieces(len(first))
+        ]
+        or [np.empty(0, bool)]
+    )
+    # Where the surface turns nearly everywhere, it is finer than cells, and there are no edges to be found.
+    if turned.sum() > max(leaves, _FEW):
+        return pairs[:, :0]
+    keys = np.setdiff1d(first[turned].astype(np.int64) * len(placed.place) + second[turned], placed.seen)
+    placed.seen = np.union1d(placed.seen, keys)
+    return np.stack(np.divmod(keys, len(placed.place)))
 
 
 def _look_closer(

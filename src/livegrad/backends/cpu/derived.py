@@ -18,6 +18,7 @@ from livegrad.backends.cpu.function import CpuFunction, compile_function, run_fu
 from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
+from livegrad.ir.collecting import collection_paused
 from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function
 
@@ -47,7 +48,8 @@ class DerivedFunction:
     @cached_property
     def compiled(self) -> CpuFunction:
         """The derived function itself."""
-        return compile_function(self._derive(self.source))
+        with collection_paused():
+            return compile_function(self._derive(self.source))
 
     @property
     def is_derived(self) -> bool:
@@ -95,7 +97,8 @@ def derived_number(source: Function, name: str, derive: Callable[[Function], int
     known = None if key is None else default_cache().load(key)
     if known is not None and known.isdigit():
         return int(known)
-    number = derive(source)
+    with collection_paused():
+        number = derive(source)
     if key is not None:
         cache = default_cache()
         improver.later(lambda: cache.store(key, str(number).encode()))

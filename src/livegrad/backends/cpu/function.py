@@ -19,6 +19,7 @@ from livegrad.backends.cpu.kernels import Compiling
 from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import Recipe, decode, encode, recipe_key
 from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
+from livegrad.ir.collecting import collection_paused
 from livegrad.ir.digest import function_digest
 from livegrad.ir.keeping import keeping_places
 from livegrad.ir.node import Function, Module
@@ -137,7 +138,8 @@ class CpuFunction:
             return found
         with self._lock:
             if key not in self._plans:
-                plan = self._plans[key] = self._load(dict(key)) or self._make(dict(key))
+                with collection_paused():
+                    plan = self._plans[key] = self._load(dict(key)) or self._make(dict(key))
                 plan.source = self.function
                 while len(self._plans) > _MOST_PLANS:
                     self._plans.popitem(last=False)

@@ -1,0 +1,56 @@
+"""The collector of cyclic garbage rests while programs are compiled, and only then."""
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from livegrad.backends.cpu import DerivedFunction, compile_function
+from livegrad.backends.cpu.function import CpuFunction
+from livegrad.ir.collecting import collection_paused
+from livegrad.ir.function import trace
+from livegrad.ir.types import f32
+from livegrad.ops.control import map_over
+
+
+def test_the_collector_rests_while_passes_run_and_works_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    make = CpuFunction._make
+
+    def made(self: CpuFunction, sizes: dict[str, int]) -> Any:
+        seen.append(gc.isenabled())
+        return make(self, sizes)
+
+    def derived(function: Any) -> Any:
+        seen.append(gc.isenabled())
+        return map_over(function)
+
+    monkeypatch.setattr(CpuFunction, "_make", made)
+    monkeypatch.setattr(CpuFunction, "_load", lambda self, sizes: None)
+    points = np.arange(3, dtype=np.float32)
+    compile_function(map_over(trace(lambda x: x * 3.25 + 1.5, f32)))(points)
+    DerivedFunction(trace(lambda x: x * 5.25 - 1.5, f32), "of collecting", derived).compiled(points)
+    assert seen == [False, False, False]
+    assert gc.isenabled()
+
+
+def nested() -> float:
+    with collection_paused():
+        return 1 / 0
+
+
+def test_the_collector_is_as_it_was_after_an_error_and_after_nested_pauses() -> None:
+    assert gc.isenabled()
+    with collection_paused():
+        with pytest.raises(ZeroDivisionError):
+            nested()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with collection_paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
