@@ -108,9 +108,9 @@ def _cut(
     return every, triangles, faults, np.unique(np.concatenate([corners.reshape(-1) for corners in wrong]))
 
 
-def _is_hopeless(faults: NDArray[np.int64]) -> bool:
+def _is_hopeless(faults: Indices) -> bool:
     """Whether so many triangles are bad that the surface is finer than cells: nothing there can be mended."""
-    return np.count_nonzero(faults) > max(len(faults) // 8, _FEW)
+    return int(np.count_nonzero(faults)) > max(len(faults) // 8, _FEW)
 
 
 def _in_pieces(table: Indices, of: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
