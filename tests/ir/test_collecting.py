@@ -1,6 +1,8 @@
 """The collector of cyclic garbage rests while programs are compiled, and only then."""
 
 import gc
+import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -54,3 +56,25 @@ def test_the_collector_is_as_it_was_after_an_error_and_after_nested_pauses() -> 
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_a_child_of_a_fork_collects_although_another_thread_compiles() -> None:
+    paused, go_on = threading.Event(), threading.Event()
+
+    def compile_something() -> None:
+        with collection_paused():
+            paused.set()
+            go_on.wait()
+
+    thread = threading.Thread(target=compile_something)
+    thread.start()
+    paused.wait()
+    child = os.fork()
+    if child == 0:
+        with collection_paused():
+            inside = gc.isenabled()
+        os._exit(0 if gc.isenabled() and not inside else 1)
+    status = os.waitpid(child, 0)[1]
+    go_on.set()
+    thread.join()
+    assert (status, gc.isenabled()) == (0, True)

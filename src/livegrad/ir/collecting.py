@@ -7,6 +7,7 @@ and again, the longer the program the more often. Whoever compiles comes here.
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,16 @@ class _Pause:
         self.under_way = 0
         self.was_enabled = False
 
+    def after_fork_in_child(self) -> None:
+        """Threads that compiled in the parent are not here: nobody would end their pauses."""
+        if self.under_way and self.was_enabled:
+            gc.enable()
+        self.lock, self.under_way = threading.Lock(), 0
+
 
 _pause = _Pause()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pause.after_fork_in_child)
 
 
 @contextmanager
@@ -41,6 +50,6 @@ def collection_paused() -> Iterator[None]:
         yield
     finally:
         with _pause.lock:
-            _pause.under_way -= 1
+            _pause.under_way = max(0, _pause.under_way - 1)  # 0 already: this thread has forked meanwhile
             if not _pause.under_way and _pause.was_enabled:
                 gc.enable()
