@@ -68,7 +68,7 @@ def replan(
         edited = _flatten(graph, known, running, entries)
         made = _overlaid(known, edited)
         position, end = _sort(made, running, edited)
-        touched = _specialize(made, known, running, edited, position)
+        touched = _Specializing(made, known, running, edited, position).run()
     except (_TooMuch, SeveralPlaces, CycleError):
         return compile_graph(graph, known=known), None
     if not made.problems:
@@ -208,70 +208,76 @@ def _sort(made: Compilation, running: LivePlan, edited: Edited) -> tuple[Overlay
 # --- specialise ------------------------------------------------------------------------------------------------------
 
 
-def _specialize(
-    made: Compilation, known: Compilation, running: LivePlan, edited: Edited, position: Mapping[str, int]
-) -> list[str]:
-    """Specialises the edited nodes and those below whose inputs changed; gives their keys, with those of states.
+class _Specializing:
+    """Specialises edited nodes, and those below them whose inputs have other types.
 
     Problems are noted, and what hangs on a broken node is left out: it is not reported again.
     """
-    network, shapes, before = made.network, made.shapes, known.shapes
-    in_order = sorted(edited.nodes, key=lambda key: position.get(key, math.inf))  # problems are found in this order
-    made.problems += validate(network, [edited.nodes[key] for key in in_order])
-    broken = {one.node for one in made.problems}
-    states = _states_by_next(running)
-    states_touched = {key: None for key, node in edited.nodes.items() if isinstance(node.block, State)}
-    touched: dict[str, None] = {}
-    waiting = [(position[key], key) for key in edited.nodes if key in position]
-    left = len(waiting)  # edited nodes that are still to come
 
-    def follow(node: NetworkNode) -> None:
+    def __init__(
+        self, made: Compilation, known: Compilation, running: LivePlan, edited: Edited, position: Mapping[str, int]
+    ) -> None:
+        self._made, self._before, self._running = made, known.shapes.types, running
+        self._edited, self._position = edited, position
+        self._states = _states_by_next(running)
+        self._states_touched = {key: None for key, node in edited.nodes.items() if isinstance(node.block, State)}
+        self._waiting = [(position[key], key) for key in edited.nodes if key in position]
+        self._left = len(self._waiting)  # edited nodes that are still to come
+        in_order = sorted(edited.nodes, key=lambda key: position.get(key, math.inf))  # problems are found in this order
+        made.problems += validate(made.network, [edited.nodes[key] for key in in_order])
+        self._broken = {one.node for one in made.problems}
+
+    def run(self) -> list[str]:
+        """The keys of the nodes that were looked at, states last."""
+        made, broken, nodes = self._made, self._broken, self._made.network.nodes
+        heapify(self._waiting)
+        for key in list(self._states_touched):
+            note_state(nodes[key], made.shapes)
+            self._follow(nodes[key])
+        touched: dict[str, None] = {}
+        while self._waiting:
+            _, key = heappop(self._waiting)
+            if key in touched:
+                continue
+            touched[key] = None
+            self._left -= key in self._edited.nodes
+            if key in broken or not broken.isdisjoint(nodes[key].sources):
+                broken.add(key)
+            else:
+                self._specialize(nodes[key])
+            self._follow(nodes[key])
+        for key in self._states_touched:
+            made.problems += check_state(nodes[key], made.shapes, broken)
+        return [*touched, *self._states_touched]
+
+    def _follow(self, node: NetworkNode) -> None:
         """Whoever reads a node whose types are other ones is looked at too.
 
         So is who reads a broken one, for as long as an edited node may hang on it, of which nothing is said then.
         """
-        is_lost = node.key in broken
-        if is_lost and not left:
+        is_lost = node.key in self._broken
+        if is_lost and not self._left:
             return
         for key in node.output_keys:
-            if is_lost or shapes.types.get(key) is not before.types.get(key):
-                for reader in running.readers.get(key, ()):
-                    if reader in position:
-                        heappush(waiting, (position[reader], reader))
-                states_touched.update(dict.fromkeys(one for one in states.get(key, ()) if one not in edited.gone))
+            if is_lost or self._made.shapes.types.get(key) is not self._before.get(key):
+                for reader in self._running.readers.get(key, ()):
+                    if reader in self._position:
+                        heappush(self._waiting, (self._position[reader], reader))
+                holders = (state for state in self._states.get(key, ()) if state not in self._edited.gone)
+                self._states_touched.update(dict.fromkeys(holders))
 
-    for key in list(states_touched):
-        note_state(network.nodes[key], shapes)
-        follow(network.nodes[key])
-    heapify(waiting)
-    while waiting:
-        _, key = heappop(waiting)
-        if key in touched:
-            continue
-        touched[key] = None
-        left -= key in edited.nodes
-        node = network.nodes[key]
-        if key in broken or not broken.isdisjoint(node.sources):
-            broken.add(key)
+    def _specialize(self, node: NetworkNode) -> None:
+        problems, shapes = self._made.problems, self._made.shapes
+        before = len(problems)
+        if isinstance(node.block, Region):
+            specialize_region(node, shapes, problems, self._broken)
         else:
-            _specialize_one(made, node, broken)
-        follow(node)
-    for key in states_touched:
-        made.problems += check_state(network.nodes[key], shapes, broken)
-    return [*touched, *states_touched]
-
-
-def _specialize_one(made: Compilation, node: NetworkNode, broken: set[str]) -> None:
-    before = len(made.problems)
-    if isinstance(node.block, Region):
-        specialize_region(node, made.shapes, made.problems, broken)
-    else:
-        try:
-            specialize_node(node, made.shapes)
-        except LivegradError as error:
-            made.problems.append(problem(node, pin_of(error, node), error))
-    if len(made.problems) > before:
-        broken.add(node.key)
+            try:
+                specialize_node(node, shapes)
+            except LivegradError as error:
+                problems.append(problem(node, pin_of(error, node), error))
+        if len(problems) > before:
+            self._broken.add(node.key)
 
 
 # --- commit ----------------------------------------------------------------------------------------------------------
