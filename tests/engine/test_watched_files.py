@@ -196,3 +196,20 @@ def test_random_saves_give_what_the_last_good_version_computes(seed: int, folder
         frame = engine.step()
         assert frame.ok == (gain is not None and offset is not None), frame.problems
         assert float(engine.read(shade)) == 2.0 * good_gain + good_offset
+
+
+def test_a_module_that_was_saved_while_the_file_did_not_import_it_is_run_anew(folder: Path) -> None:
+    helper = folder / "helper_that_comes_back.py"
+    helper.write_text("OFFSET = 1.0\n")
+    text = "from helper_that_comes_back import OFFSET\ndef shade(x=2.0):\n    return x + OFFSET\n"
+    engine, shade, file = watched(folder, text)
+    engine.step()
+    file.write_text("def other(x=2.0):\n    return x\n")
+    assert not engine.step().ok
+    helper.write_text("OFFSET = 1 / 0\n")
+    file.write_text(text + "#\n")
+    (problem,) = engine.step().problems
+    assert "raised ZeroDivisionError" in str(problem)
+    helper.write_text("OFFSET = 10.0  # again\n")
+    assert engine.step().ok
+    assert float(engine.read(shade)) == 12.0

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from unittest import mock
 
 import numpy as np
 
+from livegrad.authoring.block import source_files
 from livegrad.engine import (
     apply,
     compile,
@@ -29,9 +31,11 @@ from livegrad.engine import (
     wire,
 )
 from tests.fuzz import engine as editor
-from tests.fuzz import engine_threads
+from tests.fuzz import engine_files, engine_threads
 
 MOST_EDITS = 10_000
+_EDITS_OF_A_SEED: dict[Any, int] = {editor: editor.EDITS, engine_threads: 36, engine_files: engine_files.SAVES}
+compile_code = builtins.compile
 Mutant = Callable[[], Iterator[Any]]
 MUTANTS: dict[str, tuple[Mutant, dict[str, Any]]] = {}
 
@@ -219,7 +223,7 @@ def _posted_too_late() -> Iterator[Any]:
         yield
 
 
-@mutant("threads are not kept apart", threads=True)
+@mutant("threads are not kept apart", run=engine_threads)
 def _no_lock() -> Iterator[Any]:
     class Open:
         def acquire(self, *arguments: Any, **named: Any) -> bool:
@@ -248,12 +252,70 @@ def _no_lock() -> Iterator[Any]:
         sys.setswitchinterval(switch)
 
 
+# --- watched files ----------------------------------------------------------------------------------------------------
+
+
+@mutant("a file with a byte order mark or a coding line is not read", run=engine_files)
+def _plain_utf8() -> Iterator[Any]:
+    with mock.patch.object(source_files, "decode_source", lambda source: source.decode("utf-8")):
+        yield
+
+
+@mutant("sys.exit in a watched file ends the host", run=engine_files)
+def _exits() -> Iterator[Any]:
+    def trusting(path: Any, names: dict[str, Any]) -> Any:
+        tree = source_files._parse(path)
+        try:
+            exec(compile_code(tree, str(path), "exec"), names)
+        except Exception as error:
+            raise source_files.GraphError(f"`{path.name}` raised {error}") from error
+        return tree
+
+    with mock.patch.object(source_files, "_run", trusting):
+        yield
+
+
+@mutant("a watched file that is wrong leaves the frame as it is", run=engine_files)
+def _silent() -> Iterator[Any]:
+    with mock.patch.object(engine_files.lg.Engine, "_report_watches", return_value=None):
+        yield
+
+
+@mutant("modules that a watched file imports are not followed", run=engine_files)
+def _helpers_not_followed() -> Iterator[Any]:
+    with mock.patch.object(source_files.SourceFile, "files", lambda self: [self.path]):
+        yield
+
+
+@mutant("a module that was saved while the file did not import it stays as it was", run=engine_files)
+def _old_helper() -> Iterator[Any]:
+    load = source_files.SourceFile.load
+
+    def forgetful(self: Any, name: str) -> Any:
+        self._stamps = {helper: stamp for helper, stamp in self._stamps.items() if helper in self._helpers}
+        return load(self, name)
+
+    with mock.patch.object(source_files.SourceFile, "load", forgetful):
+        yield
+
+
+@mutant("watchers of blocks that were removed stay", run=engine_files)
+def _watchers_stay() -> Iterator[Any]:
+    def trusting(self: Any) -> None:
+        for watch in tuple(self._watches):
+            watch.block.debug.errors = [own for own in watch.block.debug.errors if own is not watch.error]
+            watch.poll()
+
+    with mock.patch.object(engine_files.lg.Engine, "_poll_watches", trusting):
+        yield
+
+
 def edits_until_found(name: str) -> int | None:
     """How many edits it takes to find a defect; None: more than there may be."""
     patch, options = MUTANTS[name]
     options = dict(options)
-    run = engine_threads.run_one if options.pop("threads", False) else editor.run_one
-    each = 36 if run is engine_threads.run_one else editor.EDITS
+    fuzzer = options.pop("run", editor)
+    run, each = fuzzer.run_one, _EDITS_OF_A_SEED[fuzzer]
     with contextlib.contextmanager(patch)():
         for seed in range(MOST_EDITS // each):
             try:

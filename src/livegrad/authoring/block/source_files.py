@@ -47,7 +47,8 @@ class SourceFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._helpers: dict[str, Stamp | None] = {}  # modules by name, as they were when they were last run
+        self._helpers: list[str] = []  # modules by name
+        self._stamps: dict[str, Stamp | None] = {}  # of modules, those of before too, when they were last run
 
     def files(self) -> list[Path]:
         """The file and those of the modules it imports."""
@@ -57,26 +58,31 @@ class SourceFile:
     def load(self, name: str) -> Callable[..., Any]:
         """The function `name` of the file, run anew; modules whose files changed are run anew first."""
         names: dict[str, Any] = {"__name__": self.path.stem, "__file__": str(self.path)}
-        with _restored_on_failure(self._helpers), _importable(self.path.parent):
-            self._run_changed_helpers()
-            tree = _run(self.path, names)
-            self._helpers = {helper: _stamp_of_module(helper) for helper in _helpers_of(tree, "")}
+        with _importable(self.path.parent):
+            # Of the file as it is now: it may import a module again that was saved while the file did not.
+            needed = _helpers_of(_parse(self.path), "")
+            # If one of them does not run, its next save is waited for.
+            self._helpers = list(dict.fromkeys([*self._helpers, *needed]))
+            with _restored_on_failure(self._helpers):
+                self._run_changed(needed)
+                self._helpers = _helpers_of(_run(self.path, names), "")
+                self._stamps |= {helper: _stamp_of_module(helper) for helper in self._helpers}
         if not callable(names.get(name)):
             own = [key for key, value in names.items() if callable(value) and not key.startswith("_")]
             what, expected = f"`{self.path.name}` has no function `{name}`", ", ".join(own) or None
             raise GraphError(what, expected=None if expected is None else f"one of {expected}", help=RUNS_ON)
         return names[name]
 
-    def _run_changed_helpers(self) -> None:
+    def _run_changed(self, helpers: list[str]) -> None:
         """Modules in the order in which they depend on each other; one that imports a changed one is run too."""
         changed: set[str] = set()
-        for helper, stamp in self._helpers.items():
+        for helper in helpers:
             module = sys.modules.get(helper)
             file = _file_of(module)
-            if module is None or file is None:
-                continue
+            if module is None or file is None or helper not in self._stamps:
+                continue  # one that is new here was imported as it is
             imported = _imports(_parse(file), module.__package__ or "")
-            if stamp_of(file) != stamp or changed & set(imported):
+            if stamp_of(file) != self._stamps[helper] or changed & set(imported):
                 changed.add(helper)
                 _run(file, module.__dict__)  # in place: other modules that imported it see the new code
 
@@ -171,7 +177,7 @@ def _importable(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _restored_on_failure(helpers: dict[str, Stamp | None]) -> Iterator[None]:
+def _restored_on_failure(helpers: list[str]) -> Iterator[None]:
     """Modules that were run anew are as they were before if the file, or one of them, does not run."""
     before = {name: dict(sys.modules[name].__dict__) for name in helpers if name in sys.modules}
     try:
