@@ -6,6 +6,7 @@ typed functions. The oracle is a rule: nothing but a `LivegradError` that names 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import random
 import tempfile
@@ -20,7 +21,7 @@ import numpy as np
 import livegrad as lg
 from livegrad.ir.origins import ambient
 
-SHORT = 12
+SHORT = 8
 CALLS = 60  # of each seed
 # They end the process's caches, write files, run code, or run for as long as they are asked to.
 LEFT_OUT = {
@@ -129,7 +130,7 @@ def run_one(seed: int) -> Mapping[str, int]:
     if not _subjects:
         _subjects.update(subjects())
     chance, counts = random.Random(seed), Counter[str]()
-    with tempfile.TemporaryDirectory(), warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(CALLS):
             name = chance.choice(sorted(_subjects))
