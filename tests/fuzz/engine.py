@@ -23,7 +23,7 @@ from tests.fuzz.engine_evaluate import Manner
 from tests.fuzz.engine_faults import Fault, call_with_fault
 from tests.fuzz.engine_frames import Moment, next_moments, running_value, unneeded_runs
 from tests.fuzz.engine_kept import compare_with_scratch
-from tests.fuzz.engine_model import Given, Group, Net, Node, Output
+from tests.fuzz.engine_model import Given, Group, Leaf, Net, Node, Output
 
 SHORT = 12
 EDITS = 40
@@ -94,7 +94,8 @@ class Session(Edits):
 
     def frame(self) -> None:
         """One frame, now and then with an exception in it, and the comparison."""
-        if self._often(0.1):
+        # What is posted is seldom waiting, and little is done with it.
+        if self._often(0.3 if self.engine._journal.mailbox else 0.1):
             self._interrupted_frame()
         self.frames += 1
         self.log.append(f"step {self.frames}")
@@ -102,6 +103,7 @@ class Session(Edits):
         # What was reset counts as changed, whatever it held.
         self.anew |= self.resets
         self.resets.clear()
+        runs = {node: real.debug.runs for node, real in self.real.items() if isinstance(node, Leaf)}
         frame = self.engine.step()
         findings = after[0].findings
         _compare_problems(frame, findings, self.real)
@@ -114,6 +116,8 @@ class Session(Edits):
             raise AssertionError("; or ".join(dict.fromkeys(map(str, differences))))
         if len(self.moments) == 1 and findings.ok and self.moments[0].findings.ok:
             self._compare_runs(frame, self.moments[0], fitting[0])
+            if self.engine.executor.name == "cpu":  # elsewhere they are known later
+                self._compare_counts(frame, fitting[0], runs)
         else:
             self.compared.clear()
             self.owed |= set(self.engine.graph.blocks) | {one.path for one in after[0].inputs}
@@ -144,6 +148,15 @@ class Session(Edits):
             compared |= edges | {edge for edge in self.compared if edge[1] == one.path and one.path in unneeded}
         self.compared = compared
 
+    def _compare_counts(self, frame: lg.Frame, after: Moment, runs: Mapping[Leaf, int]) -> None:
+        """Blocks inside of a branch that was taken have run, and say so."""
+        for one, which in after.taken.items():
+            if one.inside or one.path not in frame.ran or one in after.failed or which is None:
+                continue
+            for inner in one.bodies[which].instances:
+                if isinstance(inner.node, Leaf) and self.real[inner.node].debug.runs <= runs[inner.node]:
+                    raise AssertionError(f"{inner.path} has run, and is said not to have")
+
     def _in_place(self, net: Net, node: Node, pin: str, before: Any, value: Any) -> Any:
         """While the graph is wrong: the value that runs, in the place of something else."""
         known = running_value(self.moments[0], (net, node, pin)) if self.broken else None
@@ -154,10 +167,12 @@ class Session(Edits):
     def _interrupted_frame(self) -> None:
         error = self.chance.choice((KeyboardInterrupt, Fault))
         at = int(2 ** self.chance.uniform(0, 11))
-        by_line = self._often(0.5)
-        self.log.append(f"step with {error.__name__} at {'line' if by_line else 'call'} {at}")
+        by_line, within = self._often(0.5), ""
+        if self.engine._journal.mailbox and self._often(0.5):
+            by_line, within, at = True, "journal.py", self.chance.randrange(1, 12)
+        self.log.append(f"step with {error.__name__} at {'line' if by_line else 'call'} {at} {within}")
         happened = [after for one in self.moments for after in next_moments(*self._next(one))]
-        _, raised = call_with_fault(self.engine.step, at, error, by_line)
+        _, raised = call_with_fault(self.engine.step, at, error, by_line, within)
         self.moments = [*self.moments, *happened] if raised else happened
         if not raised:
             self.resets.clear()
@@ -176,9 +191,10 @@ class Session(Edits):
             try:
                 got = self.engine.read(self.real[node][pin], running=not ok)
             except lg.LivegradError as error:
-                if failed:
+                causes = moment.causes.get(output.instance)
+                if failed and (causes is None or any(cause in str(error) for cause in causes)):
                     continue
-                return f"{name}.{pin}: cannot be read: {error}"
+                return f"{name}.{pin}: cannot be read: {error}; it failed by {causes}"
             if failed:
                 return f"{name}.{pin}: {got!r} was read, and it failed"
             want = moment.values[output].array

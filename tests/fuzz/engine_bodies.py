@@ -58,7 +58,7 @@ class Body:
             if x.array.shape != ():
                 raise Misfit("one number")
             if time is None:
-                raise Failure("the feature has no value")
+                raise Failure("reads the feature")
             return {"result": Val((x.array.astype("float32") + of_python(time).array.astype("float32")) * 2)}
         made = self.function(**inputs)
         made = made if isinstance(made, tuple) else (made,)

@@ -363,6 +363,15 @@ class Edits(Builder):
         ]
         if (node, pin) not in net.sources:
             tries.append(("unfed", lambda: graph.disconnect(own)))
+        around = [group for group in self.real if isinstance(group, Group) and group.net is net]
+        if around and any((node, pin) in places for places in around[0].inner_inputs.values()):
+            composite = self.real[around[0]]
+            assert isinstance(composite, lg.Composite)
+            tries += [("exposed", lambda: composite.expose(own, "another"))] * 6
+        tries += [
+            ("a number for a name", lambda: lg.block(lambda x=1.0: x, name=1)),  # type: ignore[arg-type]
+            ("a builtin", lambda: lg.block(max)),
+        ]
         name, call = self.chance.choice(tries)
         self._refused(call, f"{name} at {node.name}.{pin}")
         self._note(f"refused {name}", net, self._kind_of(node), "")

@@ -44,6 +44,7 @@ class Values:
         self.inputs: dict[Instance, dict[str, Val]] = {}  # of blocks as they ran last; of a region what decides
         self.taken: dict[Instance, int | None] = {}  # the body that a branch took
         self.failed: set[Instance] = set()
+        self.causes: dict[Instance, set[str] | None] = {}  # of failures; None: of a region, whose order is its own
         for one in instances:
             if isinstance(one.node, Memory):
                 self.values[Output(one, "value")] = Val(memory.get(one.node, one.node.initial))
@@ -70,18 +71,28 @@ class Values:
             return
         self._tried.add(one)
         refs = list(one.feeds.values()) if self._manner.by_branch else list(one.refs())
+        for ref in refs:
+            self._try_source(ref)
+        lost = {ref.instance for ref in refs if isinstance(ref, Output)} & self.failed
         try:
-            for ref in refs:
-                self._need(ref)
+            if lost:
+                raise Failure("waits for one that failed")
             self.values |= self._evaluate(one, self.values)
-        except Failure:
+        except Failure as failure:
             self.failed.add(one)
+            of_sources = [self.causes[source] for source in lost]
+            known = not isinstance(one.node, Choice) and None not in of_sources
+            own = {failure.args[0]} if not lost else set[str]().union(*filter(None, of_sources))
+            self.causes[one] = own if known else None
 
-    def _need(self, ref: Any) -> None:
+    def _try_source(self, ref: Any) -> None:
         if isinstance(ref, Output) and ref.instance in self._own:
             self._try(ref.instance)
-            if ref.instance in self.failed:
-                raise Failure("waits for one that failed")
+
+    def _need(self, ref: Any) -> None:
+        self._try_source(ref)
+        if isinstance(ref, Output) and ref.instance in self.failed:
+            raise Failure("waits for one that failed")
 
     def _evaluate(self, one: Instance, known: Mapping[Any, Val]) -> dict[Any, Val]:
         if isinstance(one.node, Choice):

@@ -23,9 +23,12 @@ class Fault(Exception):
 
 
 def call_with_fault(
-    function: Callable[[], Any], at: int, error: type[BaseException], by_line: bool = False
+    function: Callable[[], Any], at: int, error: type[BaseException], by_line: bool = False, within: str = ""
 ) -> tuple[Any, bool]:
-    """Calls a function, and raises at a call or line of livegrad, number `at`; says whether it was raised."""
+    """Calls a function, and raises at a call or line of livegrad, number `at`; says whether it was raised.
+
+    `within` is a file of the engine whose lines alone are counted.
+    """
     left = at
 
     def count(frame: FrameType) -> None:
@@ -43,7 +46,7 @@ def call_with_fault(
             count(frame)
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(_ENGINE):
+        if not frame.f_code.co_filename.startswith(_ENGINE + within):
             return None
         if event == "line":
             count(frame)

@@ -32,6 +32,7 @@ class Moment:
     findings: Findings = field(default_factory=Findings)
     values: dict[Any, Any] = field(default_factory=dict)  # by Output
     failed: set[Instance] = field(default_factory=set)
+    causes: dict[Instance, set[str] | None] = field(default_factory=dict)  # of failures, as far as they are known
     inputs: dict[Instance, dict[str, Any]] = field(default_factory=dict)  # what blocks were computed from
     taken: dict[Instance, int | None] = field(default_factory=dict)  # the bodies that branches took
     needed: set[Instance] = field(default_factory=set)  # by what runs, or whoever reads
@@ -71,7 +72,7 @@ def _next_moment(
                 after.memory[one.node] = one.node.initial
     made = Values(running.instances, running.types, after.memory, time, running.numbers, manner)
     after.values, after.failed, after.inputs, after.taken = made.values, made.failed, made.inputs, made.taken
-    after.needed = made.needed
+    after.needed, after.causes = made.needed, made.causes
     if not made.stops_states:
         _advance(after, running)
     return after

@@ -252,6 +252,66 @@ def _no_lock() -> Iterator[Any]:
         sys.setswitchinterval(switch)
 
 
+@mutant("a block that only branches read which are not taken runs")
+def _all_needed() -> Iterator[Any]:
+    with mock.patch.object(cpu_executor, "steps_on_demand", return_value=frozenset()):
+        yield
+
+
+@mutant("a value that is computed late reads states that have moved on")
+def _late_states() -> Iterator[Any]:
+    advance = cpu_executor.CpuExecutable.advance
+
+    def forgetful(self: Any) -> None:
+        advance(self)
+        self._before.clear()
+
+    with mock.patch.object(cpu_executor.CpuExecutable, "advance", forgetful):
+        yield
+
+
+@mutant("a block that waited does not run when it is read")
+def _never_caught_up() -> Iterator[Any]:
+    with mock.patch.object(runtime.Runtime, "catch_up"):
+        yield
+
+
+@mutant("reading blames the first failure of a frame")
+def _first_failure() -> Iterator[Any]:
+    keep_stale = runtime.Runtime._keep_stale
+
+    def careless(self: Any, reasons: Any, report: Any) -> None:
+        keep_stale(self, reasons, report)
+        self.failed = dict.fromkeys(self.failed, next(iter(self.failed.values())))
+
+    with mock.patch.object(runtime.Runtime, "_keep_stale", careless):
+        yield
+
+
+@mutant("blocks in regions have no runs")
+def _no_inner_runs() -> Iterator[Any]:
+    with mock.patch.object(runtime, "notify_calls", return_value=lambda calls: None):
+        yield
+
+
+@mutant("an input may be exposed twice")
+def _exposed_twice() -> Iterator[Any]:
+    with mock.patch.object(graph.Composite, "_require_exposable"):
+        yield
+
+
+@mutant("a name may be a number")
+def _any_name() -> Iterator[Any]:
+    make_pins = graph.Block._make_pins
+
+    def trusting(self: Any, inputs: Any, outputs: Any) -> None:
+        self.name = str(self.name)
+        make_pins(self, inputs, outputs)
+
+    with mock.patch.object(graph.Block, "_make_pins", trusting):
+        yield
+
+
 # --- watched files ----------------------------------------------------------------------------------------------------
 
 
