@@ -1,6 +1,7 @@
 """Parts of many shapes: what is decided in a box is not computed within it, and nothing comes out otherwise."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.pruning import Lattice, bounded, find_blocks
 from livegrad.authoring.assembly.rendering import render
 from livegrad.authoring.assembly.slicing import draw_plane, slice_part
+from livegrad.authoring.assembly.thin_chords import halved, masks_at
 from livegrad.backends.cpu import CpuFunction, compile_function, forget_functions
 from livegrad.backends.cpu import derived as derived_functions
 from livegrad.backends.cpu.improve import improver
@@ -204,3 +206,24 @@ def test_what_was_drawn_and_meshed_before_is_drawn_and_meshed_without_a_pass(mon
     for own, other in zip(made(), expected, strict=True):
         np.testing.assert_array_equal(own, other)
     assert derived == []
+
+
+def test_surface_points_between_samples_do_not_depend_on_masks() -> None:
+    part = spheres(60)
+    lattice = Lattice(np.full(3, -1.25), np.full(3, 2.5 / 64), (64, 64, 64), 4)
+    found = find_blocks(bounded(part.function, part.arguments, np.float32), lattice)
+    assert found.masks is not None
+    generator = np.random.default_rng(3)
+    cells = found.crossed[generator.integers(len(found.crossed), size=2000)] * 4 + generator.integers(0, 4, (2000, 3))
+    front = lattice.origin + cells * lattice.cell
+    back = front + lattice.cell * np.array([0.0, 0.0, 1.0])
+    masks = masks_at(lattice, found, *cells.T)
+    shares = [halved(part.function, part.arguments, front, back, given, np.float32) for given in (masks, None)]
+    np.testing.assert_array_equal(shares[0], shares[1])
+    assert masks is not None
+    assert (masks != 0xFFFFFFFF).any()  # something is left out
+    beyond = masks_at(lattice, found, cells[:5, 0], cells[:5, 1], np.full(5, -1.0))
+    assert beyond is not None
+    assert (beyond == 0xFFFFFFFF).all()
+    nothing = replace(found, crossed=found.crossed[:0], masks=found.masks[:, :0])
+    np.testing.assert_array_equal(masks_at(lattice, nothing, *cells[:5].T), beyond)

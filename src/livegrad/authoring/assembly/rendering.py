@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.authoring.assembly.arguments import unit_vector
-from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.clipping import close_body
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.masking import is_inside
 from livegrad.authoring.assembly.part import Part
 from livegrad.authoring.assembly.pruning import Bounded, Found, Lattice, Progress, bounded, find_blocks, silent
-from livegrad.authoring.assembly.surface_points import roots
-from livegrad.authoring.assembly.thin_chords import Hits, look_between, not_hidden
+from livegrad.authoring.assembly.thin_chords import Hits, halved, look_between, masks_at, not_hidden
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
@@ -70,10 +68,10 @@ def render(
     lattice = Lattice(origin, np.full(3, pixel), (width, height, depth), _BLOCK)
     view = _view_function(part.function)
     arguments = (*(np.asarray(a, part.element.dtype) for a in (*frame, centre)), *part.arguments)
-    hit = _first_inside(view, arguments, lattice, part, progress)
+    found, hit = _first_inside(view, arguments, lattice, part, progress)
     progress("shading", 0.9)
     colors = np.asarray(color, float), np.asarray(background, float)
-    picture = _shaded(part, view, arguments, lattice, hit, frame, *colors)
+    picture = _shaded(part, view, arguments, lattice, found, hit, frame, *colors)
     progress("done", 1.0)
     if oversample == 1:
         return picture
@@ -130,8 +128,10 @@ def _unturned(part: Part) -> Bounded:
     return bounded(_view_function(part.function), (*unturned, *part.arguments), part.element.dtype)
 
 
-def _first_inside(view: Function, arguments: tuple[Any, ...], lattice: Lattice, part: Part, progress: Progress) -> Hits:
-    """For each pixel the first lattice point that is inside, or a point before it that is not in the lattice."""
+def _first_inside(
+    view: Function, arguments: tuple[Any, ...], lattice: Lattice, part: Part, progress: Progress
+) -> tuple[Found, Hits]:
+    """The blocks that a surface may cross, and what each pixel's ray meets first, between two places on it."""
     width, height, _ = lattice.shape
     bounds = bounded(view, arguments, part.element.dtype)
     found = find_blocks(bounds, lattice)
@@ -161,7 +161,7 @@ def _first_inside(view: Function, arguments: tuple[Any, ...], lattice: Lattice, 
         inside = is_inside(view, arguments, coordinates, masks)
         np.minimum.at(flat, pixel[inside], layer[inside])
         progress("looking for the surface", 0.1 + 0.8 * min(1.0, (at + (1 << 14)) / len(crossed)))
-    return look_between(bounds, lattice, found, first)
+    return found, look_between(bounds, lattice, found, first)
 
 
 def _first_block_inside(found: Found, lattice: Lattice) -> NDArray[np.int64]:
@@ -189,6 +189,7 @@ def _shaded(
     view: Function,
     arguments: tuple[Any, ...],
     lattice: Lattice,
+    found: Found,
     hits: Hits,
     frame: NDArray[np.float64],
     color: NDArray[np.float64],
@@ -202,8 +203,8 @@ def _shaded(
             lattice.origin + np.stack([column, row, layer[column, row]], -1) * lattice.cell
             for layer in (hits.front, hits.back)
         )
-        sides = [np.ascontiguousarray(s[:, axis], part.element.dtype) for s in (front, back) for axis in range(3)]
-        share = in_batches(roots(view), sides, arguments).astype(np.float64)
+        masks = masks_at(lattice, found, column, row, hits.front[column, row])
+        share = halved(view, arguments, front, back, masks, part.element.dtype)
         places = front + (back - front) * share[:, None]
         points = places @ frame + (part.low + part.high) / 2
         normals = part.normal(points).astype(np.float64)

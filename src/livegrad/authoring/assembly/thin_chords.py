@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.authoring.assembly.masking import Masks, is_inside
+from livegrad.authoring.assembly.masking import Masks, everything, is_inside
 from livegrad.authoring.assembly.pruning import Bounded, Found, Lattice
+from livegrad.ir.node import Function
 
 _SHORTEST = 1 / 16  # of a pixel: what is thinner along the ray may be missed
+_HALVINGS = 16
 _MOST = 1 << 21  # intervals at once
 
 
@@ -64,6 +67,50 @@ def look_between(bounds: Bounded, lattice: Lattice, found: Found, first: NDArray
         own = (open_.end >= back[open_.pixel]) & (length <= 1.0)
         open_ = open_.taken((open_.start < back[open_.pixel]) & ~own & (length >= _SHORTEST))
     return Hits(front.reshape(width, height), back.reshape(width, height))
+
+
+def masks_at(
+    lattice: Lattice, found: Found, column: NDArray[Any], row: NDArray[Any], layer: NDArray[np.float64]
+) -> Masks | None:
+    """What the function's sign can depend on behind places of the lattice, as far as their blocks go.
+
+    Everything where a place is in no block that was kept.
+    """
+    if found.masks is None:
+        return None
+    if not len(found.crossed):
+        return everything(len(found.masks), len(column))
+    place = np.stack([column, row, np.floor(layer).astype(np.int64)], -1) // lattice.block
+    keys, wanted = (
+        np.ravel_multi_index(_within(some, lattice.blocks), lattice.blocks) for some in (found.crossed, place)
+    )
+    order = np.argsort(keys)
+    at = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
+    known = (keys[order[at]] == wanted) & (place >= 0).all(1)
+    return np.where(known, found.masks[:, order[at]], np.uint32(0xFFFFFFFF))
+
+
+def _within(blocks: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    return tuple(np.clip(blocks, 0, counts - 1).T)
+
+
+def halved(
+    function: Function,
+    arguments: Sequence[Any],
+    front: NDArray[np.float64],
+    back: NDArray[np.float64],
+    masks: Masks | None,
+    dtype: Any,
+) -> NDArray[np.float64]:
+    """How far on the way from places outside to others inside the function's sign changes, by halving that way."""
+    low, high = np.zeros(len(front)), np.ones(len(front))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        places = front + (back - front) * middle[:, None]
+        coordinates = [np.ascontiguousarray(axis, dtype) for axis in places.T]
+        inside = is_inside(function, arguments, coordinates, masks)
+        low, high = np.where(inside, low, middle), np.where(inside, middle, high)
+    return (low + high) / 2
 
 
 def not_hidden(lattice: Lattice, crossed: NDArray[np.int64], first: NDArray[Any]) -> NDArray[np.int64]:
