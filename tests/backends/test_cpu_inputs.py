@@ -161,7 +161,7 @@ def test_nan_is_a_float_like_any_other() -> None:
         (lg.bool_, "False", "expected bool, found 'False'"),
         (lg.f32, 1e300, "expected a finite f32, found 1e+300"),
         (lg.f32, np.float64(-1e300), "expected a finite f32, found -1e+300"),
-        (lg.f32, 10**400, f"expected f32, found 1{'0' * 36}..."),
+        (lg.f32, 10**400, f"expected f32, found 1{'0' * 56}..."),
         (lg.f16, np.float32(1e6), "expected a finite f16, found 1000000.0"),
         (lg.c64, 1e300, "expected a finite c64, found 1e+300"),
         (lg.f32, None, "expected f32, found None"),

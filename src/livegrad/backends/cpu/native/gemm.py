@@ -188,11 +188,13 @@ def best_tiles(rows: int, columns: int, inner: int, shapes: TileShapes) -> tuple
 @lru_cache(maxsize=8)
 def _tile_costs(shapes: TileShapes) -> list[tuple[int, int, list[tuple[int, float]]]]:
     """For each width its vectors, its columns, and what tiles of each height cost for one inner element."""
+    # Few rows to a tile, as where there are few registers, read a panel often, and wide panels do not stay close by.
+    load = 0.25 if shapes.dot_heights[0] > 2 else 0.5
     return [
         (
             vectors,
             shapes.panel(vectors),
-            [(h, max(0.5 * h * vectors, h + 0.5 * vectors, 4.0) + 0.25 * vectors) for h in heights],
+            [(h, max(0.5 * h * vectors, h + 0.5 * vectors, 4.0) + load * vectors) for h in heights],
         )
         for vectors, heights in shapes.heights
     ]
