@@ -26,9 +26,10 @@ from livegrad.schedule.plan import KernelStep
 from tests.conformance.cases import CASES
 from tests.differentiate.checks import derived
 from tests.differentiate.programs import PROGRAMS
+from tests.long_forms import LONG
 
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
-ARCHITECTURES = ("sm_75", "sm_90", "sm_100")
+ARCHITECTURES = ("sm_75", "sm_90", "sm_100") if LONG else ("sm_90",)
 SIZES = {"n": 5, "m": 3, "k": 4}
 
 

@@ -20,7 +20,7 @@ from tests.fuzz.derivative_types import Float, Type, displacement
 
 Along = Sequence[Sequence[float]]  # a direction: for each argument its coordinates
 
-SHORT = 8
+SHORT = 5
 STEP = 1e-5
 TOLERANCE = 2e-6
 SECOND_TOLERANCE = 2e-5

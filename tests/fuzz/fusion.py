@@ -25,7 +25,7 @@ from tests.fuzz import operations, operations_folding, operations_fusing  # noqa
 from tests.fuzz.programs import Livegrad, Program, random_program
 from tests.fuzz.reference import Reference
 
-SHORT = 6
+SHORT = 4
 SIZES = (1, 2, 3, 4, 5, 8, 17)
 
 

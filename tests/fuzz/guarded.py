@@ -13,7 +13,7 @@ from tests.fuzz.fusion import trace_with_derivatives
 from tests.fuzz.programs import random_program
 from tests.fuzz.reference import Reference
 
-SHORT = 8
+SHORT = 5
 SIZES = (1, 2, 3, 5, 7, 11, 16, 17, 33, 67)
 
 

@@ -25,7 +25,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Vector, f32
 from livegrad.ops.aggregate import make_vector
 
-SHORT = 8
+SHORT = 4
 LIMIT = 2.0  # of the bounds, along each axis
 
 Tree = tuple[Any, ...]

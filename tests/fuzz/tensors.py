@@ -15,7 +15,7 @@ from tests.fuzz.jax_by_numpy import evaluate
 from tests.fuzz.programs import Livegrad, Program, random_program
 
 NEEDS = ("jax",)
-SHORT = 8
+SHORT = 5
 SIZES = (1, 2, 2, 3, 3, 4, 5)
 BATCH = 2
 
