@@ -252,7 +252,7 @@ class Applier:
                 self._runtime.touch(state.value, f"{state.key}: {changes[state.key].cause}")
 
     def _hold_states(self, running: Executable, changes: Mapping[str, Change]) -> None:
-        """Keeps the values of states that change, or go: whoever takes the frame back needs them."""
+        """Keeps the values of states that change, or go: to take the frame back needs them."""
         for state in running.plan.states:
             if state.key in changes:
                 self._transaction.states.setdefault(state.value, running.read(state.value))

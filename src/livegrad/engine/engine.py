@@ -71,10 +71,8 @@ class Engine:
         self.frame = Frame(0)
         self.before_frame: list[Callable[[], None]] = []  # called first in each frame
         self._watches: list[Watch] = []
-        self._keys: dict[
-            Pin, str
-        ] = {}  # of outputs that were read, with these connections and after so many structural edits:
-        self._keys_of: tuple[object, int] = None, 0
+        self._keys: dict[Pin, str] = {}  # of the buffers of outputs that were read
+        self._keys_of: tuple[object, int] = None, 0  # with these connections, after so many structural edits
         self._runtime = Runtime()
         self._applier = Applier(self.graph, self.executor, self._runtime, reuse_memory)
         renew_lock_after_fork(self._runtime, "lock", RLock)

@@ -365,13 +365,18 @@ def consumers_of(step: Step, readers: Mapping[str | FeatureLevel, tuple[str, ...
 def buffers_around(step: Step) -> Iterator[str]:
     """Every buffer that a step, or a step inside it, touches."""
     yield from (operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand))
+    yield from buffers_written(step)
+
+
+def buffers_written(step: Step) -> Iterator[str]:
+    """The buffers that are there because of a step: what it, or a step inside it, writes."""
     yield from step.results
     if isinstance(step, RegionStep):
         yield from (carried.carry for carried in step.carried)
         if step.index is not None:
             yield step.index
         for inner in step.inner_steps():
-            yield from buffers_around(inner)
+            yield from buffers_written(inner)
 
 
 def renewed_buffers(before: LivePlan, plan: LivePlan) -> set[str]:

@@ -36,7 +36,7 @@ def update_on_demand(
     states = {plan.producer.get(state.next) for state in plan.states}
     waiting = [(-position[key], key) for key in keys if key in position]
     heapify(waiting)
-    while waiting:  # the last first: whoever reads a step was looked at before it
+    while waiting:  # the last first: the readers of a step were looked at before it
         _, key = heappop(waiting)
         step = plan.steps[key]
         may_wait = key not in states and not is_needed(key) and _can_wait(plan, step) and _reads_wait(plan, step, found)

@@ -91,16 +91,21 @@ def _propagate(
             continue
         if shapes.before is not None and _is_known(node, shapes, shapes.before):
             continue
-        before = len(problems)
-        if isinstance(node.block, Region):
-            specialize_region(node, shapes, problems, broken)
-        else:
-            try:
-                specialize_node(node, shapes)
-            except LivegradError as error:
-                problems.append(problem(node, pin_of(error, node), error))
-        if len(problems) > before:
-            broken.add(key)
+        specialize(node, shapes, problems, broken)
+
+
+def specialize(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
+    """Finds the types of one node, and of those inside; a node that has problems is broken."""
+    before = len(problems)
+    if isinstance(node.block, Region):
+        specialize_region(node, shapes, problems, broken)
+    else:
+        try:
+            specialize_node(node, shapes)
+        except LivegradError as error:
+            problems.append(problem(node, pin_of(error, node), error))
+    if len(problems) > before:
+        broken.add(node.key)
 
 
 def _is_known(node: NetworkNode, shapes: Shapes, before: Before) -> bool:

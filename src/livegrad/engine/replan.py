@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from livegrad.diagnostics import LivegradError
 from livegrad.engine.compile import Compilation, compile_graph, validate
 from livegrad.engine.flatten import DerivedBlock, flatten_block
 from livegrad.engine.graph import Block, Graph, State
@@ -30,14 +29,11 @@ from livegrad.engine.keys import carry_key, pin_key
 from livegrad.engine.live_plan import DERIVED, LivePlan
 from livegrad.engine.network import Network, NetworkNode
 from livegrad.engine.overlay import Overlay
-from livegrad.engine.problems import problem
 from livegrad.engine.propagate import (
     Shapes,
     check_state,
     note_state,
-    pin_of,
-    specialize_node,
-    specialize_region,
+    specialize,
 )
 from livegrad.engine.reach import SeveralPlaces, blocks_reached
 from livegrad.engine.regions import Region
@@ -244,7 +240,7 @@ class _Specializing:
             if key in broken or not broken.isdisjoint(nodes[key].sources):
                 broken.add(key)
             else:
-                self._specialize(nodes[key])
+                specialize(nodes[key], self._made.shapes, self._made.problems, self._broken)
             self._follow(nodes[key])
         for key in self._states_touched:
             made.problems += check_state(nodes[key], made.shapes, broken)
@@ -265,19 +261,6 @@ class _Specializing:
                         heappush(self._waiting, (self._position[reader], reader))
                 holders = (state for state in self._states.get(key, ()) if state not in self._edited.gone)
                 self._states_touched.update(dict.fromkeys(holders))
-
-    def _specialize(self, node: NetworkNode) -> None:
-        problems, shapes = self._made.problems, self._made.shapes
-        before = len(problems)
-        if isinstance(node.block, Region):
-            specialize_region(node, shapes, problems, self._broken)
-        else:
-            try:
-                specialize_node(node, shapes)
-            except LivegradError as error:
-                problems.append(problem(node, pin_of(error, node), error))
-        if len(problems) > before:
-            self._broken.add(node.key)
 
 
 # --- commit ----------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from livegrad.engine.live_plan import (
     BufferOperand,
     LivePlan,
     ParameterOperand,
-    RegionStep,
     Step,
+    buffers_written,
     captured_keys,
     consumers_of,
     operand_key,
@@ -103,7 +103,7 @@ class _Lost:
         self.bindings: set[str] = set()
         self.buffers: set[str] = set()
         for step in before.values():
-            self.buffers.update(_buffers_written(step))
+            self.buffers.update(buffers_written(step))
             for operand in step.all_operands():
                 if isinstance(operand, ParameterOperand):
                     if operand.key not in wiring.parameters and not self._is_read(operand):
@@ -123,17 +123,6 @@ class _Lost:
         steps, readers = self._running.steps, self._running.readers.get(operand.key, ())
         others = (one for reader in readers if reader not in self._before for one in steps[reader].all_operands())
         return any(one.__class__ is operand.__class__ and operand_key(one) == operand.key for one in others)
-
-
-def _buffers_written(step: Step) -> Iterable[str]:
-    """The buffers that are there because of a step."""
-    yield from step.results
-    if isinstance(step, RegionStep):
-        yield from (carried.carry for carried in step.carried)
-        if step.index is not None:
-            yield step.index
-        for inner in step.inner_steps():
-            yield from _buffers_written(inner)
 
 
 def patch_connections(

@@ -1,7 +1,7 @@
 """Pauses Python's collector of cyclic garbage while a program is compiled.
 
 Passes make hundreds of thousands of nodes, hardly any of them garbage; the collector would look at all of them again
-and again, the longer the program the more often. Whoever compiles comes here.
+and again, the longer the program the more often. Compilers come here.
 """
 
 from __future__ import annotations
