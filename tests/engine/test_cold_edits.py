@@ -419,3 +419,21 @@ def test_blocks_count_their_runs_through_changes_of_the_structure():
         engine.step()
     assert [own.debug.runs for own in made] == [1, 6, 6]
     assert all(len(own.debug.tallies) <= 2 for own in made)
+
+
+def test_a_composite_that_becomes_a_body_too_keeps_the_node_that_reads_what_was_edited() -> None:
+    engine = lg.Engine()
+    source = engine.add(lg.block(lambda a=1.0: a + 1.0, name="source"))
+    group = lg.Composite("group")
+    inner = group.graph.add(lg.block(lambda x: x * 2.0, name="inner"))
+    group.expose(inner["x"])
+    group.expose(inner["result"])
+    engine.add(group)
+    engine.connect(source, group["x"])
+    assert engine.step().ok
+    engine.edit(source, lg.block(lambda a=1.0, b=4.0: a + b, name="source").body)  # its readers are looked at again
+    maybe = engine.add(lg.If("maybe", group))
+    engine.set(maybe["condition"], True)
+    engine.set(maybe["x"], 3.0)
+    assert engine.step().ok
+    assert (float(engine.read(group)), float(engine.read(maybe))) == (10.0, 6.0)

@@ -168,8 +168,15 @@ def _nodes_behind(network: Network, blocks: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
+class SeveralPlaces(Exception):
+    """A block is at several places of a graph at once."""
+
+
 def flatten_block(graph: Graph, block: Block) -> NetworkNode | None:
-    """The node of a block of a graph, or of a composite inside; None if it is not there, or derived."""
+    """The node of a block of a graph, or of a composite inside; None if it is not there, or derived.
+
+    Raises `SeveralPlaces` if it has several nodes: a composite around it is used more than once.
+    """
     home = block.home
     flattening = None if home is None or home.blocks.get(block.name) is not block else _flattening_of(graph, home)
     if flattening is None or isinstance(block, DerivedBlock):
@@ -178,10 +185,12 @@ def flatten_block(graph: Graph, block: Block) -> NetworkNode | None:
 
 
 def _flattening_of(graph: Graph, inner: Graph) -> _Flattening | None:
-    """How a graph inside of composites is flattened; None if there is a region around it, or not one way to it."""
+    """How a graph inside of composites is flattened; None if there is a region around it, or no way to it."""
     way: list[Composite] = []
     while inner is not graph:
-        around = inner.uses[0][0] if len(inner.uses) == 1 else None
+        if len(inner.uses) > 1:
+            raise SeveralPlaces
+        around = inner.uses[0][0] if inner.uses else None
         if not isinstance(around, Composite) or isinstance(around, Region) or around.home is None:
             return None
         way.append(around)

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from livegrad.engine.flatten import SeveralPlaces
 from livegrad.engine.graph import Block, Composite, Graph, Pin, Place
 from livegrad.engine.journal import Entry
 from livegrad.engine.regions import Region
 
 
-class SeveralPlaces(Exception):
-    """What was edited is at several places of the graph at once."""
-
-
 def blocks_reached(entries: Iterable[Entry]) -> dict[Block, bool]:
     """The blocks that have a node of their own, or had one, and that edits have changed or fed otherwise.
 
-    True: it came, went or has other pins, and whoever read it may not do so any more. Raises `SeveralPlaces` if one of
+    True: it came, went or has other pins, and its readers may not read it any more. Raises `SeveralPlaces` if one of
     them is in a composite that is used more than once.
     """
     found: dict[Block, None] = {}

@@ -22,7 +22,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from livegrad.engine.compile import Compilation, compile_graph, validate
-from livegrad.engine.flatten import DerivedBlock, flatten_block
+from livegrad.engine.flatten import DerivedBlock, SeveralPlaces, flatten_block
 from livegrad.engine.graph import Block, Graph, State
 from livegrad.engine.journal import Entry
 from livegrad.engine.keys import carry_key, pin_key
@@ -35,7 +35,7 @@ from livegrad.engine.propagate import (
     note_state,
     specialize,
 )
-from livegrad.engine.reach import SeveralPlaces, blocks_reached
+from livegrad.engine.reach import blocks_reached
 from livegrad.engine.regions import Region
 from livegrad.engine.reorder import CycleError, reorder
 from livegrad.engine.rewire import patch_connections, rewire
@@ -247,7 +247,7 @@ class _Specializing:
         return [*touched, *self._states_touched]
 
     def _follow(self, node: NetworkNode) -> None:
-        """Whoever reads a node whose types are other ones is looked at too.
+        """Readers of a node whose types are other ones are looked at too.
 
         So is who reads a broken one, for as long as an edited node may hang on it, of which nothing is said then.
         """
