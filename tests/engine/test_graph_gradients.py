@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.authoring.block import append_block, block, captured_block, edit
+from livegrad.authoring.block import append_block, block, captured_block, compose, edit
 from livegrad.engine.append_buffer import AppendBuffer
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Composite, Pin, State
+from livegrad.engine.network import Network
 from livegrad.engine.regions import For, If, IfElse, Switch, While
+from livegrad.engine.sort import sort_nodes
 from livegrad.engine.update import Level
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
@@ -240,6 +242,66 @@ def test_a_gradient_goes_through_nested_regions():
     by_x, by_k = engine.read(slope["x"]), engine.read(slope["k"])
     check_by_differences(engine, loss, before["x"], START, by_x)
     check_by_differences(engine, loss, region["k"], np.asarray(1.3), by_k)
+
+
+UNUSED = {
+    "if": lambda: (If("region", body_of(lambda x, k: x * lg.sqrt(k), outputs=("y",))), 0.0),
+    "if else": lambda: (IfElse("region", body_of(lambda x, k: x * lg.sqrt(k), outputs=("y",)),
+                               body_of(lambda x: x * 2.0, outputs=("y",))), 2.0),
+    "switch": lambda: (Switch("region", body_of(lambda x: x * 2.0, outputs=("y",)),
+                              body_of(lambda x, k: x * lg.sqrt(k), outputs=("y",))), 2.0),
+    "for": lambda: (For("region", body_of(lambda x, k: x * lg.sqrt(k), outputs=("y",)), {"x": "y"}), 1.0),
+    "for that carries nothing": lambda: (For("region", body_of(lambda x, k: x * lg.sqrt(k), outputs=("y",)), {}), 0.0),
+    "while": lambda: (While("region", body_of(lambda x, k: (x * lg.sqrt(k), lg.sum(x) > 0.0),
+                                              outputs=("y", "condition")), {"x": "y"}), 1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNUSED)
+def test_a_body_that_does_not_run_gives_a_gradient_of_zero_where_its_own_is_infinite(kind):
+    """Zero times infinity is not a number: what is not computed may not take part in the gradient either."""
+    region, slope_by_x = UNUSED[kind]()
+    engine = Engine()
+    engine.add(region)
+    engine.set(region[region.control_name], 0)
+    engine.set(region["x"], np.array([3.0, 4.0]))
+    engine.set(region["k"], np.array([0.0, 4.0]))
+    loss = engine.add(block(lambda y: lg.sum(y), name="loss"))
+    engine.connect(region["y"], loss["y"])
+    slope = engine.add(lg.grad(of=loss, by=[region["x"], region["k"]]))
+    assert engine.step().ok, engine.frame.problems
+    np.testing.assert_array_equal(engine.read(slope["x"]), [slope_by_x] * 2)
+    np.testing.assert_array_equal(engine.read(slope["k"]), [0.0, 0.0])
+
+
+def nested_regions(kind: str, depth: int) -> Composite:
+    """So many regions in one another around a body that squares."""
+    inner = body_of(lambda x: x * x * 0.75, outputs=("y",))
+    for _ in range(depth):
+        region = If("region", inner) if kind == "if" else For("region", inner, {"x": "y"})
+        inner = Composite("around")
+        inner.graph.add(region)
+        inner.graph.set(region[region.control_name], 1)
+        for pin in (region["x"], region["y"]):
+            inner.expose(pin)
+    return inner
+
+
+@pytest.mark.parametrize("kind", ["if", "for"])
+def test_the_gradient_of_nested_regions_looks_into_each_body_once(kind, monkeypatch):
+    looked: list[Network] = []
+    monkeypatch.setattr(compose, "sort_nodes", lambda network: looked.append(network) or sort_nodes(network))
+    for depth in (4, 8, 16):
+        looked.clear()
+        engine = Engine()
+        regions = engine.add(nested_regions(kind, depth))
+        engine.set(regions["x"], START)
+        loss = engine.add(block(lambda y: lg.sum(y), name="loss"))
+        engine.connect(regions["y"], loss["y"])
+        slope = engine.add(lg.grad(of=loss, by=[regions["x"]]))
+        assert engine.step().ok, engine.frame.problems
+        np.testing.assert_allclose(engine.read(slope), 1.5 * START)
+        assert len(looked) == depth
 
 
 def test_a_whole_optimisation_with_its_gradient_block_is_one_step():

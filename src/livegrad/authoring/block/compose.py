@@ -24,12 +24,14 @@ from livegrad.engine.regions import Region
 from livegrad.engine.sort import sort_nodes
 from livegrad.engine.sources import Given, Numbers
 from livegrad.ir.function import inline, make_function
-from livegrad.ir.leaves import constant
+from livegrad.ir.leaves import constant, input_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor, Type, bool_, i64
+from livegrad.ir.walk import toposort
+from livegrad.ops.aggregate import member
 from livegrad.ops.comparison import not_equal
 from livegrad.ops.context import FeatureLevel
-from livegrad.ops.control import make_cond, make_for_loop, make_switch, make_while_loop
+from livegrad.ops.control import cond, for_loop, make_cond, switch, while_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast
@@ -130,7 +132,7 @@ class _Composition:
         return self.features[feature]
 
     def _constant(self, array: Numbers) -> Node:
-        for place, known in self.constants:  # a body is evaluated more than once
+        for place, known in self.constants:  # several blocks may share one
             if known is array:
                 return place
         (place,) = placeholders([tensor_of(array)])
@@ -139,13 +141,18 @@ class _Composition:
 
 
 class _RegionCall:
-    """One region as an op of the value IR."""
+    """One region as an op of the value IR.
+
+    Bodies are closed functions of what the region reads: a branch that is not taken computes nothing, and neither does
+    its derivative. Each is evaluated once, so the work grows with the number of regions, however deep they nest.
+    """
 
     def __init__(
         self, composition: _Composition, node: NetworkNode, region: Region, values: Values, weak: Mapping[str, Given]
     ) -> None:
         self.composition, self.node, self.region = composition, node, region
         self.values, self.weak = values, weak
+        self.inside = dict(zip(values, placeholders([value.type for value in values.values()]), strict=True))
         self.names = tuple(node.bodies[0].outputs)
 
     def evaluate(self) -> dict[str, Node]:
@@ -165,8 +172,8 @@ class _RegionCall:
             for name, ref in inputs_of(inner).items():
                 # Names of what a region inside reads are whole keys already.
                 place = name if inner.bodies and name not in inner.feeds else pin_key(key, name)
-                if place in self.values:
-                    values[name] = self.values[place]
+                if place in self.inside:
+                    values[name] = self.inside[place]
                     if place in self.weak:
                         weak[name] = self.weak[place]
                 else:
@@ -176,54 +183,58 @@ class _RegionCall:
                 known[pin_key(key, name)] = value
         return tuple(known[body.outputs[name].key] for name in self.names)
 
-    def _zeros(self, carried: Mapping[str, Node]) -> tuple[Node, ...]:
-        return tuple(zero(value.type) for value in self._body(self.node.bodies[0], carried))
-
     def _branch(self, control: Node) -> Sequence[Node]:
-        zeros = self._zeros({})
-        bodies = [lambda body=body: self._body(body, {}) for body in self.node.bodies]
+        bodies = [self._body(body, {}) for body in self.node.bodies]
+        if self.region.kind == "switch" or len(bodies) == 1:
+            bodies.append(tuple(zero(value.type) for value in bodies[0]))
+        own = tuple(self.inside.values())
+        captures = _inputs_besides(own, [value for results in bodies for value in results])
+        inputs = (*own, *captures)
+        functions = tuple([make_function(self.node.key, inputs, results) for results in bodies])
+        operands = (*self.values.values(), *captures)
         if self.region.kind == "switch":
             number = cast(control, type=i64) if control.type is not i64 else control
-            count = constant(len(bodies), i64)
-            inside = (number >= constant(0, i64)) & (number < count)
-            result = make_switch(_choose(inside, number, count), [*bodies, lambda: zeros])
+            count = constant(len(self.node.bodies), i64)
+            is_body = (number >= constant(0, i64)) & (number < count)
+            result = switch(_choose(is_body, number, count), *operands, branches=functions)
         else:
-            otherwise = bodies[1] if len(bodies) > 1 else lambda: zeros
-            result = make_cond(_truth(control), bodies[0], otherwise)
+            result = cond(_truth(control), *operands, then=functions[0], otherwise=functions[1])
         return result_nodes(result, len(self.names))
 
     def _loop(self, control: Node) -> Sequence[Node]:
-        key, carried = self.node.key, self.region.carried
-        first = {entering: self.values[entering] for entering in carried}
-        start = {carry_key(key, entering): value for entering, value in first.items()}
-        index_key = carry_key(key, self.region.index_name or "")
-        zeros = self._zeros({**start, index_key: _as_tensor(constant(0, i64))})
-        leaving = {name: first[entering] for entering, name in carried.items()}
-        results = [leaving.get(name, empty) for name, empty in zip(self.names, zeros, strict=True)]
-        number = len(first)
-
-        def step(index: Node, *state: Node) -> tuple[Node, ...]:
-            inner = dict(zip(start, state[:number], strict=True))
-            made = self._body(self.node.bodies[0], {**inner, index_key: _as_tensor(index)})
-            found = dict(zip(self.names, made, strict=True))
-            return (*(found[name] for name in carried.values()), *made)
-
-        if self.region.kind == "for":
+        """A loop that carries the region's variables, then its results: the last iteration's, or those of none."""
+        region, key = self.region, self.node.key
+        carried = {carry_key(key, entering): self.values[entering] for entering in region.carried}
+        index, *state = placeholders([i64, *(value.type for value in carried.values())])
+        index_key = carry_key(key, region.index_name or "")
+        made = self._body(self.node.bodies[0], {**dict(zip(carried, state, strict=True)), index_key: _as_tensor(index)})
+        by_name = dict(zip(self.names, made, strict=True))
+        leaving = dict(zip(region.carried.values(), carried.values(), strict=True))
+        first = {name: leaving.get(name, zero(value.type)) for name, value in by_name.items()}
+        if region.kind == "while":
+            # The pin decides about the first iteration, the body's own result about the others.
+            first["condition"] = broadcast(_truth(control), shape=(), axes=())
+            by_name["condition"] = broadcast(_truth(lookup(by_name["condition"])), shape=(), axes=())
+        results = (*(by_name[name] for name in region.carried.values()), *by_name.values())
+        previous = placeholders([value.type for value in first.values()])
+        own = (*state, *previous, *self.inside.values())
+        captures = _inputs_besides((index, *own), results)
+        inputs = (*own, *captures)
+        operands = (*carried.values(), *first.values(), *self.values.values(), *captures)
+        number = len(carried) + len(first)
+        body = make_function(key, (index, *inputs), results)
+        if region.kind == "for":
             count = cast(control, type=i64) if control.type is not i64 else control
-            return list(make_for_loop(count, step, *first.values(), *results))[number:]
-        place = number + self.names.index("condition")
-        # The pin decides about the first iteration, the body's own result about the others.
-        results[place - number] = broadcast(_truth(control), shape=(), axes=())
+            loop = for_loop(count, *operands, body=body, carried=number, reverse=False)
+        else:
+            test = make_function(key, inputs, [lookup(previous[self.names.index("condition")])])
+            loop = while_loop(*operands, condition=test, body=body, carried=number, limit=None)
+        return [member(loop, place) for place in range(len(carried), number)]
 
-        def going(*state: Node) -> Node:
-            return lookup(state[place])
 
-        def advance(index: Node, *state: Node) -> tuple[Node, ...]:
-            made = list(step(index, *state))
-            made[place] = broadcast(_truth(lookup(made[place])), shape=(), axes=())
-            return tuple(made)
-
-        return list(make_while_loop(going, advance, *first.values(), *results))[number:]
+def _inputs_besides(own: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
+    """What results are made from beside a body's own inputs: features and constants."""
+    return tuple(node for node in toposort(results) if node.op is input_op and node not in own)
 
 
 def _append(node: NetworkNode, capacity: int, values: Values) -> dict[str, Node]:
