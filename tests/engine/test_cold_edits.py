@@ -16,6 +16,8 @@ from livegrad.engine import apply, replan
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Composite, State
 from livegrad.engine.reorder import CycleError, reorder
+from livegrad.engine.sources import Setting
+from livegrad.ir.leaves import parameter
 from tests.engine.interrupts import Interrupted, call_interrupted
 from tests.engine.test_work_of_a_frame import NUMBERS, calls_of, chain
 from tests.fuzz.engine_kept import compare_with_scratch
@@ -437,3 +439,63 @@ def test_a_composite_that_becomes_a_body_too_keeps_the_node_that_reads_what_was_
     engine.set(maybe["x"], 3.0)
     assert engine.step().ok
     assert (float(engine.read(group)), float(engine.read(maybe))) == (10.0, 6.0)
+
+
+def test_nothing_is_said_of_a_state_whose_next_value_depends_on_a_broken_block() -> None:
+    engine = lg.Engine()
+    source = engine.add(lg.block(lambda a=1.0: a + 1.0, name="source"))
+    first = engine.add(lg.block(lambda x: x * 2.0, name="first"))
+    second = engine.add(lg.block(lambda x: x + np.ones(3), name="second"))
+    engine.connect(source, first["x"])
+    engine.connect(first, second["x"])
+    assert engine.step().ok
+    engine.remove(source)
+    engine.connect(second, engine.add(lg.State("state", 0.0))["next"])
+    assert [(problem.node, problem.pin) for problem in engine.step().problems] == [("first", "x")]
+
+
+def test_nothing_is_said_of_a_reader_of_a_broken_block_and_of_one_whose_type_changed() -> None:
+    engine = lg.Engine()
+    flag = engine.add(lg.block(lambda a=True: a ^ True, name="flag"))
+    broken = engine.add(lg.block(lambda x: x & True, name="broken"))
+    between = engine.add(lg.block(lambda x: x ^ False, name="between"))
+    reader = engine.add(lg.block(lambda x, y: x ^ y, name="reader"))
+    engine.connect(flag, broken["x"])
+    engine.connect(broken, between["x"])
+    engine.connect(between, reader["x"])
+    engine.connect(flag, reader["y"])
+    assert engine.step().ok
+    engine.edit(flag, lg.block(lambda a=True: a * 1.5, name="flag").body)
+    assert [problem.node for problem in engine.step().problems] == ["broken"]
+
+
+def test_a_value_that_waits_with_its_pin_is_not_taken_while_the_graph_is_wrong() -> None:
+    engine = lg.Engine()
+    adder = engine.add(lg.block(lambda x, y: x + y, name="adder"))
+    engine.set(adder["x"], np.array([1.0, 2.0]))
+    engine.set(adder["y"], np.array([10.0, 20.0]))
+    assert engine.step().ok
+    engine.set(adder["x"], np.array([3.0, 4.0]))
+    engine.remove(adder)
+    engine.add(adder)
+    engine.set(adder["x"], np.array([5.0, 6.0]))
+    engine.set(adder["y"], np.array([50.0, 60.0]))
+    engine.add(lg.block(lambda unfed: unfed, name="wrong"))
+    assert not engine.step().ok
+    np.testing.assert_array_equal(engine.read(adder, running=True), [11.0, 22.0])
+
+
+def test_an_integer_for_a_pin_that_holds_a_float_is_a_float_after_a_failure_too() -> None:
+    engine = lg.Engine()
+    x = parameter(0, lg.f32)
+    reads_time = lg.Function("reader", (x,), (x + lg.context("animation_time"),))
+    reader = engine.add(lg.block(reads_time, name="reader", inputs=("x",)))
+    engine.set(reader["x"], 1.0)
+    assert engine.step().ok
+    with pytest.raises(lg.LivegradError, match="animation_time"):
+        engine.read(reader)
+    assert reader.debug.errors
+    engine.set(reader["x"], 2)
+    source = engine.graph.source_of(reader["x"])
+    assert isinstance(source, Setting)
+    assert type(source.value) is float

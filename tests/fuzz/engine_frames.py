@@ -63,7 +63,7 @@ def _next_moment(
         after.values = {}
         return after
     else:
-        after.running = replace(after.running, numbers=_numbers_taken(after.running, net, all_alike))
+        after.running = replace(after.running, numbers=_numbers_taken(after.running, net, instances, all_alike))
     running = after.running
     for one in running.instances:
         if isinstance(one.node, Memory):
@@ -87,19 +87,22 @@ def _advance(after: Moment, running: Running) -> None:
         after.values[Output(one, "value")] = type(after.values[Output(one, "value")])(following[one.node])
 
 
-def _numbers_taken(running: Running, top: Net, all_alike: bool) -> dict[Root, Given]:
+def _numbers_taken(running: Running, top: Net, wanted: list[Instance], all_alike: bool) -> dict[Root, Given]:
     """A description that is wrong does not run, but numbers that changed reach the one that runs on.
 
-    A number that took the place of something else is no change of a number; `all_alike`: it may be taken for one.
+    They reach blocks that are where they were. A number that took the place of something else is no change of a number;
+    `all_alike`: it may be taken for one.
     """
     taken = {}
     alive = nets_inside(top)
+    paths = {one.path for outermost in wanted for one in outermost.all_instances()}
     for outermost in running.instances:
         for one in outermost.all_instances():
             for ref in one.feeds.values():
                 if isinstance(ref, Root) and isinstance(ref.source, Given):
                     net, node, name = ref.place
-                    now = net.sources.get((node, name)) if net in alive and node in net.nodes.values() else None
+                    is_there = one.path in paths and net in alive and node in net.nodes.values()
+                    now = net.sources.get((node, name)) if is_there else None
                     known = running.numbers.get(ref, ref.source)
                     fits = isinstance(now, Given) and now.kind == ref.source.kind
                     taken[ref] = now if fits and (all_alike or now.line == known.line) else known  # type: ignore[union-attr]
@@ -135,7 +138,9 @@ def _is_same(old: Instance, new: Instance, before: Moment, after: Moment) -> boo
         return False
     if isinstance(new.node, Choice):
         if new not in after.taken or before.taken.get(old, -1) != after.taken[new]:
-            return False  # a loop, or another body; what only the other bodies read does not matter
+            return False  # a loop, or another body; the values that only the other bodies read do not matter
+        if _types_read(old, before) != _types_read(new, after):
+            return False  # the code of all bodies is that of one region
         which = after.taken[new]
         pairs = [] if which is None else zip(old.bodies[which].instances, new.bodies[which].instances, strict=True)
         if not all(_is_same(one, other, before, after) for one, other in pairs):
@@ -144,6 +149,12 @@ def _is_same(old: Instance, new: Instance, before: Moment, after: Moment) -> boo
     types = ({pin: value.type for pin, value in own.items()} for own in values)
     bits = ({pin: value.array.tobytes() for pin, value in own.items()} for own in values)
     return len({str(own) for own in types}) == 1 and len({str(own) for own in bits}) == 1
+
+
+def _types_read(one: Instance, moment: Moment) -> list[Any]:
+    """The types of all outputs that a block and its bodies read."""
+    assert moment.running is not None
+    return [moment.running.types.get(ref) for ref in one.refs() if isinstance(ref, Output)]
 
 
 def _is_fed_the_same(old: Instance, new: Instance) -> bool:

@@ -92,7 +92,9 @@ class Applier:
                     self._refused = left
         self._put("_plan_problems", problems)
         if self._runtime.executable is not None:
-            self._apply_numbers(numbers, frame)
+            # A pin that an edit still waits for has another value there than here: both come with that edit.
+            waiting = {id(entry.subject) for entry in left}
+            self._apply_numbers([entry for entry in numbers if id(entry.subject) not in waiting], frame)
         self._report()
         return left
 
@@ -377,12 +379,13 @@ class Applier:
         if problems == self._runtime.problems:
             return
         for problem in self._runtime.problems:
-            problem.block.debug.errors, problem.block.debug.state = [], "running"
+            debug = problem.block.debug
+            debug.errors, debug.state, debug.refused = [], "running", False
         self._transaction.put(vars(self._runtime), "problems", problems)
         self._runtime.notified += 1
         for problem in problems:
-            problem.block.debug.errors = [*problem.block.debug.errors, problem.error]
-            problem.block.debug.state = "failed"
+            debug = problem.block.debug
+            debug.errors, debug.state, debug.refused = [*debug.errors, problem.error], "failed", True
 
 
 def _installing_problem(error: LivegradError, made: Compilation, changes: Mapping[str, Change]) -> Problem:

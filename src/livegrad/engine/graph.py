@@ -96,6 +96,7 @@ class Debug:
 
     state: Literal["new", "running", "failed", "removed"] = "new"
     errors: list[LivegradError] = field(default_factory=list)
+    refused: bool = False  # whether the errors are of the description; else they came up while it ran
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0  # of its last run, when profiling is on
     counted: int = 0  # runs beside those of the tallies
@@ -508,7 +509,7 @@ class Graph:
             default = target.block.default_of(target.name)
             like = None if default is None else setting_of(default)
         # A float that the block cannot take must not make floats of the integers that correct it.
-        fresh = setting_of(value, None if target.block.debug.errors else like)
+        fresh = setting_of(value, None if target.block.debug.refused else like)
         if old is None or (old.is_number != fresh.is_number):
             implied = before is None and like is not None and like.is_number and fresh.is_number
             detail = f"{describe_setting(like)} → {describe_setting(fresh)}" if implied and like is not None else "set"

@@ -218,7 +218,7 @@ class _Specializing:
         self._states = _states_by_next(running)
         self._states_touched = {key: None for key, node in edited.nodes.items() if isinstance(node.block, State)}
         self._waiting = [(position[key], key) for key in edited.nodes if key in position]
-        self._left = len(self._waiting)  # edited nodes that are still to come
+        self._to_check = set(edited.nodes)  # nodes still to come of which something may be said; states come last
         in_order = sorted(edited.nodes, key=lambda key: position.get(key, math.inf))  # problems are found in this order
         made.problems += validate(made.network, [edited.nodes[key] for key in in_order])
         self._broken = {one.node for one in made.problems}
@@ -236,7 +236,7 @@ class _Specializing:
             if key in touched:
                 continue
             touched[key] = None
-            self._left -= key in self._edited.nodes
+            self._to_check.discard(key)
             if key in broken or not broken.isdisjoint(nodes[key].sources):
                 broken.add(key)
             else:
@@ -249,16 +249,18 @@ class _Specializing:
     def _follow(self, node: NetworkNode) -> None:
         """Readers of a node whose types are other ones are looked at too.
 
-        So is who reads a broken one, for as long as an edited node may hang on it, of which nothing is said then.
+        So are readers of a broken one, as long as there are nodes to check: nothing is said of one that depends on it.
         """
-        is_lost = node.key in self._broken
-        if is_lost and not self._left:
+        is_broken = node.key in self._broken
+        if is_broken and not self._to_check:
             return
         for key in node.output_keys:
-            if is_lost or self._made.shapes.types.get(key) is not self._before.get(key):
-                for reader in self._running.readers.get(key, ()):
-                    if reader in self._position:
-                        heappush(self._waiting, (self._position[reader], reader))
+            if is_broken or self._made.shapes.types.get(key) is not self._before.get(key):
+                readers = [reader for reader in self._running.readers.get(key, ()) if reader in self._position]
+                for reader in readers:
+                    heappush(self._waiting, (self._position[reader], reader))
+                if not is_broken:
+                    self._to_check.update(readers)
                 holders = (state for state in self._states.get(key, ()) if state not in self._edited.gone)
                 self._states_touched.update(dict.fromkeys(holders))
 
