@@ -262,12 +262,16 @@ def test_the_number_of_arguments_is_checked() -> None:
         assert compiled(1.0) == 2.0
 
 
-@pytest.mark.xfail(strict=True, reason="equal functions share what was compiled, which knows the name of the first")
 def test_errors_name_the_function_that_was_called_and_not_an_equal_one() -> None:
+    made = []
     for name in ("first", "second"):
         traced = lg.trace(lambda x: x * 3.625, lg.f32)
         compiled = lg.compile(dataclasses.replace(traced, name=name))
         assert _refusal(compiled, "3") == f"argument 0 of `{name}` does not fit: expected f32, found '3'"
+        assert _refusal(compiled) == f"`{name}` takes 1 arguments: found 0"
+        assert f"function {name}(" in repr(compiled)
+        made.append(compiled)
+    assert made[0].plan() is made[1].plan()  # what was compiled is shared
 
 
 def test_sizes_of_the_same_name_must_be_equal() -> None:

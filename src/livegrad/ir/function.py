@@ -56,18 +56,26 @@ def trace_open(
     Gives the function and the captured nodes that a caller passes for the further parameters.
     """
     inputs = tuple(input_node(Key(f"argument{index}"), type) for index, type in enumerate(types))
+    results = returned_nodes(callable, inputs)
+    captures = captured_values(inputs, results)
+    return make_function(name or name_of(callable), inputs + captures, results), captures
+
+
+def name_of(callable: Callable[..., Any]) -> str:
+    """What to call a function that is traced."""
+    return getattr(callable, "__name__", "function")
+
+
+def returned_nodes(callable: Callable[..., Any], inputs: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes that a callable returns for these."""
     returned = callable(*inputs)
     results = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
     for result in results:
         if not isinstance(result, Node):
             raise UsageError(
-                f"function `{getattr(callable, '__name__', 'function')}` must return nodes",
-                where=caller_origin(),
-                found=repr(result),
+                f"function `{name_of(callable)}` must return nodes", where=caller_origin(), found=repr(result)
             )
-    captures = captured_values(inputs, results)
-    label = name or getattr(callable, "__name__", "function")
-    return make_function(label, inputs + captures, results), captures
+    return results
 
 
 def captured_values(
@@ -93,20 +101,20 @@ def captured_values(
         return ()
     inside = own.difference(inputs)
     if can_be_passed is not None:
-        inside |= _reached_inside(inside, outer, can_be_passed)
+        inside |= _reached_inside([*inside, *results], outer, can_be_passed)
     needed = {operand for node in order if node in inside for operand in node.operands} | set(results)
     return tuple(node for node in order if node in outer and node in needed and node not in inside)
 
 
-def _reached_inside(inside: set[Node], outer: set[Node], can_be_passed: Callable[[Node], bool]) -> set[Node]:
+def _reached_inside(roots: Sequence[Node], outer: set[Node], can_be_passed: Callable[[Node], bool]) -> set[Node]:
     """The nodes around a function that it needs, through nothing but nodes that cannot be passed to it."""
     found: set[Node] = set()
-    pending = list(inside)
+    pending = [node for root in roots for node in (root, *root.operands)]
     while pending:
-        for operand in pending.pop().operands:
-            if operand in outer and operand not in found and not can_be_passed(operand):
-                found.add(operand)
-                pending.append(operand)
+        node = pending.pop()
+        if node in outer and node not in found and not can_be_passed(node):
+            found.add(node)
+            pending += node.operands
     return found
 
 

@@ -47,6 +47,17 @@ def equal_but_for_lines(first: Function, second: Function) -> bool:
     return first == second
 
 
+def written_alike(first: Function, second: Function) -> bool:
+    """Whether messages about two equal functions are the same: they have one name and were written at the same lines.
+
+    >>> import livegrad as lg
+    >>> f, g = lg.trace(lambda x: x + 1.0, lg.f32, name="f"), lg.trace(lambda x: x + 1.0, lg.f32, name="g")
+    >>> f == g, written_alike(f, g)
+    (True, False)
+    """
+    return first is second or (first.name == second.name and first.places == second.places)
+
+
 def lines_to_blame(function: Function) -> Places:
     """The lines that a function's nodes, and those of functions inside, name when they fail; ordered by structure."""
     functions = [inner for inner in reachable_functions([function]) if may_blame(inner)]

@@ -13,10 +13,11 @@ import numpy as np
 
 from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
 from livegrad.ir.dimension import Dimension, Size
-from livegrad.ir.function import trace_open
-from livegrad.ir.leaves import parameter
-from livegrad.ir.node import Function, Node
+from livegrad.ir.function import captured_values, make_function, name_of, returned_nodes, trace_open
+from livegrad.ir.leaves import input_node, parameter
+from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.op import Op
+from livegrad.ir.scopes import Choice
 from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bool_, i32, i64
 from livegrad.ir.walk import substitute
 from livegrad.ops.failing import loop_can_fail
@@ -275,11 +276,26 @@ def _close_together(
     callables: Sequence[Callable[..., Any]], arguments: tuple[Node, ...]
 ) -> tuple[list[Function], tuple[Node, ...]]:
     """Functions of the same parameters: the arguments, then whatever any of them captures."""
-    types = [node.type for node in arguments]
-    traced = [trace_open(callable, types) for callable in callables]
-    captures = tuple(dict.fromkeys(node for _, captured in traced for node in captured))
-    functions = [_with_captures(function, len(types), captured, captures) for function, captured in traced]
+    inputs = tuple(input_node(Key(f"argument{index}"), node.type) for index, node in enumerate(arguments))
+    choice, results = Choice(), []
+    for callable in callables:
+        with choice.branch():
+            results.append(returned_nodes(callable, inputs))
+    functions, captures = close_branches([name_of(callable) for callable in callables], inputs, results, choice)
     return functions, (*arguments, *captures)
+
+
+def close_branches(
+    names: Sequence[str], inputs: tuple[Node, ...], results: Sequence[tuple[Node, ...]], choice: Choice
+) -> tuple[list[Function], tuple[Node, ...]]:
+    """Branches that gave these results for these inputs, as functions of the inputs and of what any of them captures.
+
+    What they made as they were traced is computed inside: a branch that is not taken does nothing, and its derivative
+    neither, whether it takes a value as an argument or from around it.
+    """
+    found = [node for nodes in results for node in captured_values(inputs, nodes, choice.was_there)]
+    captures = tuple(dict.fromkeys(found))
+    return [make_function(name, inputs + captures, nodes) for name, nodes in zip(names, results, strict=True)], captures
 
 
 def _with_captures(

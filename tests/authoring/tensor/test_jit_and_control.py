@@ -117,6 +117,81 @@ def test_results_that_are_arguments_are_values_of_their_own():
     assert np.array_equal(b.numpy(), x.numpy())
 
 
+CHOICES = {
+    "cond": lambda taken, unused, x: lg.cond(lg.sum(x) > 100.0, unused, taken),
+    "switch": lambda taken, unused, x: lg.switch(lg.astype(lg.sum(x) > 100.0, lg.int64), [taken, unused]),
+    "cond in cond": lambda taken, unused, x: lg.cond(
+        lg.sum(x) > 100.0, unused, lambda: lg.cond(lg.sum(x) > 50.0, unused, taken)
+    ),
+}
+
+
+@pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES)
+def test_a_branch_that_takes_its_values_from_around_it_is_computed_only_when_it_is_taken(choose):
+    x = lg.asarray([0.0, 4.0], dtype=lg.float64)
+
+    def loss(x):
+        doubled = 2.0 * x
+        return choose(lambda: lg.sum(doubled * x), lambda: lg.sum(lg.sqrt(x) * doubled), x)
+
+    assert float(loss(x)) == 32.0
+    for gradient in (lg.grad(loss), lg.jit(lg.grad(loss)), lg.jacfwd(loss)):
+        np.testing.assert_array_equal(gradient(x), [0.0, 16.0])  # 0 * infinity would be NaN
+
+
+SMOOTH = [(lambda x: x * x, lambda x: 2 * x), (lambda x: lg.sin(x) + 1.0, np.cos), (lambda x: x + 3.0, lambda x: 1.0)]
+SINGULAR = [lg.sqrt, lambda x: lg.log(x) * 2.0, lambda x: 1.0 / x]
+
+
+def random_choice(rng: np.random.Generator, depth: int, before: list, x: lg.Tensor) -> tuple[lg.Tensor, float]:
+    """A choice over tensors around it, with its slope: branches that are taken are smooth at zero, others are not."""
+    one, slope = SMOOTH[rng.integers(len(SMOOTH))]
+    more, more_slope = (one(x), slope(0.0)) if depth == 0 else (None, 0.0)
+    found = []
+
+    def taken():
+        value = more
+        if value is None:
+            value, inner = random_choice(rng, depth - 1, before, x)
+            found[:] = [inner]
+        return value * 2.0 + before[0]
+
+    def unused():
+        wrong = SINGULAR[rng.integers(len(SINGULAR))](x) * before[0]
+        return wrong if depth == 0 else wrong + random_choice(rng, depth - 1, before, wrong)[0]
+
+    branches = [taken, unused] if rng.random() < 0.5 else [unused, taken]
+    value = lg.switch(branches.index(taken), branches)
+    return value, 2.0 * (found[0] if found else more_slope) + 5.0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_choices_over_tensors_around_them_have_the_slope_of_what_is_taken(seed):
+    slopes = []
+
+    def loss(x):
+        value, slope = random_choice(np.random.default_rng(seed), seed % 3, [5.0 * x], x)
+        slopes.append(slope)
+        return value
+
+    assert float(lg.grad(loss)(lg.asarray(0.0, dtype=lg.float64))) == slopes[0]
+
+
+def test_a_check_in_a_branch_that_is_not_taken_does_not_fail():
+    rows, row = lg.asarray([1.0, 2.0]), lg.asarray(5)
+    assert float(lg.cond(row < 2, lambda: rows[row], lambda: lg.sum(rows))) == 3.0
+    with pytest.raises(lg.LivegradError):
+        float(rows[row])
+
+
+def test_a_branch_takes_what_was_there_before_it_and_does_not_compute_it_again():
+    x = lg.asarray([1.0, 2.0])
+    table = lg.exp(x)
+    chosen = lg.cond(x[0] > 0.0, lambda: lg.sum(table), lambda: lg.sum(x))
+    assert table.node in chosen.node.operands
+    assert float(chosen) == pytest.approx(np.exp([1.0, 2.0]).sum())
+
+
 def test_cond_computes_one_side_and_differentiates_it():
     def f(x):
         return lg.cond(lg.sum(x) > 0.0, lambda x: lg.sum(x * x), lambda x: lg.sum(lg.log(-x)), x)

@@ -26,12 +26,15 @@ from livegrad.authoring.tensor.trees import Structure, flatten, unflatten
 from livegrad.authoring.tensor.weakness import note_loop_numbers
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant
-from livegrad.ir.node import Node
+from livegrad.ir.node import Function, Node
+from livegrad.ir.scopes import Choice
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import Trace, Type, bool_, i64, scalar_of, shape_of
 from livegrad.ir.walk import substitute
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import make_cond, make_for_loop, make_switch, make_while_loop
+from livegrad.ops.control import close_branches, make_for_loop, make_while_loop
+from livegrad.ops.control import cond as choose
+from livegrad.ops.control import switch as choose_branch
 from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
 from livegrad.ops.trace import trace_get, trace_new, trace_set, trace_stack, trace_unstack
@@ -46,8 +49,9 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     Tensor(4., dtype=float32)
     """
     given = take_apart(operands, "cond")
-    (first, second), structure = _on_nodes((then, otherwise), given)
-    return _results(make_cond(_scalar(predicate, bool_, "cond"), first, second, *given.nodes), structure)
+    (first, second), captures, structure = _closed_branches((then, otherwise), given)
+    holds = _scalar(predicate, bool_, "cond")
+    return _results(choose(holds, *given.nodes, *captures, then=first, otherwise=second), structure)
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
@@ -60,8 +64,9 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     if not branches:
         raise UsageError("`switch` needs a branch", where=caller_origin())
     given = take_apart(operands, "switch")
-    chosen, structure = _on_nodes(branches, given)
-    return _results(make_switch(_scalar(index, i64, "switch"), chosen, *given.nodes), structure)
+    functions, captures, structure = _closed_branches(branches, given)
+    number = _scalar(index, i64, "switch")
+    return _results(choose_branch(number, *given.nodes, *captures, branches=tuple(functions)), structure)
 
 
 def while_loop(
@@ -186,10 +191,10 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
     return scalar if scalar.type is wanted else cast(scalar, type=wanted)
 
 
-def _on_nodes(
+def _closed_branches(
     branches: Sequence[Callable[..., Any]], given: Arguments
-) -> tuple[list[Callable[..., tuple[Node, ...]]], Structure]:
-    """Branches on nests of tensors as functions of nodes, and the structure of what they give.
+) -> tuple[list[Function], tuple[Node, ...], Structure]:
+    """Branches on nests of tensors as functions of nodes, what they capture, and the structure of what they give.
 
     Each is called once. Numbers that one gives take the type of the tensors that others give in their place.
     """
@@ -198,8 +203,10 @@ def _on_nodes(
     inputs = placeholders([node.type for node in given.nodes])
     structures: list[Structure] = []
     rows: list[list[Any]] = []
+    choice = Choice()
     for branch in branches:
-        leaves, structure = flatten(branch(*declared_numbers(branch, given.filled(map(wrap, inputs)), {})[0]))
+        with choice.branch():
+            leaves, structure = flatten(branch(*declared_numbers(branch, given.filled(map(wrap, inputs)), {})[0]))
         rows.append(leaves)
         structures.append(structure)
         if structure != structures[0]:
@@ -209,11 +216,9 @@ def _on_nodes(
                 help=f"`{name_of(branch)}` must return what the first branch returns",
             )
     columns = [_of_one_type(column, branches) for column in zip(*rows, strict=True)]
-    made = [
-        _substituting(name_of(branch), inputs, tuple(column[place] for column in columns))
-        for place, branch in enumerate(branches)
-    ]
-    return made, structures[0]
+    results = [tuple(column[place] for column in columns) for place in range(len(branches))]
+    functions, captures = close_branches([name_of(branch) for branch in branches], inputs, results, choice)
+    return functions, captures, structures[0]
 
 
 def _of_one_type(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) -> list[Node]:
@@ -225,14 +230,6 @@ def _of_one_type(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) 
         result_node(leaf, name_of(branch)) if wanted is None else node_like(leaf, wanted, name_of(branch))
         for leaf, branch in zip(column, branches, strict=True)
     ]
-
-
-def _substituting(name: str, inputs: Sequence[Node], results: tuple[Node, ...]) -> Callable[..., tuple[Node, ...]]:
-    def apply(*nodes: Node) -> tuple[Node, ...]:
-        return tuple(substitute(results, dict(zip(inputs, nodes, strict=True))))
-
-    apply.__name__ = name
-    return apply
 
 
 def _results(result: Node, structure: Structure) -> Any:

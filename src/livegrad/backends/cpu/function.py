@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +24,7 @@ from livegrad.ir.collecting import collection_paused
 from livegrad.ir.digest import function_digest
 from livegrad.ir.keeping import keeping_places
 from livegrad.ir.node import Function, Module
-from livegrad.ir.places import mark_places, name_place
+from livegrad.ir.places import mark_places, name_place, written_alike
 from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector, bf16
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.pipeline import NATIVE_PIPELINE, run_pipeline
@@ -39,7 +40,8 @@ _MOST_PLANS = 32  # of one function: each has memory of its own
 class CpuFunction:
     """A function compiled for the CPU; plans are made for each set of sizes when they are first seen.
 
-    What is compiled has marks for the lines that checks name, so that functions written at other lines share it.
+    What is compiled has marks for the lines that checks name, so that functions written at other lines share it. Equal
+    functions of other names share their plans; errors name the function that was called.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -54,12 +56,17 @@ class CpuFunction:
         self._apart = any(leaf_types(type) != [type] for type in function.parameter_types)
         self._single = len(function.results) == 1
         self._plain = not any(leaf_types(type) != [type] for type in function.result_types)
-        self._plans: OrderedDict[tuple[tuple[str, int], ...], CompiledPlan] = OrderedDict()
-        self._lock = threading.RLock()
-        renew_lock_after_fork(self, "_lock", threading.RLock)
+        self._plans = _PlanCache()
         self._fixed = not any(_symbolic(type) for type in self._leaves)
         self._expected = [_dense_form(type) for type in self._leaves]
-        self._by_shapes: dict[tuple[Any, ...], CompiledPlan] = {}  # those of the plans for arguments used as they are
+
+    def for_equal(self, function: Function) -> CpuFunction:
+        """The compiled form of an equal function: the same plans, and errors that name this function and its lines."""
+        if written_alike(self.function, function):
+            return self
+        other = copy(self)
+        other.function = function
+        return other
 
     def __repr__(self) -> str:
         return f"<compiled for the CPU: {self.function!r}>"
@@ -67,7 +74,7 @@ class CpuFunction:
     def __call__(self, *arguments: Any) -> Any:
         leaves: Sequence[Any] = arguments
         shapes = None if self._apart else self._dense_shapes(arguments)
-        plan = None if shapes is None else self._by_shapes.get(shapes)
+        plan = None if shapes is None else self._plans.by_shapes.get(shapes)
         if plan is None:
             leaves, sizes = self._accept(arguments)
             plan = self.plan(sizes)
@@ -112,9 +119,10 @@ class CpuFunction:
         return tuple(shapes)
 
     def _remember(self, shapes: tuple[Any, ...], plan: CompiledPlan) -> None:
-        if len(self._by_shapes) >= _MOST_FUNCTIONS:
-            self._by_shapes.clear()
-        self._by_shapes[shapes] = plan
+        by_shapes = self._plans.by_shapes
+        if len(by_shapes) >= _MOST_FUNCTIONS:
+            by_shapes.clear()
+        by_shapes[shapes] = plan
 
     def _accept(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
         """The arguments' leaves as kernels take them, and the sizes that they have."""
@@ -133,17 +141,18 @@ class CpuFunction:
     def plan(self, sizes: dict[str, int] | None = None) -> CompiledPlan:
         """The compiled plan for these sizes: from memory, from the disk cache, or made now."""
         key = () if self._fixed else tuple(sorted((sizes or {}).items()))
-        found = self._plans.get(key)
+        plans = self._plans.by_sizes
+        found = plans.get(key)
         if found is not None:
             return found
-        with self._lock:
-            if key not in self._plans:
+        with self._plans.lock:
+            if key not in plans:
                 with collection_paused():
-                    plan = self._plans[key] = self._load(dict(key)) or self._make(dict(key))
+                    plan = plans[key] = self._load(dict(key)) or self._make(dict(key))
                 plan.source = self.function
-                while len(self._plans) > _MOST_PLANS:
-                    self._plans.popitem(last=False)
-            return self._plans[key]
+                while len(plans) > _MOST_PLANS:
+                    plans.popitem(last=False)
+            return plans[key]
 
     def self_contained_recipe(self, arguments: Sequence[Any]) -> Recipe | None:
         """What these arguments run with, where it needs nothing of this function any more.
@@ -152,7 +161,7 @@ class CpuFunction:
         its error names lines and indices of the function.
         """
         shapes = None if self._apart or not self._plain else self._dense_shapes(arguments)
-        plan = None if shapes is None else self._by_shapes.get(shapes)
+        plan = None if shapes is None else self._plans.by_shapes.get(shapes)
         if plan is None or not plan.only_kernels:
             return None
         singles = [single for kernel in plan.recipe.kernels for single in (kernel, *kernel.members)]
@@ -186,8 +195,8 @@ class CpuFunction:
             plan = source.schedule(sizes, begin=compiling.begin)
             made = CompiledPlan.from_plan(plan, run_function, self._places, compiling)
         except LivegradError as error:
-            if self._places and not isinstance(error.where, Mark):
-                self.schedule(sizes)  # says the same of this function's own lines
+            if not isinstance(error.where, Mark):
+                CpuFunction(self.function).schedule(sizes)  # says the same of this function's own name and lines
             name_place(error, self._places)
             raise
         cache, digest = default_cache(), self._digest()
@@ -209,9 +218,19 @@ class CpuFunction:
 
     def forget_plans(self) -> None:
         """Drops the plans, with their code and memory; the next call makes them anew."""
-        with self._lock:
-            self._plans.clear()
-            self._by_shapes.clear()
+        with self._plans.lock:
+            self._plans.by_sizes.clear()
+            self._plans.by_shapes.clear()
+
+
+class _PlanCache:
+    """The plans of equal functions."""
+
+    def __init__(self) -> None:
+        self.by_sizes: OrderedDict[tuple[tuple[str, int], ...], CompiledPlan] = OrderedDict()
+        self.by_shapes: dict[tuple[Any, ...], CompiledPlan] = {}  # those for arguments that are used as they are
+        self.lock = threading.RLock()
+        renew_lock_after_fork(self, "lock", threading.RLock)
 
 
 class _Remembered:
@@ -272,7 +291,7 @@ def compile_function(function: Function) -> CpuFunction:
                 _functions.popitem(last=False)
         else:
             _functions.move_to_end(function)
-        return found
+        return found.for_equal(function)
 
 
 def forget_functions() -> None:

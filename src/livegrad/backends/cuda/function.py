@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument
@@ -17,10 +18,10 @@ from livegrad.backends.cuda.driver import device
 from livegrad.backends.cuda.memory import DeviceArray
 from livegrad.backends.cuda.plan import CudaPlan
 from livegrad.backends.cuda.recipe import decode, encode, recipe_key
-from livegrad.diagnostics import LivegradError, UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
 from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function
-from livegrad.ir.places import mark_places, name_place
+from livegrad.ir.places import mark_places, name_place, written_alike
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
 from livegrad.schedule.signature import assemble_value, leaf_types
 
@@ -39,13 +40,18 @@ class CudaFunction:
         self.function, self.ieee = function, ieee
         marked, self._places = mark_places(function)  # what is compiled is shared with functions of other lines
         self._lowering = CpuFunction(marked)  # the passes and the schedule are the same
-        # How arguments look that are used as they are, where each is one leaf; and the plans for such, by their shapes.
+        # How arguments look that are used as they are, where each is one leaf.
         self._expected = self._lowering.expected_leaves
-        self._by_shapes: dict[tuple[Any, ...], CudaPlan] = {}
         self._plain = all(leaf_types(type) == [type] for type in function.result_types)
-        self._plans: OrderedDict[tuple[tuple[str, int], ...], CudaPlan] = OrderedDict()
-        self._lock = threading.RLock()
-        renew_lock_after_fork(self, "_lock", threading.RLock)
+        self._plans = _PlanCache()
+
+    def for_equal(self, function: Function) -> CudaFunction:
+        """The compiled form of an equal function: the same plans, and errors that name this function and its lines."""
+        if written_alike(self.function, function):
+            return self
+        other = copy(self)
+        other.function = function
+        return other
 
     def __call__(self, *arguments: Any) -> Any:
         leaves, sizes = self._accept(arguments)
@@ -54,15 +60,15 @@ class CudaFunction:
     def on_device(self, *arguments: Any) -> Any:
         """As a call, but the results are arrays that stay on the device, and nothing is waited for."""
         shapes = self._shapes_on_device(arguments)
-        plan = None if shapes is None else self._by_shapes.get(shapes)
+        plan = None if shapes is None else self._plans.by_shapes.get(shapes)
         leaves: Sequence[Any] = arguments
         if plan is None:
             leaves, sizes = self._accept(arguments)
             plan = self.plan(sizes)
             if shapes is not None:
-                if len(self._by_shapes) >= _MOST_FUNCTIONS:
-                    self._by_shapes.clear()
-                self._by_shapes[shapes] = plan
+                if len(self._plans.by_shapes) >= _MOST_FUNCTIONS:
+                    self._plans.by_shapes.clear()
+                self._plans.by_shapes[shapes] = plan
         results = plan.run_on_device(leaves)
         if self._plain:
             return results[0] if len(results) == 1 else tuple(results)
@@ -93,18 +99,21 @@ class CudaFunction:
     def plan(self, sizes: dict[str, int] | None = None) -> CudaPlan:
         """The plan for these sizes, with its code and memory: made when they are first seen."""
         key = tuple(sorted((sizes or {}).items()))
-        with self._lock:
-            if key not in self._plans:
-                self._plans[key] = self._load(dict(key)) or self._make(dict(key))
-                while len(self._plans) > _MOST_PLANS:
-                    self._plans.popitem(last=False)
-            return self._plans[key]
+        plans = self._plans.by_sizes
+        with self._plans.lock:
+            if key not in plans:
+                plans[key] = self._load(dict(key)) or self._make(dict(key))
+                while len(plans) > _MOST_PLANS:
+                    plans.popitem(last=False)
+            return plans[key]
 
     def _make(self, sizes: dict[str, int]) -> CudaPlan:
         try:
             plan = self._lowering.schedule(sizes, for_cpu=False)
             made = CudaPlan.from_plan(plan, run_on_cpu, self.ieee, self._places)
         except LivegradError as error:
+            if not isinstance(error.where, Mark):
+                CpuFunction(self.function).schedule(sizes, for_cpu=False)  # says the same of this function's own lines
             name_place(error, self._places)
             raise
         digest, data = function_digest(self.function), encode(made.recipe)
@@ -123,9 +132,9 @@ class CudaFunction:
 
     def forget_plans(self) -> None:
         """Drops the plans, with their memory; the next call makes them anew."""
-        with self._lock:
-            self._plans.clear()
-            self._by_shapes.clear()
+        with self._plans.lock:
+            self._plans.by_sizes.clear()
+            self._plans.by_shapes.clear()
 
     def _accept(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
         leaves: list[Any] = []
@@ -144,6 +153,16 @@ class CudaFunction:
                 tensors.append((own, tuple(leaf.shape), place))
             leaves.append(leaf)
         return leaves, learn_sizes(tensors)
+
+
+class _PlanCache:
+    """The plans of equal functions."""
+
+    def __init__(self) -> None:
+        self.by_sizes: OrderedDict[tuple[tuple[str, int], ...], CudaPlan] = OrderedDict()
+        self.by_shapes: dict[tuple[Any, ...], CudaPlan] = {}  # those for arguments that are used as they are
+        self.lock = threading.RLock()
+        renew_lock_after_fork(self, "lock", threading.RLock)
 
 
 def _require_fit(element: str, strides: Any, type: Type, place: str) -> None:
@@ -167,7 +186,7 @@ def compile_function(function: Function, ieee: bool = False) -> CudaFunction:
             while len(_functions) > _MOST_FUNCTIONS:
                 _functions.popitem(last=False)
         _functions.move_to_end(key)
-        return _functions[key]
+        return _functions[key].for_equal(function)
 
 
 def run_function(function: Function, *arguments: Any) -> Any:
