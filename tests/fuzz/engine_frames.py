@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.fuzz.engine_check import Checker, Findings
 from tests.fuzz.engine_evaluate import Manner, Values
-from tests.fuzz.engine_model import Choice, Given, Instance, Memory, Net, Output, Root, instances_of, nets_inside
+from tests.fuzz.engine_model import Choice, Given, Instance, Memory, Net, Output, Root, instances_of, paths_of
 
 
 @dataclass
@@ -63,7 +63,7 @@ def _next_moment(
         after.values = {}
         return after
     else:
-        after.running = replace(after.running, numbers=_numbers_taken(after.running, net, instances, all_alike))
+        after.running = replace(after.running, numbers=_numbers_taken(after.running, net, all_alike))
     running = after.running
     for one in running.instances:
         if isinstance(one.node, Memory):
@@ -87,22 +87,20 @@ def _advance(after: Moment, running: Running) -> None:
         after.values[Output(one, "value")] = type(after.values[Output(one, "value")])(following[one.node])
 
 
-def _numbers_taken(running: Running, top: Net, wanted: list[Instance], all_alike: bool) -> dict[Root, Given]:
+def _numbers_taken(running: Running, top: Net, all_alike: bool) -> dict[Root, Given]:
     """A description that is wrong does not run, but numbers that changed reach the one that runs on.
 
     They reach blocks that are where they were. A number that took the place of something else is no change of a number;
     `all_alike`: it may be taken for one.
     """
     taken = {}
-    alive = nets_inside(top)
-    paths = {one.path for outermost in wanted for one in outermost.all_instances()}
+    wanted = set(paths_of(top))
     for outermost in running.instances:
         for one in outermost.all_instances():
             for ref in one.feeds.values():
                 if isinstance(ref, Root) and isinstance(ref.source, Given):
                     net, node, name = ref.place
-                    is_there = one.path in paths and net in alive and node in net.nodes.values()
-                    now = net.sources.get((node, name)) if is_there else None
+                    now = net.sources.get((node, name)) if (ref.path, node) in wanted else None
                     known = running.numbers.get(ref, ref.source)
                     fits = isinstance(now, Given) and now.kind == ref.source.kind
                     taken[ref] = now if fits and (all_alike or now.line == known.line) else known  # type: ignore[union-attr]

@@ -186,6 +186,18 @@ def nets_inside(net: Net) -> list[Net]:
     return found
 
 
+def paths_of(net: Net, path: str = "") -> Iterator[tuple[str, Node]]:
+    """Every node where it stands, composites too."""
+    for node in net.nodes.values():
+        own = path + _part(node.name)
+        yield own, node
+        if isinstance(node, Group):
+            yield from paths_of(node.net, f"{own}/")
+        elif isinstance(node, Choice):
+            for label, body in node.bodies.items():
+                yield from paths_of(body.net, f"{own}/{label}/" if len(node.bodies) > 1 else f"{own}/")
+
+
 # --- instances: every block where it stands ---------------------------------------------------------------------------
 
 
@@ -229,6 +241,7 @@ class Root:
 
     source: Any
     place: Any = None
+    path: str = ""  # of the node
 
 
 @dataclass(frozen=True)
@@ -285,16 +298,16 @@ class _Scope:
         return self.instances
 
     def feed(self, node: Node, pin: str) -> Any:
-        source = self.net.sources.get((node, pin))
+        source, path = self.net.sources.get((node, pin)), self.path + _part(node.name)
         if isinstance(source, Edge):
             return self.output(source.node, source.pin)
         if source is not None:
-            return Root(source, (self.net, node, pin))
+            return Root(source, (self.net, node, pin), path)
         given = self.outer(node, pin)
         if given is not None:
             return given
         default = node.default(pin)
-        return None if default is None else Root(Given(default, (node, pin)), (self.net, node, pin))
+        return None if default is None else Root(Given(default, (node, pin)), (self.net, node, pin), path)
 
     def output(self, node: Node, pin: str) -> Any:
         made = self.made.get(node)

@@ -92,9 +92,7 @@ class Applier:
                     self._refused = left
         self._put("_plan_problems", problems)
         if self._runtime.executable is not None:
-            # A pin that an edit still waits for has another value there than here: both come with that edit.
-            waiting = {id(entry.subject) for entry in left}
-            self._apply_numbers([entry for entry in numbers if id(entry.subject) not in waiting], frame)
+            self._apply_numbers(numbers, frame)
         self._report()
         return left
 
@@ -305,7 +303,7 @@ class Applier:
         for node in nodes:
             key = pin_key(node, pin.name)
             readers = executable.plan.readers.get(key, ())
-            if not readers or not compilation.network.is_given_by(readers[0], key, pin):
+            if not readers or not compilation.network.is_given_by(readers[0], key, pin, source):
                 continue
             if key in self._number_problems:
                 self._put("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})

@@ -510,6 +510,8 @@ class Graph:
             like = None if default is None else setting_of(default)
         # A float that the block cannot take must not make floats of the integers that correct it.
         fresh = setting_of(value, None if target.block.debug.refused else like)
+        known = old if before is not None else like
+        fresh.line = known.line if known is not None and known.given == fresh.given else object()
         if old is None or (old.is_number != fresh.is_number):
             implied = before is None and like is not None and like.is_number and fresh.is_number
             detail = f"{describe_setting(like)} → {describe_setting(fresh)}" if implied and like is not None else "set"

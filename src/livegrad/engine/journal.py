@@ -98,7 +98,7 @@ class Journal:
             if (value != known and value == value) or not same_value(known, value):
                 # In this order: after an interrupt in between, the number is still another one and is delivered again.
                 self.entries.append(Entry("value", pin, (known, value)))
-                box.sources[pin] = Setting(value, before.given)
+                box.sources[pin] = Setting(value, before.given, before.line)
         # Last: an interrupt before this delivers all of them again, which comes to the same.
         del self.mailbox[: len(posted)]
         return self.entries

@@ -120,13 +120,18 @@ class Network:
     keys: MutableMapping[Block, tuple[str, ...]] = field(default_factory=dict)  # of a whole graph's nodes, by block
     derivation: frozenset[str] = frozenset()  # the nodes that derived blocks follow from, and their own
 
-    def is_given_by(self, step: str, key: str, pin: Pin) -> bool:
-        """Whether what a step reads under a key was given to this pin: another block may have the name by now."""
+    def is_given_by(self, step: str, key: str, pin: Pin, now: Setting) -> bool:
+        """Whether a value for a pin continues what a step reads under a key.
+
+        Else another block has the name by now, or the pin was fed by something else in between: that is an edit of the
+        structure, which brings the value with it.
+        """
         waiting = [self.nodes[step]]
         while waiting:
             node = waiting.pop()
-            if any(isinstance(ref, RootRef) and ref.key == key and ref.pin is pin for ref in node.feeds.values()):
-                return True
+            for ref in node.feeds.values():
+                if isinstance(ref, RootRef) and ref.key == key and ref.pin is pin:
+                    return isinstance(ref.source, Setting) and ref.source.line is now.line
             waiting += [inner for body in node.bodies for inner in body.nodes.values()]
         return False
 

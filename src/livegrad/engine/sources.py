@@ -92,6 +92,7 @@ class Setting:
 
     value: Any
     given: Given
+    line: object = None  # shared by values of one type that take each other's place; None: the default's
 
     @property
     def is_number(self) -> bool:
