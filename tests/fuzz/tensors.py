@@ -95,7 +95,7 @@ class _Jax:
 
     @staticmethod
     def attention(q: Any, k: Any, v: Any, *, causal: bool) -> Any:
-        scores = q @ jnp.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
+        scores = q @ jnp.swapaxes(k, -1, -2) / float(np.sqrt(q.shape[-1]))  # a number of NumPy would make float64 of it
         if causal:
             scores = jnp.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
         return jax.nn.softmax(scores, axis=-1) @ v
