@@ -1,5 +1,7 @@
 """Functions beside a kernel's own: calls that stay calls, and long code in pieces, with the bits of code in one."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,9 +14,10 @@ from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.types import f32
+from livegrad.ir.types import f32, f64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import call, make_cond, map_over
+from livegrad.passes import flatten_calls as flatten_calls_pass
 from livegrad.passes.flatten_calls import flatten_calls
 from livegrad.passes.pipeline import NATIVE_PIPELINE, run_pipeline
 
@@ -125,3 +128,45 @@ def test_no_function_of_a_long_kernel_is_longer_than_a_piece() -> None:
     assert len(nodes_of(function)) > 3 * body.LONG
     assert longest < 3 * body.LONG
     assert len(asm.lines) < body.LONG
+
+
+@pytest.mark.parametrize("code", ["quick", "good"])
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 9])
+@pytest.mark.usefixtures("without_caches")
+def test_functions_return_at_most_two_results_in_registers(
+    count: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four floats x86 returns two on the x87 stack, from where LLVM's quick code for AVX-512 cannot take them."""
+    monkeypatch.setenv("LIVEGRAD_CODE", code)
+    written: list[str] = []
+    finish = subroutines._finish
+
+    def note(asm: Assembler, inner: Assembler, returned: str, parameters: list[str]) -> str:
+        written.append(returned)
+        return finish(asm, inner, returned, parameters)
+
+    monkeypatch.setattr(subroutines, "_finish", note)
+    monkeypatch.setattr(flatten_calls_pass, "SMALL", 20)
+
+    def several(x: Any, y: Any) -> tuple[Any, ...]:
+        for n in range(10):
+            x, y = x * 0.5 - y * (0.1 * n), y * 0.25 + x
+        return tuple(x * float(n + 2) - y for n in range(count))
+
+    inner = trace(several, f64, f64, name="several")
+
+    def outer(x: Node, y: Node) -> Node:
+        calls = [call(a, b, function=inner) for a, b in ((x, y), (y, x), (x + y, y), (x - y, x))]
+        return sum((ops.get(each, index=n) * float(n + 1) for each in calls for n in range(count)), start=x)
+
+    x, y = np.random.default_rng(count).uniform(-1, 1, (2, 100))
+    right: Any = sum(
+        (value * (n + 1) for a, b in ((x, y), (y, x), (x + y, y), (x - y, x)) for n, value in enumerate(several(a, b))),
+        start=x,
+    )
+    compiled = compile_function(map_over(trace(outer, f64, f64, name=f"outer{count}")))
+    compiled.forget_plans()
+    forget_kernels()
+    np.testing.assert_allclose(compiled(x, y), right, rtol=1e-12)
+    assert written
+    assert all(returned.count(",") < 2 for returned in written)

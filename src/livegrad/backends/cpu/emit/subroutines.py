@@ -22,13 +22,17 @@ EmitNode = Callable[[Assembler, Node, dict[Node, Value]], Value]
 LONG = 4000  # nodes: shorter code stays in one piece, and its registers are dealt out all together
 _PIECE = 2000
 _ALIGNMENT = 64
+# Results that are returned in registers; more go through memory. Of four floats x86 returns two on the x87 stack, and
+# LLVM's fast instruction selection reads those into registers that the instruction it chooses does not reach (AVX-512).
+_MOST_IN_REGISTERS = 2
 
 
 @dataclass(frozen=True)
 class _Subroutine:
     symbol: str
-    returned: str  # its LLVM type
+    returned: str  # the LLVM type of its results together
     results: list[Value]  # as the registers of its own body
+    in_memory: bool  # whether it writes its results to where its last argument points
 
 
 def rebuild_value(value: Value, registers: list[Register]) -> Value:
@@ -52,17 +56,34 @@ def emit_call(asm: Assembler, function: Function, arguments: Sequence[Value], em
     if found is None:
         found = asm.subroutines[key] = _define(asm, function, arguments, emit)
     assert isinstance(found, _Subroutine)
-    text = f"call {found.returned} @{found.symbol}({', '.join(register.typed for register in given)})"
-    wanted = [register for value in found.results for register in registers_of(value)]
-    if len(wanted) == 1:
-        registers = [asm.make(text, wanted[0].type, wanted[0].lanes)]
-    else:
-        packed = asm.raw(text)
-        registers = [
-            asm.make(f"extractvalue {found.returned} {packed}, {number}", own.type, own.lanes)
-            for number, own in enumerate(wanted)
-        ]
+    registers = _take_results(asm, found, [register.typed for register in given])
     return [rebuild_value(value, registers) for value in found.results]
+
+
+def _take_results(asm: Assembler, called: _Subroutine, arguments: Sequence[str]) -> list[Register]:
+    """Calls a function; the registers that have its results."""
+    wanted = [register for value in called.results for register in registers_of(value)]
+    if called.in_memory:
+        memory = asm.name("results")
+        asm.entry.append(f"  {memory} = alloca {called.returned}, align {_ALIGNMENT}")
+        asm.line(f"call void @{called.symbol}({', '.join([*arguments, f'ptr {memory}'])})")
+        addresses = [_result_address(asm, called.returned, memory, number) for number in range(len(wanted))]
+        texts = [
+            f"load {llvm_type(own.type, own.lanes)}, ptr {address}"
+            for own, address in zip(wanted, addresses, strict=True)
+        ]
+    else:
+        text = f"call {called.returned} @{called.symbol}({', '.join(arguments)})"
+        if len(wanted) == 1:
+            texts = [text]
+        else:
+            packed = asm.raw(text)
+            texts = [f"extractvalue {called.returned} {packed}, {number}" for number in range(len(wanted))]
+    return [asm.make(text, own.type, own.lanes) for text, own in zip(texts, wanted, strict=True)]
+
+
+def _result_address(asm: Assembler, returned: str, memory: str, number: int) -> str:
+    return asm.raw(f"getelementptr {returned}, ptr {memory}, i64 0, i32 {number}")
 
 
 def _define(asm: Assembler, function: Function, arguments: Sequence[Value], emit: EmitFunction) -> _Subroutine:
@@ -73,17 +94,23 @@ def _define(asm: Assembler, function: Function, arguments: Sequence[Value], emit
     results = emit(inner, function, [rebuild_value(argument, fresh) for argument in arguments])
     returned = [register for value in results for register in registers_of(value)]
     types = [llvm_type(register.type, register.lanes) for register in returned]
-    if len(types) == 1:
-        kind = types[0]
+    kind = types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
+    in_memory = len(types) > _MOST_IN_REGISTERS
+    parameters = [register.typed for register in own]
+    if in_memory:
+        parameters.append("ptr %results")
+        for number, register in enumerate(returned):
+            inner.line(f"store {register.typed}, ptr {_result_address(inner, kind, '%results', number)}")
+        inner.line("ret void")
+    elif len(types) == 1:
         inner.line(f"ret {returned[0].typed}")
     else:
-        kind = f"{{ {', '.join(types)} }}"
         packed = "poison"
         for number, register in enumerate(returned):
             packed = inner.raw(f"insertvalue {kind} {packed}, {register.typed}, {number}")
         inner.line(f"ret {kind} {packed}")
-    symbol = _finish(asm, inner, kind, [register.typed for register in own])
-    return _Subroutine(symbol, kind, results)
+    symbol = _finish(asm, inner, "void" if in_memory else kind, parameters)
+    return _Subroutine(symbol, kind, results, in_memory)
 
 
 def _finish(asm: Assembler, inner: Assembler, returned: str, parameters: Iterable[str]) -> str:
