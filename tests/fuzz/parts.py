@@ -1,4 +1,4 @@
-"""Random parts against NumPy: values, bounds over boxes, pruned pictures, and volumes of meshes.
+"""Random parts against NumPy: values, bounds over boxes, pruned pictures, masks, and volumes of meshes.
 
 A part is a tree of shapes, transforms, booleans, thin shells and functions that call each other; the oracle evaluates
 the same tree in float64 and shares no code with livegrad.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 
 import livegrad as lg
 from livegrad import ops
+from livegrad.authoring.assembly import masking
 from livegrad.authoring.assembly.batches import in_batches
-from livegrad.authoring.assembly.pruning import bounds_over_boxes
+from livegrad.authoring.assembly.pruning import Lattice, bounded, bounds_over_boxes, find_blocks
 from livegrad.authoring.assembly.slicing import draw_plane
+from livegrad.authoring.assembly.thin_chords import halved
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
@@ -182,6 +185,8 @@ def run_one(seed: int) -> Mapping[str, int]:
     pruned, plain = (draw_plane(part, height, size=64, pruned=choice) for choice in (True, False))
     assert (pruned == plain).all(), f"{shown}: a pruned picture at {height} differs in {(pruned != plain).sum()} pixels"
     counts = Counter(dict.fromkeys(_kinds(tree), 1))
+    if seed % 4 == 2:
+        counts[_check_masks(part, generator, shown)] += 1
     if seed % 4 == 0:
         counts[_check_volume(part, tree, generator, shown)] += 1
     return counts
@@ -208,6 +213,60 @@ def _check_bounds(part: lg.Part, tree: Tree, generator: np.random.Generator, sho
         f"{shown}: between {low[wrong[0]]} and {high[wrong[0]]} values go from {values[wrong[0]].min()} to "
         f"{values[wrong[0]].max()}, bounds from {least[wrong[0]]} to {most[wrong[0]]}"
     )
+
+
+def _check_masks(part: lg.Part, generator: np.random.Generator, shown: str) -> str:
+    """Signs and normals near the surface by the choices that a block leaves open: those of the whole function."""
+    with _masks_for_all():
+        bounds = bounded(part.function, part.arguments, np.float32)
+        if not bounds.words:
+            return "without masks"
+        lattice = Lattice(np.full(3, -LIMIT), np.full(3, LIMIT / 16), (32, 32, 32), 4)
+        found = find_blocks(bounds, lattice)
+        if not len(found.crossed):
+            return "without a surface"
+        assert found.masks is not None
+        block = generator.integers(len(found.crossed), size=2000)
+        cell = found.crossed[block] * 4 + generator.integers(0, 4, (2000, 3))
+        ends = [lattice.origin + (cell + step) * lattice.cell for step in ([0, 0, 0], [1, 1, 1])]
+        signs = [[bounds.is_inside(list(end.T), masks) for end in ends] for masks in (found.masks[:, block], None)]
+        assert (np.array(signs[0]) == signs[1]).all(), f"{shown}: masks change signs"
+        crosses = signs[0][0] != signs[0][1]
+        block, outside = block[crosses], np.where(signs[0][0], 1, 0)[crosses]
+        low, high = (np.where((outside == k)[:, None], ends[0][crosses], ends[1][crosses]) for k in (0, 1))
+        masks = np.ascontiguousarray(found.masks[:, block])
+        points = (low + (high - low) * halved(bounds, low, high, masks)[:, None]).astype(np.float32)
+        return _check_normals(part, points, masks, shown)
+
+
+def _check_normals(part: lg.Part, points: NDArray[np.float32], masks: NDArray[np.uint32], shown: str) -> str:
+    def normals(at: NDArray[np.float32], given: NDArray[np.uint32] | None) -> NDArray[Any]:
+        return masking.surface_normals(part, list(np.ascontiguousarray(at.T)), given)
+
+    expected = normals(points, None)
+    steps = np.concatenate([np.eye(3), -np.eye(3)]) * 1e-3
+    # At an edge of the body the normal is that of either side.
+    beside = [normals((points + step).astype(np.float32), None) for step in steps]
+    smooth = np.all([np.abs(other - expected).max(1) < 0.05 for other in beside], axis=0)
+    off = np.abs(normals(points, masks) - expected).max(1)
+    wrong = np.flatnonzero(smooth & ~(off < 1e-3))
+    assert not len(wrong), f"{shown}: with masks the normal at {points[wrong[0]]} is off by {off[wrong[0]]}"
+    return "normals with masks" if smooth.any() else "no smooth surface"
+
+
+@contextmanager
+def _masks_for_all() -> Iterator[None]:
+    """Masks for functions of any cost: they must be right where they do not pay, too."""
+    before = masking.LEAST_COST
+    masking.LEAST_COST = 10.0
+    try:
+        for function in (masking.choices_of, masking.number_of_words):
+            function.cache_clear()
+        yield
+    finally:
+        masking.LEAST_COST = before
+        for function in (masking.choices_of, masking.number_of_words):
+            function.cache_clear()
 
 
 def _check_volume(part: lg.Part, tree: Tree, generator: np.random.Generator, shown: str) -> str:

@@ -170,7 +170,7 @@ def _cheap_nodes(function: Function) -> set[Node]:
 # --- going through the parts -----------------------------------------------------------------------------------------
 
 
-class _Masked:
+class Masked:
     """Builds a function with words out of one without: what it makes of steps is told by what inherits from it."""
 
     def __init__(self, choices: Choices, values: Function, undefined: frozenset[int]) -> None:
@@ -282,51 +282,51 @@ def number(value: int) -> Node:
     return constant(value, WORD)
 
 
-def _neutral(kind: str, type: Type) -> Node:
+def neutral(kind: str, type: Type) -> Node:
     """What changes no sign in a step of this kind: any number on the far side of zero does."""
     assert isinstance(type, Scalar)
     return constant(1.0 if kind == "min" else -1.0, type)
 
 
-def _chosen(kind: str, first: Node, second: Node, careful: bool = True) -> Node:
+def chosen(kind: str, first: Node, second: Node, careful: bool = True) -> Node:
     """The first one where it is NaN; with care also the second one: what is not known is not lost."""
     if careful:
         return ops.minimum(first, second) if kind == "min" else ops.maximum(first, second)
     return ops.min(first, second) if kind == "min" else ops.max(first, second)
 
 
-class _Points(_Masked):
+class _Points(Masked):
     """The state is one number."""
 
     def members(self, step: Step) -> tuple[Node, ...]:
         return (self.values.results[step.value],)
 
     def start(self, kind: str) -> State:
-        return (_neutral(kind, self.values.result_types[0]),)
+        return (neutral(kind, self.values.result_types[0]),)
 
     def after_leaf(self, leaf: Leaf, state: State) -> State:
         (found,) = state
         for step in leaf.steps:
             value = self.values.results[step.value]
-            found = _chosen(step.kind, found, -value if step.negated else value, step.value in self.undefined)
+            found = chosen(step.kind, found, -value if step.negated else value, step.value in self.undefined)
         return (found,)
 
     def after_group(self, nested: Nested, state: State, found: State) -> State:
-        return (_chosen(nested.kind, state[0], found[0]),)
+        return (chosen(nested.kind, state[0], found[0]),)
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
         (found,) = state
-        return (ops.select(self.asked(before), found, _neutral(kind, found.type)),)
+        return (ops.select(self.asked(before), found, neutral(kind, found.type)),)
 
 
-class _Boxes(_Masked):
+class _Boxes(Masked):
     """The state is a low and a high bound, and the words so far: the bits of leaves that a choice can fall on."""
 
     def members(self, step: Step) -> tuple[Node, ...]:
         return self.values.results[2 * step.value], self.values.results[2 * step.value + 1]
 
     def start(self, kind: str) -> State:
-        start = _neutral(kind, self.values.result_types[0])
+        start = neutral(kind, self.values.result_types[0])
         return (start, start, *[number(0)] * len(self.words))
 
     def after_leaf(self, leaf: Leaf, state: State) -> State:
@@ -341,7 +341,7 @@ class _Boxes(_Masked):
                 least, most = -most, -least
             away = _is_away(step.kind, least, most)
             decided = away if decided is None else decided & away
-            low, high = _chosen(step.kind, low, least, careful), _chosen(step.kind, high, most, careful)
+            low, high = chosen(step.kind, low, least, careful), chosen(step.kind, high, most, careful)
         assert decided is not None
         place, bit = divmod(leaf.bit, BITS)
         words[place] = words[place] | ops.select(decided, number(0), number(1 << bit))
@@ -351,12 +351,12 @@ class _Boxes(_Masked):
         low, high, *words = state
         least, most, *_ = found
         own = self._kept(_is_away(nested.kind, least, most), list(nested.leaves()), found[2:])
-        low, high = _chosen(nested.kind, low, least), _chosen(nested.kind, high, most)
+        low, high = chosen(nested.kind, low, least), chosen(nested.kind, high, most)
         return (low, high, *[a | b for a, b in zip(words, own, strict=True)])
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
         low, high, *words = state
-        nothing = _neutral(kind, low.type)
+        nothing = neutral(kind, low.type)
         asked = self.asked(before)
         low, high = ops.select(asked, low, nothing), ops.select(asked, high, nothing)
         return (low, high, *self._kept(_is_away(kind, low, high), before, words))

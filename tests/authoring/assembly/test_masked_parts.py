@@ -74,7 +74,7 @@ def test_a_picture_of_many_shapes_is_the_same_pixel_for_pixel(cut: bool) -> None
     assert 0.1 < pruned.mean() < 0.9
 
 
-def test_meshes_contours_and_pictures_do_not_depend_on_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_meshes_and_contours_do_not_depend_on_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     part = spheres(12, cut=True)
     assert masking.number_of_words(part.function)
 
@@ -82,12 +82,62 @@ def test_meshes_contours_and_pictures_do_not_depend_on_masks(monkeypatch: pytest
         surface = mesh(part, feature_size=0.2)
         assert surface.is_closed()
         contours = slice_part(part, 0.1, feature_size=0.1).contours
-        return surface.vertices, surface.triangles, np.concatenate(contours), render(part, size=(32, 32))
+        return surface.vertices, surface.triangles, np.concatenate(contours)
 
     masked = made()
     without_masks(monkeypatch)
     for own, plain in zip(masked, made(), strict=True):
         np.testing.assert_array_equal(own, plain)
+
+
+def test_a_shaded_picture_does_not_depend_on_masks_and_leaves_out_what_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the surface is, normals are those of one choice: the derivative of the whole function is never asked."""
+    part = spheres(12, cut=True)
+    whole: list[int] = []
+    plain = masking.gradients_over_points
+
+    def record(function: lg.Function) -> Any:
+        run = plain(function)
+        return lambda *arguments: (whole.append(len(arguments[0])), run(*arguments))[1]
+
+    monkeypatch.setattr(masking, "gradients_over_points", record)
+    masked = render(part, size=(48, 48))
+    assert whole == []
+    without_masks(monkeypatch)
+    np.testing.assert_allclose(masked, render(part, size=(48, 48)), atol=2e-6)  # derivatives in another order
+    assert whole != []
+
+
+def test_normals_where_a_member_is_undefined_or_flat_are_those_of_the_function() -> None:
+    def field(p: Node) -> Node:
+        x, y, _ = members_of(p)
+        found = ops.sqrt(x) - 0.5
+        for k in range(16):
+            found = ops.min(found, ops.sqrt(x * x + (y - 0.1 * k) * (y - 0.1 * k)) - 0.3)
+        return found
+
+    part = Part(lg.trace(field, Vector(f32, 3)), (), np.array(WIDE[0]), np.array(WIDE[1]))
+    words = masking.number_of_words(part.function)
+    points = list(np.random.default_rng(0).uniform(-1, 1, (3, 600)).astype(np.float32))
+    expected = masking.surface_normals(part, points, None)
+    with np.errstate(invalid="ignore"):
+        asked_for_all = masking.surface_normals(part, points, masking.everything(words, 600))
+        asked_for_none = masking.surface_normals(part, points, masking.everything(words, 600) * 0)
+    np.testing.assert_array_equal(asked_for_none, expected)
+    known = np.isfinite(expected).all(1)
+    assert known.sum() > 200
+    np.testing.assert_allclose(asked_for_all[known], expected[known], atol=1e-6)
+
+
+def test_a_picture_runs_the_code_that_a_mesh_was_made_with() -> None:
+    part = spheres(12)
+    mesh(part, feature_size=0.3)
+    made = [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.choices_of)]
+    for direction in ((1, 2, -3), (0, 0, -1)):
+        render(part, size=(24, 24), direction=direction)
+    assert [compiled.cache_info().misses for compiled in (masking.masked_bounds, masking.choices_of)] == made
 
 
 def test_near_the_surface_few_of_the_shapes_are_looked_at() -> None:
@@ -211,14 +261,15 @@ def test_what_was_drawn_and_meshed_before_is_drawn_and_meshed_without_a_pass(mon
 def test_surface_points_between_samples_do_not_depend_on_masks() -> None:
     part = spheres(60)
     lattice = Lattice(np.full(3, -1.25), np.full(3, 2.5 / 64), (64, 64, 64), 4)
-    found = find_blocks(bounded(part.function, part.arguments, np.float32), lattice)
+    bounds = bounded(part.function, part.arguments, np.float32)
+    found = find_blocks(bounds, lattice)
     assert found.masks is not None
     generator = np.random.default_rng(3)
     cells = found.crossed[generator.integers(len(found.crossed), size=2000)] * 4 + generator.integers(0, 4, (2000, 3))
     front = lattice.origin + cells * lattice.cell
     back = front + lattice.cell * np.array([0.0, 0.0, 1.0])
     masks = masks_at(lattice, found, *cells.T)
-    shares = [halved(part.function, part.arguments, front, back, given, np.float32) for given in (masks, None)]
+    shares = [halved(bounds, front, back, given) for given in (masks, None)]
     np.testing.assert_array_equal(shares[0], shares[1])
     assert masks is not None
     assert (masks != 0xFFFFFFFF).any()  # something is left out

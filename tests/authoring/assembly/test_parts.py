@@ -14,7 +14,7 @@ from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, add_e
 from livegrad.authoring.assembly.level_sets import parts
 from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.part import Part, part_of_function
-from livegrad.authoring.assembly.pruning import Lattice, bounded, find_blocks, fit_bounds
+from livegrad.authoring.assembly.pruning import Lattice, View, bounded, find_blocks, fit_bounds
 from livegrad.authoring.assembly.rendering import render
 from livegrad.authoring.assembly.resources import LevelSet, TriangleMesh, VolumeChannel, VolumeData
 from livegrad.authoring.assembly.slicing import draw_plane, slice_part
@@ -338,3 +338,25 @@ def test_meshes_are_manifolds_at_every_vertex_too() -> None:
     links = csr_array((np.ones(len(ends)), (np.arange(len(ends)), following)), shape=(len(ends), len(ends)))
     fans, _ = connected_components(links, directed=False)
     assert fans == len(np.unique(found.triangles))
+
+
+def test_boxes_of_a_view_hold_its_points() -> None:
+    generator = np.random.default_rng(0)
+    for size in (1e-3, 1.0, 1e4):
+        axes = np.linalg.qr(generator.normal(size=(3, 3)))[0]
+        view = View(axes, generator.normal(size=3) * size)
+        low = generator.normal(size=(3, 200)) * size
+        high = low + generator.uniform(0, size, (3, 200))
+        high[:, :20] = low[:, :20]
+        inner = low + (high - low) * generator.random((3, 200))
+        for places in (low, high, inner):
+            points = view.points(list(places))
+            np.testing.assert_allclose(
+                np.stack(points, -1), places.T @ axes + view.centre, rtol=1e-12, atol=1e-12 * size
+            )
+            sides = view.boxes([side for pair in zip(low, high, strict=True) for side in pair])
+            for own, least, most in zip(points, sides[::2], sides[1::2], strict=True):
+                assert ((least <= own) & (own <= most)).all()
+        ray = view.boxes([low[0], low[0], low[1], low[1], low[2], high[2]])
+        length = np.stack([most - least for least, most in zip(ray[::2], ray[1::2], strict=True)], -1)
+        np.testing.assert_allclose(length, np.abs(axes[2]) * (high[2] - low[2])[:, None], atol=1e-12 * size)

@@ -6,7 +6,6 @@ Meshing, slicing and rendering look at the part that this gives.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from livegrad import ops
 from livegrad.authoring.assembly.part import Part
-from livegrad.authoring.assembly.pruning import Bounded, fit_bounds, require_part
+from livegrad.authoring.assembly.pruning import fit_bounds, require_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
@@ -47,15 +46,15 @@ def clipped(part: Part) -> Part:
     )
 
 
-def close_body(part: Part, view: Callable[[Part], Bounded] | None = None) -> Part:
+def close_body(part: Part) -> Part:
     """The part as a body that ends at its bounds, with bounds close around it.
 
     Cut off first and fitted then, so that there is one function of which bounds over boxes are compiled: the one that
-    is looked at afterwards. `view` gives them where that is another one yet.
+    is looked at afterwards.
     """
     require_part(part)
     body = clipped(part)
-    close = fit_bounds(body, None if view is None else view(body))
+    close = fit_bounds(body)
     if part.ends_itself:
         return close
     # How steep the field is near the body counts, not how steep it is far away.

@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.distance_call import distance_rules
-from livegrad.authoring.assembly.part import by_coordinates, over_points
+from livegrad.authoring.assembly.exact_gradient import SMALLEST_LENGTH
+from livegrad.authoring.assembly.part import Part, by_coordinates, gradients_over_points, over_points
 from livegrad.backends.cpu import DerivedFunction, derived_number
 from livegrad.backends.cpu.emit.body import native_form
 from livegrad.ir.node import Function, Module
 from livegrad.ops.control import map_over
 from livegrad.passes.functions import rearranged
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
+from livegrad.passes.mask_gradients import mask_gradients, with_tangents
 from livegrad.passes.pipeline import NATIVE_PIPELINE, run_pipeline
 from livegrad.passes.split_choices import LEAST_COST, Choices, function_cost, split_choices
 
@@ -98,6 +100,20 @@ def _points_by_words(function: Function) -> Function:
     return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
 
 
+@lru_cache(maxsize=64)
+def _masked_gradients(function: Function) -> Any:
+    """Native code: (x, y, z, words, arguments) → a number with the function's sign, and its derivatives by x, y, z."""
+    return DerivedFunction(function, f"masked gradients {LEAST_COST}", _gradients_by_words)
+
+
+def _gradients_by_words(function: Function) -> Function:
+    choices = choices_of(function)
+    assert choices is not None
+    tangents = run_pipeline(Module((with_tangents(choices.values, _AXES),)), NATIVE_PIPELINE).functions[0]
+    masked = mask_gradients(choices, native_form(tangents), undefined_values(choices, _ranged(choices)))
+    return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
+
+
 def _ranged(choices: Choices) -> tuple[bool, ...]:
     """Which parameters have bounds: the coordinates."""
     return tuple(place < _AXES for place in range(len(choices.values.parameters)))
@@ -123,4 +139,19 @@ def is_inside(
     unknown = np.flatnonzero(np.isnan(values))
     if len(unknown):
         found[unknown] = in_batches(over_points(function), [axis[unknown] for axis in coordinates], arguments) < 0
+    return found
+
+
+def surface_normals(part: Part, coordinates: Sequence[NDArray[Any]], masks: Masks | None) -> NDArray[Any]:
+    """The normals of a part at points of its surface, as they are without masks; those are as for `is_inside`."""
+    if masks is None:
+        return in_batches(gradients_over_points(part.function), coordinates, part.arguments)[0]
+    value, *slopes = in_batches(_masked_gradients(part.function), (*coordinates, *masks), part.arguments)
+    gradient = np.stack(slopes, -1)
+    length = np.linalg.norm(gradient, axis=-1, keepdims=True)
+    has_direction = length > SMALLEST_LENGTH
+    found = np.where(has_direction, gradient / np.where(has_direction, length, 1), 0)
+    unknown = np.flatnonzero(np.isnan(value) | ~has_direction[:, 0])
+    if len(unknown):
+        found[unknown] = surface_normals(part, [axis[unknown] for axis in coordinates], None)
     return found

@@ -246,7 +246,7 @@ class Part:
         return found.reshape(*shape, *found.shape[1:])
 
     def _gradients(self, x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        return in_batches(_gradients_over_points(self.function), (x, y, z), self.arguments)
+        return in_batches(gradients_over_points(self.function), (x, y, z), self.arguments)
 
     def _coordinates(self, points: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, ...]]:
         try:
@@ -268,7 +268,8 @@ def over_points(function: Function) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _gradients_over_points(function: Function) -> Any:
+def gradients_over_points(function: Function) -> Any:
+    """A function's normal, gradient and its length, as native code over arrays of x, y and z."""
     return DerivedFunction(function, "gradients", lambda source: _over_points(_gradient_function(source)))
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.distance_call import distance_rules
 from livegrad.authoring.assembly.errors import AssemblyError
-from livegrad.authoring.assembly.masking import Masks, everything, masked_bounds, number_of_words, spread
+from livegrad.authoring.assembly.masking import Masks, everything, is_inside, masked_bounds, number_of_words, spread
 from livegrad.authoring.assembly.part import Part, by_coordinates
 from livegrad.backends.cpu import DerivedFunction
 from livegrad.diagnostics import caller_origin
@@ -51,8 +51,48 @@ def _over_boxes(function: Function) -> Function:
 
 
 @dataclass(frozen=True)
+class View:
+    """Coordinates along `axes`, rows of length 1 at right angles, from `centre` on.
+
+    Boxes and points are turned before a function sees them: it is compiled for no view, and for all of them.
+    """
+
+    axes: NDArray[np.float64]
+    centre: NDArray[np.float64]
+
+    def points(self, places: Sequence[NDArray[Any]]) -> list[NDArray[np.float64]]:
+        """Places of the view in the part's coordinates, axis by axis."""
+        # By columns: so narrow a product of matrices waits for the threads of a BLAS.
+        return [_combined(places, self.axes[:, axis], self.centre[axis]) for axis in range(3)]
+
+    def boxes(self, sides: Sequence[NDArray[Any]]) -> list[NDArray[np.float64]]:
+        """Boxes of the part's coordinates around boxes of the view, as sides (x low, x high, y low …)."""
+        pairs = list(zip(sides[::2], sides[1::2], strict=True))
+        middles = self.points([low if low is high else (low + high) * 0.5 for low, high in pairs])
+        # Of a part of a ray, only one side has a length.
+        halves = [None if low is high else (high - low) * 0.5 for low, high in pairs]
+        ends = []
+        for middle, weights in zip(middles, np.abs(self.axes).T, strict=True):
+            # A little more than half the width, for what was rounded on the way there.
+            reach = _combined(halves, weights, 1e-14 * np.abs(middle).max(initial=0.0))
+            ends += [middle - reach, middle + reach]
+        return ends
+
+
+def _combined(
+    columns: Sequence[NDArray[Any] | None], weights: NDArray[np.float64], start: float
+) -> NDArray[np.float64]:
+    """The sum of weighted columns, and a number; None is a column of zeros."""
+    first, *others = (column * weight for column, weight in zip(columns, weights, strict=True) if column is not None)
+    for other in others:
+        first += other
+    first += start
+    return first
+
+
+@dataclass(frozen=True)
 class Bounded:
-    """Bounds of a function of a position over boxes, or over rectangles of the plane at a height.
+    """Bounds of a function of a position over boxes, of a view if given, or over rectangles of the plane at a height.
 
     Of a function of many choices, those that are decided in a box are left out for all within it.
     """
@@ -61,6 +101,7 @@ class Bounded:
     arguments: tuple[Any, ...]
     dtype: Any
     height: float | None = None
+    view: View | None = None
 
     @property
     def words(self) -> int:
@@ -71,7 +112,8 @@ class Bounded:
         self, sides: Sequence[NDArray[Any]], masks: Masks | None = None
     ) -> tuple[NDArray[Any], NDArray[Any], Masks | None]:
         """The least and the greatest value between sides (x low, x high, y low …), and the words for what is there."""
-        given = [np.ascontiguousarray(side, self.dtype) for side in sides]
+        turned = sides if self.view is None else self.view.boxes(sides)
+        given = [np.ascontiguousarray(side, self.dtype) for side in turned]
         if self.height is not None:
             given += [np.full(len(given[0]), self.height, self.dtype)] * 2
         words = self.words
@@ -80,6 +122,15 @@ class Bounded:
         asked = everything(words, len(given[0])) if masks is None else masks
         least, most, *left = in_batches(masked_bounds(self.function), [*given, *asked], self.arguments)
         return least, most, np.stack(left)
+
+    def is_inside(self, places: Sequence[NDArray[Any]], masks: Masks | None) -> NDArray[np.bool_]:
+        """Where the function is negative, at places in the coordinates of boxes, axis by axis."""
+        return is_inside(self.function, self.arguments, self.coordinates(places), masks)
+
+    def coordinates(self, places: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Places in the coordinates of boxes in those of the function, axis by axis."""
+        points = places if self.view is None else self.view.points(places)
+        return [np.ascontiguousarray(axis, self.dtype) for axis in points]
 
 
 def bounded(function: Function, arguments: tuple[Any, ...], dtype: Any) -> Bounded:
@@ -134,7 +185,7 @@ def find_blocks(bounds: Bounded, lattice: Lattice, most: int = MOST_BOXES) -> Fo
         side *= 2
     tops = [np.arange(-(-count // side)) * side for count in counts]
     level = _Level([axis.reshape(-1) for axis in np.meshgrid(*tops, indexing="ij")], None)
-    ends = [tuple(end.astype(bounds.dtype) for end in lattice.ends(axis)) for axis in range(len(counts))]
+    ends = [lattice.ends(axis) for axis in range(len(counts))]
     inside: list[tuple[NDArray[np.int64], int]] = []
     examined = 0
     while True:
@@ -205,10 +256,10 @@ def require_part(part: Any) -> None:
         )
 
 
-def fit_bounds(part: Part, bounds: Bounded | None = None) -> Part:
+def fit_bounds(part: Part) -> Part:
     """The part with bounds close around it: files often give a domain that is much larger than the body.
 
-    A part that is nowhere inside its bounds keeps them. `bounds` are those of its function, where there are some.
+    A part that is nowhere inside its bounds keeps them.
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(1.0).part(((-50, -50, -50), (50, 50, 50)))
@@ -220,7 +271,7 @@ def fit_bounds(part: Part, bounds: Bounded | None = None) -> Part:
         margin = (part.high - part.low) * 1e-3
         cell = (part.high - part.low + 2 * margin) / side
         lattice = Lattice(part.low - margin, cell, (side, side, side), 1)
-        found = find_blocks(bounds or bounded(part.function, part.arguments, part.element.dtype), lattice)
+        found = find_blocks(bounded(part.function, part.arguments, part.element.dtype), lattice)
         boxes = [(found.crossed, 1), *found.inside]
         firsts = [first.min(0) for first, _ in boxes if len(first)]
         if not firsts:

@@ -6,26 +6,19 @@ evaluated, and another view or another parameter compiles nothing.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad import ops
 from livegrad.authoring.assembly.arguments import unit_vector
 from livegrad.authoring.assembly.clipping import close_body
 from livegrad.authoring.assembly.errors import AssemblyError
-from livegrad.authoring.assembly.masking import is_inside
+from livegrad.authoring.assembly.masking import Masks, spread, surface_normals
 from livegrad.authoring.assembly.part import Part
-from livegrad.authoring.assembly.pruning import Bounded, Found, Lattice, Progress, bounded, find_blocks, silent
+from livegrad.authoring.assembly.pruning import Bounded, Found, Lattice, Progress, View, find_blocks, silent
 from livegrad.authoring.assembly.thin_chords import Hits, halved, look_between, masks_at, not_hidden
 from livegrad.diagnostics import caller_origin
-from livegrad.ir.function import make_function
-from livegrad.ir.leaves import input_node
-from livegrad.ir.node import Function, Key
-from livegrad.ir.types import Vector
-from livegrad.ops.aggregate import members_of
 
 _BLOCK = 4
 _BACKGROUND = (0.96, 0.965, 0.975)
@@ -57,7 +50,7 @@ def render(
     """
     width, height = _checked_size(size, oversample)
     progress("compiling", 0.0)
-    part = close_body(part, _unturned)
+    part = close_body(part)
     frame = _view_axes(direction)
     centre = (part.low + part.high) / 2
     corners = _corners(part) - centre
@@ -66,12 +59,11 @@ def render(
     depth = int(np.ceil(2 * reach[2] / pixel)) + 2
     origin = np.array([-(width - 1) / 2 * pixel, -(height - 1) / 2 * pixel, -reach[2] - pixel])
     lattice = Lattice(origin, np.full(3, pixel), (width, height, depth), _BLOCK)
-    view = _view_function(part.function)
-    arguments = (*(np.asarray(a, part.element.dtype) for a in (*frame, centre)), *part.arguments)
-    found, hit = _first_inside(view, arguments, lattice, part, progress)
+    bounds = Bounded(part.function, part.arguments, part.element.dtype, view=View(frame, centre))
+    found, hit = _first_inside(bounds, lattice, progress)
     progress("shading", 0.9)
     colors = np.asarray(color, float), np.asarray(background, float)
-    picture = _shaded(part, view, arguments, lattice, found, hit, frame, *colors)
+    picture = _shaded(part, bounds, frame, lattice, found, hit, *colors)
     progress("done", 1.0)
     if oversample == 1:
         return picture
@@ -108,60 +100,47 @@ def _corners(part: Part) -> NDArray[np.float64]:
     return np.array([[ends[i, 0], ends[j, 1], ends[k, 2]] for i in (0, 1) for j in (0, 1) for k in (0, 1)])
 
 
-@lru_cache(maxsize=64)
-def _view_function(function: Function) -> Function:
-    """The function over view coordinates; axes and centre are arguments, so that no view is compiled by itself."""
-    vector = function.parameter_types[0]
-    assert isinstance(vector, Vector)
-    place, right, up, forward, centre = (input_node(Key(str(i)), vector) for i in range(5))
-    others = [input_node(Key("argument"), type) for type in function.parameter_types[1:]]
-    position = centre
-    for coordinate, axis in zip(members_of(place), (right, up, forward), strict=True):
-        position = position + ops.splat(coordinate, type=vector) * axis
-    value = ops.call(position, *others, function=function)
-    return make_function(f"{function.name}.view", [place, right, up, forward, centre, *others], [value])
-
-
-def _unturned(part: Part) -> Bounded:
-    """Bounds by the function of all views, in the part's own coordinates."""
-    unturned = [np.asarray(axis, part.element.dtype) for axis in (*np.eye(3), np.zeros(3))]
-    return bounded(_view_function(part.function), (*unturned, *part.arguments), part.element.dtype)
-
-
-def _first_inside(
-    view: Function, arguments: tuple[Any, ...], lattice: Lattice, part: Part, progress: Progress
-) -> tuple[Found, Hits]:
+def _first_inside(bounds: Bounded, lattice: Lattice, progress: Progress) -> tuple[Found, Hits]:
     """The blocks that a surface may cross, and what each pixel's ray meets first, between two places on it."""
-    width, height, _ = lattice.shape
-    bounds = bounded(view, arguments, part.element.dtype)
     found = find_blocks(bounds, lattice)
     first = _first_block_inside(found, lattice)
-    flat = first.reshape(-1)
     order = np.argsort(found.crossed[:, 2], kind="stable")
     crossed = found.crossed[order] * _BLOCK
-    side = np.arange(_BLOCK)
     for at in range(0, len(crossed), 1 << 14):
         # Blocks come from front to back: what is hidden already need not be looked at.
         some = at + not_hidden(lattice, crossed[at : at + (1 << 14)], first)
-        blocks = crossed[some]
-        column, row, layer = (
-            np.broadcast_to(
-                (blocks[:, axis, None, None, None] + side.reshape([-1 if a == axis else 1 for a in range(3)])),
-                (len(blocks), _BLOCK, _BLOCK, _BLOCK),
-            ).reshape(-1)
-            for axis in range(3)
-        )
-        known = (column < width) & (row < height)
-        pixel = np.where(known, column * height + row, 0)
-        seen = np.flatnonzero(known & (layer < flat[pixel]))
-        pixel, layer = pixel[seen], layer[seen]
-        places = np.stack([column[seen], row[seen], layer], -1) * lattice.cell + lattice.origin
-        coordinates = [np.ascontiguousarray(places[:, axis], part.element.dtype) for axis in range(3)]
-        masks = None if found.masks is None else np.take(found.masks, order[some[seen // _BLOCK**3]], axis=1)
-        inside = is_inside(view, arguments, coordinates, masks)
-        np.minimum.at(flat, pixel[inside], layer[inside])
+        masks = None if found.masks is None else found.masks[:, order[some]]
+        _look_into_blocks(bounds, lattice, crossed[some], masks, first)
         progress("looking for the surface", 0.1 + 0.8 * min(1.0, (at + (1 << 14)) / len(crossed)))
     return found, look_between(bounds, lattice, found, first)
+
+
+def _look_into_blocks(
+    bounds: Bounded, lattice: Lattice, corners: NDArray[np.int64], masks: Masks | None, first: NDArray[np.int64]
+) -> None:
+    """Writes the layer of the first sample inside to `first`, for all pixels of blocks, given by their first cells."""
+    width, height, _ = lattice.shape
+    steps = np.arange(_BLOCK)
+    shape = (len(corners), _BLOCK, _BLOCK)
+    column = np.broadcast_to(corners[:, 0, None, None] + steps[:, None], shape)
+    row = np.broadcast_to(corners[:, 1, None, None] + steps, shape)
+    layer = corners[:, 2, None] + steps
+    known = (column < width) & (row < height)
+    pixel = np.where(known, column * height + row, 0)
+    flat = first.reshape(-1)
+    before = np.where(known, flat[pixel], 0)
+    seen = np.flatnonzero(layer[:, None, None, :] < before[..., None])
+    offsets = np.stack(np.meshgrid(*[steps] * 3, indexing="ij")).reshape(3, -1)
+    places = [
+        (lattice.origin[axis] + (corners[:, axis, None] + offsets[axis]) * lattice.cell[axis]).reshape(-1)[seen]
+        for axis in range(3)
+    ]
+    own = None if masks is None else spread(masks, _BLOCK**3)[:, seen]
+    inside = np.zeros(len(corners) * _BLOCK**3, bool)
+    inside[seen] = bounds.is_inside(places, own)
+    inside = inside.reshape(*shape, _BLOCK)
+    hit = np.nonzero(inside.any(-1))
+    np.minimum.at(flat, pixel[hit], corners[hit[0], 2] + inside[hit].argmax(-1))
 
 
 def _first_block_inside(found: Found, lattice: Lattice) -> NDArray[np.int64]:
@@ -186,12 +165,11 @@ def _first_block_inside(found: Found, lattice: Lattice) -> NDArray[np.int64]:
 
 def _shaded(
     part: Part,
-    view: Function,
-    arguments: tuple[Any, ...],
+    bounds: Bounded,
+    frame: NDArray[np.float64],
     lattice: Lattice,
     found: Found,
     hits: Hits,
-    frame: NDArray[np.float64],
     color: NDArray[np.float64],
     background: NDArray[np.float64],
 ) -> NDArray[np.float64]:
@@ -204,11 +182,10 @@ def _shaded(
             for layer in (hits.front, hits.back)
         )
         masks = masks_at(lattice, found, column, row, hits.front[column, row])
-        share = halved(view, arguments, front, back, masks, part.element.dtype)
-        places = front + (back - front) * share[:, None]
-        points = places @ frame + (part.low + part.high) / 2
-        normals = part.normal(points).astype(np.float64)
-        painted = part.colors(points)
+        places = front + (back - front) * halved(bounds, front, back, masks)[:, None]
+        coordinates = bounds.coordinates(list(places.T))
+        normals = surface_normals(part, coordinates, masks).astype(np.float64)
+        painted = part.colors(np.stack(coordinates, -1))
         paint = color if painted is None else srgb_encoded(painted.astype(np.float64))
         picture[column, row] = _lit(paint, normals, frame)
     return picture.transpose(1, 0, 2)[::-1]

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.authoring.assembly.masking import Masks, everything, is_inside
+from livegrad.authoring.assembly.masking import Masks, everything
 from livegrad.authoring.assembly.pruning import Bounded, Found, Lattice
-from livegrad.ir.node import Function
 
 _SHORTEST = 1 / 16  # of a pixel: what is thinner along the ray may be missed
 _HALVINGS = 16
@@ -95,20 +93,13 @@ def _within(blocks: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArr
 
 
 def halved(
-    function: Function,
-    arguments: Sequence[Any],
-    front: NDArray[np.float64],
-    back: NDArray[np.float64],
-    masks: Masks | None,
-    dtype: Any,
+    bounds: Bounded, front: NDArray[np.float64], back: NDArray[np.float64], masks: Masks | None
 ) -> NDArray[np.float64]:
     """How far on the way from places outside to others inside the function's sign changes, by halving that way."""
     low, high = np.zeros(len(front)), np.ones(len(front))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        places = front + (back - front) * middle[:, None]
-        coordinates = [np.ascontiguousarray(axis, dtype) for axis in places.T]
-        inside = is_inside(function, arguments, coordinates, masks)
+        inside = bounds.is_inside(list((front + (back - front) * middle[:, None]).T), masks)
         low, high = np.where(inside, low, middle), np.where(inside, middle, high)
     return (low + high) / 2
 
@@ -164,5 +155,4 @@ def _may_cross(bounds: Bounded, lattice: Lattice, masks: Masks | None, some: _In
 def _inside(
     bounds: Bounded, lattice: Lattice, masks: Masks | None, some: _Intervals, depth: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    places = [np.ascontiguousarray(axis, bounds.dtype) for axis in _coordinates(lattice, some, depth)]
-    return is_inside(bounds.function, bounds.arguments, places, _masks(masks, some))
+    return bounds.is_inside(_coordinates(lattice, some, depth), _masks(masks, some))

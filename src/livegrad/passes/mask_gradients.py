@@ -1,0 +1,84 @@
+"""Gradients of functions that compute some of their choices only: of the one that the value falls on.
+
+Choices come in from `split_choices`, and their members with derivatives; out goes a function with words for further
+parameters, as `mask_choices` makes them of the values alone.
+"""
+
+from __future__ import annotations
+
+from livegrad import ops
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Node
+from livegrad.ir.walk import substitute
+from livegrad.ops.rules import filled, zero
+from livegrad.passes.differentiate.forward import with_result_tangents
+from livegrad.passes.mask_choices import Masked, State, chosen, neutral
+from livegrad.passes.split_choices import Choices, Leaf, Nested, Step
+
+
+@keeps_places
+def with_tangents(values: Function, axes: int) -> Function:
+    """Each result of a function of numbers, followed by its derivatives by the first parameters.
+
+    They stand in one body, without a call: what several results need is there once.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ir.types import f32
+    >>> with_tangents(trace(lambda x, y: x * y, f32, f32), 2)
+    <function <lambda>.tangents(f32, f32) -> (f32, f32, f32)>
+    """
+    parameters, number = values.parameters, len(values.results)
+    columns = [values.results]
+    for axis in range(axes):
+        derived = with_result_tangents(
+            values, tuple(place == axis for place in range(len(parameters))), [True] * number
+        )
+        along = filled(1.0, parameters[axis].type)
+        given = dict(zip(derived.parameters, (*parameters, along), strict=True))
+        columns.append(substitute(derived.results, given)[number:])
+    rows = tuple(column[place] for place in range(number) for column in columns)
+    return Function(f"{values.name}.tangents", parameters, rows)
+
+
+def mask_gradients(choices: Choices, tangents: Function, undefined: frozenset[int]) -> Function:
+    """(parameters, words) → a number with the function's sign, and its derivatives.
+
+    On the surface, where the function is zero, they are the function's own. `tangents` has each value of the choices,
+    followed by its derivatives; `undefined` are the values that may be NaN, and make the number NaN.
+    """
+    return _Gradients(choices, tangents, undefined).made(f"{choices.name}.masked_gradients")
+
+
+class _Gradients(Masked):
+    """The state is a number, and its derivatives."""
+
+    def members(self, step: Step) -> tuple[Node, ...]:
+        width = len(self.values.results) // len(self.choices.values.results)
+        return self.values.results[width * step.value : width * (step.value + 1)]
+
+    def start(self, kind: str) -> State:
+        value, *slopes = self.members(Step(kind, 0, negated=False))
+        return (neutral(kind, value.type), *[zero(slope.type) for slope in slopes])
+
+    def after_leaf(self, leaf: Leaf, state: State) -> State:
+        for step in leaf.steps:
+            members = self.members(step)
+            own = tuple(-member for member in members) if step.negated else members
+            state = _taken(step.kind, state, own, step.value in self.undefined)
+        return state
+
+    def after_group(self, nested: Nested, state: State, found: State) -> State:
+        return _taken(nested.kind, state, found, True)
+
+    def restart(self, kind: str, before: list[Leaf], state: State) -> State:
+        asked = self.asked(before)
+        return tuple(ops.select(asked, old, new) for old, new in zip(state, self.start(kind), strict=True))
+
+
+def _taken(kind: str, first: State, second: State, careful: bool) -> State:
+    """The state whose number is taken; of equal ones, half of each derivative, as `min` and `max` have it."""
+    (a, *before), (b, *after) = first, second
+    other = ops.less(b, a) if kind == "min" else ops.greater(b, a)
+    tie, half = ops.equal(a, b), filled(0.5, a.type)
+    slopes = [ops.select(other, v, ops.select(tie, (u + v) * half, u)) for u, v in zip(before, after, strict=True)]
+    return (chosen(kind, a, b, careful), *slopes)
