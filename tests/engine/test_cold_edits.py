@@ -499,3 +499,13 @@ def test_an_integer_for_a_pin_that_holds_a_float_is_a_float_after_a_failure_too(
     source = engine.graph.source_of(reader["x"])
     assert isinstance(source, Setting)
     assert type(source.value) is float
+
+
+def test_a_number_that_takes_the_place_of_a_typed_one_in_one_frame_is_taken() -> None:
+    engine = lg.Engine()
+    adder = engine.add(lg.block(lambda gain=1.0: gain * 2.0, name="adder"))
+    assert engine.step().ok
+    engine.set(adder["gain"], np.float64(4.0))
+    engine.set(adder["gain"], 5.0)
+    assert engine.step().ok
+    assert float(engine.read(adder)) == 10.0

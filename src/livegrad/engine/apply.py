@@ -122,9 +122,17 @@ class Applier:
             if plan.is_captured(key):
                 if before is not None or not (entry.kind == "value" or source.is_number):
                     return False
-            elif entry.kind != "value" and (before is None or type(before) is not type(source.value)):
+            elif entry.kind != "value" and not (type(before) is type(source.value) and self._runs_on(key, pin, source)):
                 return False
         return True
+
+    def _runs_on(self, key: str, pin: Pin, source: Setting) -> bool:
+        """Whether a value of a pin continues the one that runs there."""
+        executable, compilation = self._runtime.executable, self._runtime.compilation
+        assert executable is not None
+        assert compilation is not None
+        readers = executable.plan.readers.get(key, ())
+        return bool(readers) and compilation.network.is_given_by(readers[0], key, pin, source)
 
     def _runs(self, key: str) -> bool:
         """Whether there is a node of this key, or inside of it, in the plan that runs."""
@@ -294,16 +302,14 @@ class Applier:
         """A number or contents, wherever the pin is; what is not as it runs is part of an update that is due."""
         pin = entry.subject
         source = None if pin.block.home is None else pin.block.home.sources.get(pin)
-        executable, compilation = self._runtime.executable, self._runtime.compilation
+        executable = self._runtime.executable
         assert executable is not None
-        assert compilation is not None
         if not isinstance(source, Setting):
             return  # removed, or replaced since by something that the plan was made with
         nodes = find_keys(self._graph, pin.block)
         for node in nodes:
             key = pin_key(node, pin.name)
-            readers = executable.plan.readers.get(key, ())
-            if not readers or not compilation.network.is_given_by(readers[0], key, pin, source):
+            if not self._runs_on(key, pin, source):
                 continue
             if key in self._number_problems:
                 self._put("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
