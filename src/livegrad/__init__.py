@@ -20,8 +20,8 @@ __version__ = "0.1.0"
 _PLACES = {
     # errors
     "livegrad.diagnostics": """
-        CompileError DifferentiationError KernelCheckError LivegradError ParseError TypeRuleError UsageError
-        VerifyError""",
+        CompileError DifferentiationError FileError KernelCheckError LivegradError MissingFileError ParseError
+        TypeRuleError UsageError VerifyError""",
     # the value IR
     "livegrad": "ops",
     "livegrad.ir": "types",

@@ -7,8 +7,10 @@ Made from the table in `__init__.py`; `./test --update-ir tests/test_import.py` 
 from livegrad.diagnostics import (
     CompileError,
     DifferentiationError,
+    FileError,
     KernelCheckError,
     LivegradError,
+    MissingFileError,
     ParseError,
     TypeRuleError,
     UsageError,
@@ -514,8 +516,10 @@ __version__: str
 __all__ = [
     "CompileError",
     "DifferentiationError",
+    "FileError",
     "KernelCheckError",
     "LivegradError",
+    "MissingFileError",
     "ParseError",
     "TypeRuleError",
     "UsageError",

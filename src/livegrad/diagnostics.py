@@ -6,6 +6,7 @@ expected, what was found, and a way out.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -243,6 +244,49 @@ class CallError(UsageError, TypeError, ValueError):
     """
 
     code = "call"
+
+
+class FileError(LivegradError, OSError):
+    """A file or folder that cannot be opened: which one, why, and what to do.
+
+    >>> issubclass(FileError, OSError)
+    True
+    """
+
+    code = "file"
+
+    def __str__(self) -> str:
+        return self._message()  # that of an OSError would be its number and name
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file or folder that is not there.
+
+    >>> import livegrad as lg
+    >>> try:
+    ...     lg.load("nowhere.npz")
+    ... except FileNotFoundError as error:
+    ...     error.code, error.filename
+    ('file', 'nowhere.npz')
+    """
+
+
+def file_error(error: OSError, path: object, help: str, what: str | None = None) -> FileError:
+    """The error of livegrad for one of the system at a path.
+
+    >>> str(file_error(FileNotFoundError(2, "No such file or directory"), "a.npz", "save one first"))
+    'cannot open `a.npz`: No such file or directory; save one first'
+    """
+    kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError
+    made = kind(what or f"cannot open `{path}`: {error.strerror or error}", where=caller_origin(), help=help)
+    made.errno, made.strerror, made.filename = error.errno, error.strerror, str(path)
+    return made
+
+
+def missing_folder(path: object) -> FileError:
+    """The error of who writes to a folder that is not there."""
+    error = FileNotFoundError(errno.ENOENT, "there is no such folder to write to")
+    return file_error(error, path, "make it first: os.makedirs(...)", f"there is no such folder to write to: `{path}`")
 
 
 class TypeRuleError(LivegradError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,63 @@ def test_functions_of_the_library_are_blocks(executor_name: str) -> None:
 
 def test_one_output_may_be_named_by_itself() -> None:
     assert list(lg.block(lambda x: x, outputs="total").outputs) == ["total"]
+    function = lg.trace(lambda x: x * 2.0, lg.f32)
+    assert list(lg.block(function, inputs="amount", outputs="total").inputs) == ["amount"]
+    assert list(lg.AppendBuffer("both", capacity=4, writers="small").inputs) == ["small"]
+
+
+DOUBLE = lambda x=1.0: x * 2.0  # noqa: E731
+WRONG_KINDS = {
+    "set a tensor": (lambda e, b: e.set(lg.ones(3), 2.0), 'expected a pin: block["name"], found Tensor'),
+    "set an array": (lambda e, b: e.set(np.ones(3), 2.0), 'expected a pin: block["name"], found ndarray'),
+    "set a block": (lambda e, b: e.set(b, 2.0), 'expected a pin: block["name"] with one of x'),
+    "connect numbers": (lambda e, b: e.connect(3, 4), 'neither a pin nor a block.*found int.*block["name"] is a pin'),
+    "connect to a number": (lambda e, b: e.connect(b, 4), 'expected a pin: block["name"], found int'),
+    "edit with a function": (lambda e, b: e.edit(b, DOUBLE), "not a body.*found function; .*lg.edit(engine, block"),
+    "edit with nothing": (lambda e, b: e.graph.edit(b, None), "not a body.*found NoneType"),
+    "follow a path": (lambda e, b: e.follow("a.py"), "not a watch.*found str; lg.watch"),
+    "observe a number": (lambda e, b: e.observe(3), "expected a function that makes an observer"),
+    "read running": (lambda e, b: e.read(b, running="yes"), "`running` is True or False.*found 'yes'"),
+    "source of a list": (lambda e, b: e.graph.source_of([b]), 'expected a pin: block["name"], found list'),
+    "expose a number": (lambda e, b: lg.Composite("c").expose(b["x"], 3), "a pin's name is a text.*found int"),
+    "an engine on a list": (lambda e, b: lg.Engine(["cpu"]), "not a backend.*expected one of cpu, cuda, found ['cpu']"),
+    "no truth value": (lambda e, b: lg.Engine(reuse_memory="no"), "`reuse_memory` is True or False.*found 'no'"),
+    "outputs by number": (lambda e, b: lg.block(DOUBLE, outputs=3), "outputs are named by texts.*found 3"),
+    "other inputs": (lambda e, b: lg.block(DOUBLE, inputs=("y",)), "the inputs of.*expected x, found y"),
+    "types of no input": (lambda e, b: lg.block(DOUBLE, inputs={"y": lg.f32}), "the inputs of.*expected x, found y"),
+    "no type": (lambda e, b: lg.block(DOUBLE, inputs={"x": 3}), "no type for `x`.*expected a type such as lg.f32"),
+    "a rule of nothing": (
+        lambda e, b: lg.block(DOUBLE, shapes={"a": "same(0)"}),
+        "no output `a`.*expected one of result",
+    ),
+    "a rule by number": (lambda e, b: lg.block(DOUBLE, shapes={"result": 3}), "the rule of output `result` is no text"),
+    "rules by text": (lambda e, b: lg.block(DOUBLE, shapes="same(0)"), "expected a dict, found str"),
+    "a loop around a block": (lambda e, b: lg.While("w", b, {}), "the bodies of `w` are composites.*found Block"),
+    "a switch of nothing": (lambda e, b: lg.Switch("s"), "`s` has no body"),
+    "carries a text": (lambda e, b: lg.For("f", lg.Composite("c"), "x"), "`f` carries values by name.*carried={"),
+    "record a block": (lambda e, b: lg.record(b, "a.jsonl"), "`record` takes an engine first.*found Block"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_KINDS)
+def test_an_argument_of_a_wrong_kind_is_refused_with_what_is_expected(kind: str) -> None:
+    call, said = WRONG_KINDS[kind]
+    engine = lg.Engine()
+    double = engine.add(lg.block(DOUBLE, name="double"))
+    pattern = ".*".join(map(re.escape, said.split(".*")))
+    with pytest.raises(lg.UsageError, match=pattern) as caught:
+        call(engine, double)
+    assert "test_misuse.py" in str(caught.value.where)
+    assert engine.step().ok
+
+
+def test_a_rule_of_an_output_goes_with_the_output() -> None:
+    engine = lg.Engine()
+    double = engine.add(lg.block(DOUBLE, name="double", shapes={"result": "same(0)"}))
+    assert engine.step().ok
+    engine.edit(double, lg.block(lambda x=1.0: x * 3.0, outputs="other").body)
+    assert engine.step().ok
+    assert float(engine.read(double)) == 3.0
 
 
 def test_blocks_inside_of_regions_count_their_runs(executor_name: str) -> None:

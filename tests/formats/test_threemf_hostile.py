@@ -225,5 +225,5 @@ def test_files_that_are_no_text_or_no_mesh_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="is no binary STL"):
         load_stl(tmp_path / "binary")
     for load in (load_vm, load_stl):
-        with pytest.raises(FormatError, match="cannot read"):
+        with pytest.raises(FormatError, match="there is no file"):
             load(tmp_path / "nothing")

@@ -1,7 +1,8 @@
 """Random calls with one argument that a function can hardly mean: they work, or are refused at the caller's line.
 
-Every public function takes part, with the methods of parts, assemblies, graphs and tensors, what transforms give, and
-typed functions. The oracle is a rule: nothing but a `LivegradError` that names this file may leave a call.
+Every public function takes part, with the methods of parts, assemblies, graphs, tensors, engines and composites, what
+transforms give, and typed functions. The oracle is a rule: nothing but a `LivegradError` that names this file may leave
+a call.
 """
 
 from __future__ import annotations
@@ -66,15 +67,96 @@ JUNK: dict[str, Any] = {
 }  # fmt: skip
 
 
-def engine_call(method: str) -> Callable[..., Any]:
-    """A method of an engine that is as good as new."""
+def small_graph() -> dict[str, Any]:
+    """An engine with a little of everything, and an argument that is good for each parameter; new for each call."""
+    engine = lg.Engine()
+    double = engine.add(lg.block(lambda x=1.0: x * 2.0, name="double"))
+    plus = engine.add(lg.block(lambda x: x + 1.0, name="plus"))
+    engine.connect(double, plus["x"])
+    inside = lg.Composite("inside")
+    inner = inside.graph.add(lg.block(lambda x=1.0, y=2.0: x * y, name="inner"))
+    inside.expose(inner["x"]), inside.expose(inner["result"])
+    engine.add(inside)
+    body = lg.Composite("body")
+    step = body.graph.add(lg.block(lambda x: (x * 2.0, x < 9.0), name="step", outputs=("result", "condition")))
+    body.expose(step["x"]), body.expose(step["result"]), body.expose(step["condition"])
+    state = engine.add(lg.State("state", 0.0))
+    engine.connect(double, state["next"])
+    engine.step()
+    return {
+        "engine": engine, "graph": engine.graph, "composite": inside, "block": plus, "target": plus["x"],
+        "source": double, "pin": double["result"], "state": state, "value": 3.0, "feature": "animation_time",
+        "body": body, "external": np.ones(3), "watch": None, "begin": None, "name": "more", "then": body,
+        "running": False, "what": square, "initial": 0.0, "inputs": ("x",), "outputs": ("result",), "shapes": {},
+        "backend": "cpu", "reuse_memory": False, "otherwise": body, "carried": {"x": "result"}, "capacity": 4,
+        "writers": ("a",), "path": "a.jsonl", "trust": True, "function": lambda x: (x > 0.0, x), "cases": body,
+        "level": "off", "journal": None,
+    }  # fmt: skip
 
-    def call(*arguments: Any) -> Any:
-        engine = lg.Engine()
-        engine.add(lg.block(lambda x=1.0: x * 2.0, name="double"))
-        return getattr(engine, method)(*arguments)
+
+def plain_body() -> lg.Composite:
+    """A body that exposes an input and an output."""
+    body = lg.Composite("plain")
+    inner = body.graph.add(lg.block(lambda x=1.0: x * 2.0, name="inner"))
+    body.expose(inner["x"]), body.expose(inner["result"])
+    return body
+
+
+# Where the name of a parameter does not say what is good for it.
+ELSEWHERE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "composite.expose": lambda parts: {"pin": parts["composite"].graph.blocks["inner"]["y"]},
+    "engine.add": lambda parts: {"block": lg.block(square)},
+    "graph.add": lambda parts: {"block": lg.block(square)},
+    "engine.edit": lambda parts: {"body": parts["source"].body},
+    "graph.edit": lambda parts: {"body": parts["source"].body},
+    "graph.source_of": lambda parts: {"pin": parts["target"]},
+    "lg.If": lambda parts: {"then": plain_body()},
+    "lg.IfElse": lambda parts: {"then": plain_body(), "otherwise": plain_body()},
+    "lg.replay": lambda parts: {"backend": None},
+}
+# Of the engine's own use: what they are given comes from there.
+INTERNAL = {"default_of", "inner_output", "inner_graphs", "graph_of", "observe", "follow"}
+MADE_FOR_ENGINES = (
+    "AppendBuffer", "Composite", "Engine", "For", "If", "IfElse", "State", "Switch", "While", "append_block", "block",
+    "record", "replay",
+)  # fmt: skip
+
+
+def call_in_graph(owner: str, method: str, names: tuple[str, ...]) -> Callable[..., Any]:
+    """A method of something in a small graph, or what makes something for one; a frame follows.
+
+    The argument that stands for a good one becomes what is good for the parameter.
+    """
+
+    def call(*arguments: Any) -> None:
+        parts = small_graph()
+        parts |= ELSEWHERE.get(f"{owner}.{method}", lambda parts: {})(parts)
+        given = {name: parts[name] if own is GOOD else own for name, own in zip(names, arguments, strict=True)}
+        by_position = [given.pop(name) for name in names if "cases" in names]
+        result = getattr(parts.get(owner, lg), method)(*by_position, **given)
+        if isinstance(result, lg.Recording):
+            result.close()
+        if isinstance(result, lg.Block) and result.home is None:
+            parts["engine"].add(result)
+        parts["engine"].step()  # what is wrong with a graph is a problem of the frame
 
     return call
+
+
+def of_engines() -> dict[str, tuple[Callable[..., Any], int, tuple[str, ...]]]:
+    """The methods of engines, graphs and composites, and what is made for them."""
+    parts = small_graph()
+    chosen = [
+        (owner, method)
+        for owner in ("engine", "graph", "composite")
+        for method in dir(parts[owner])
+        if not method.startswith("_") and inspect.ismethod(getattr(parts[owner], method)) and method not in INTERNAL
+    ]
+    found = {}
+    for owner, method in [*chosen, *(("lg", name) for name in MADE_FOR_ENGINES)]:
+        names = tuple(inspect.signature(getattr(parts.get(owner, lg), method)).parameters)
+        found[f"{owner}.{method}, in a graph"] = call_in_graph(owner, method, names), len(names), ()
+    return found
 
 
 def subjects() -> dict[str, tuple[Callable[..., Any], int, tuple[str, ...]]]:
@@ -100,18 +182,13 @@ def subjects() -> dict[str, tuple[Callable[..., Any], int, tuple[str, ...]]]:
     found["minimize"] = lambda x: lg.optim.minimize(square, x, steps=1)
     found["what jit gives"] = lambda result: lg.jit(lambda x: result)(GOOD)
     found["what grad gives"] = lambda result: lg.grad(lambda x: result)(GOOD)
-    for method in ("add", "connect", "edit", "reset", "remove", "keep", "set_feature"):
-        found[f"engine.{method}"] = engine_call(method)
-    return {name: (value, *_shape(name, value)) for name, value in found.items()}
+    return {name: (value, *_shape(value)) for name, value in found.items()} | of_engines()
 
 
 NAMESPACES = ("linalg", "fft", "nn", "random", "optim", "shapes")
-ENGINE = {"connect": 2, "edit": 2, "set_feature": 2}
 
 
-def _shape(name: str, value: Callable[..., Any]) -> tuple[int, tuple[str, ...]]:
-    if name.startswith("engine."):
-        return ENGINE.get(name.removeprefix("engine."), 1), ()
+def _shape(value: Callable[..., Any]) -> tuple[int, tuple[str, ...]]:
     try:
         parameters = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):
@@ -155,7 +232,7 @@ def outcome(label: str, function: Callable[..., Any], arguments: list[Any], keyw
             result.numpy()
     except lg.LivegradError as error:
         # An error of a file or text that is read has its place there; one that ends a run may be of no line.
-        if error.where is None and not isinstance(error, lg.KernelCheckError):
+        if error.where is None and not isinstance(error, lg.KernelCheckError | lg.EngineError):
             raise AssertionError(f"{label} is nowhere: {error}") from error
         return "refused"
     except (MemoryError, OSError):

@@ -316,7 +316,7 @@ def test_an_output_without_arrows_has_question_marks_in_their_place(part, monkey
 
 def test_a_file_that_cannot_be_written_is_called_by_its_own_name(part, capsys):
     code, _, error = run(capsys, "render", part, "--size", "4x4", "-o", "/proc/view.png")
-    assert (code, error.split(":")[:2]) == (1, ["livegrad", " /proc/view.png"])
+    assert (code, error.split(":")[:2]) == (1, ["livegrad", " cannot open `/proc/view.png`"])
 
 
 def test_progress_stays_on_one_line_of_a_narrow_terminal(monkeypatch):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.engine.graph import Block, Debug
+from livegrad.engine.graph import Block, Debug, pin_names
 
 
 class AppendBuffer(Block):
@@ -37,6 +37,7 @@ class AppendBuffer(Block):
     def __init__(self, name: str, *, capacity: int, writers: Sequence[str]) -> None:
         if capacity.__class__ is not int or capacity < 1:
             raise UsageError("a capacity is a positive whole number", where=caller_origin(), found=repr(capacity))
+        writers = pin_names(writers, "writers")
         if not writers:
             raise UsageError(f"`{name}` has no writers", where=caller_origin(), help="name a pin for each")
         self.name = name

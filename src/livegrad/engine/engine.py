@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from livegrad.backends.cpu.fork import renew_lock_after_fork
-from livegrad.diagnostics import LivegradError, UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
 from livegrad.engine.apply import Applier
 from livegrad.engine.asked import AskedReading
 from livegrad.engine.compile import compile_graph
@@ -64,6 +64,11 @@ class Engine:
                     f"there is no backend `{backend}`", where=caller_origin(), expected="one of " + ", ".join(EXECUTORS)
                 )
             backend = maker()
+        if not all(hasattr(backend, part) for part in ("name", "build")):
+            expected = "one of " + ", ".join(EXECUTORS)
+            raise UsageError("not a backend", where=caller_origin(), expected=expected, found=shown(backend))
+        if not isinstance(reuse_memory, bool):
+            raise UsageError("`reuse_memory` is True or False", where=caller_origin(), found=shown(reuse_memory))
         self.executor: Executor = backend
         self._journal = Journal()
         self.graph = Graph(self._journal)
@@ -113,6 +118,9 @@ class Engine:
 
     def follow(self, watch: Watch) -> None:
         """Lets something edit a block before each frame. What `lg.watch` makes is followed once its block is added."""
+        if not callable(getattr(watch, "poll", None)) or not isinstance(getattr(watch, "block", None), Block):
+            what, help = "not a watch", "lg.watch(engine, path, function) makes a block that follows a file"
+            raise UsageError(what, where=caller_origin(), found=type(watch).__name__, help=help)
         with self.edits():
             if watch not in self._watches:
                 self._watches.append(watch)
@@ -329,6 +337,8 @@ class Engine:
     def _readable(self, pin: Pin | Block, running: bool) -> tuple[Executable, str]:
         """The buffer behind an output, with its value in it."""
         own, runtime = only_output(pin), self._runtime
+        if running.__class__ is not bool:
+            raise UsageError("`running` is True or False", where=caller_origin(), found=shown(running))
         if runtime.transaction.is_open:
             raise UsageError("the last frame was interrupted", where=caller_origin(), help="call step() again")
         if runtime.problems and not running:
@@ -354,10 +364,17 @@ class Engine:
 
         `begin` makes it, while no other thread edits or steps.
         """
+        if begin is not None and not callable(begin):
+            expected = "a function that makes an observer, or None"
+            found = type(begin).__name__
+            raise UsageError("no observer", where=caller_origin(), expected=expected, found=found)
         with self._runtime.lock, self.graph.editing():
             if begin is not None and self._journal.observer is not None:
                 raise UsageError("this engine is recorded already", where=caller_origin(), help="close that first")
-            self._journal.observer = None if begin is None else begin()
+            made = None if begin is None else begin()
+            if made is not None and not hasattr(made, "frame_begins"):
+                raise UsageError("no observer", where=caller_origin(), found=type(made).__name__)
+            self._journal.observer = made
 
     @property
     def features(self) -> Mapping[FeatureLevel, Any]:

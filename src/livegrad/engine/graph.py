@@ -144,11 +144,12 @@ class Block:
     watch: Watch | None = None  # follows files, from when the block is added to an engine on
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
+        require_body(body)
         self.name = body.name if name is None else name
         self.body = body
-        self.shapes = dict(shapes or {})
         self.debug = Debug()
         self._make_pins([spec.name for spec in body.inputs], body.outputs)
+        self.shapes = _shape_rules(self, shapes)
 
     def _make_pins(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Gives it these pins; those that people hold stay what they are."""
@@ -197,6 +198,30 @@ def require_block(block: Any) -> None:
         found = shown(block) if isinstance(block, str) else type(block).__name__
         help = "pass the block that `add` gave"
         raise UsageError("not a block", where=caller_origin(), expected="a Block", found=found, help=help)
+
+
+def require_body(body: Any) -> None:
+    """Raises where a body is needed and something else is given, such as the function that it would be made from."""
+    if not all(hasattr(body, part) for part in ("inputs", "outputs", "specialize")):
+        help = "lg.block(function) makes a block of a function; lg.edit(engine, block, function) gives it another one"
+        raise UsageError("not a body", where=caller_origin(), found=type(body).__name__, help=help)
+
+
+def _shape_rules(block: Block, shapes: Any) -> dict[str, str]:
+    """Rules that outputs must obey, by output."""
+    if shapes is None:
+        return {}
+    if not isinstance(shapes, Mapping):
+        found, help = type(shapes).__name__, 'write shapes={"result": "same(0)"}'
+        raise UsageError("shapes are rules by output", where=caller_origin(), expected="a dict", found=found, help=help)
+    for name, rule in shapes.items():
+        if name not in block.outputs:
+            expected = f"one of {', '.join(block.outputs) or 'none'}"
+            raise UsageError(f"`{block.name}` has no output `{name}`", where=caller_origin(), expected=expected)
+        if not isinstance(rule, str):
+            found = shown(rule)
+            raise UsageError(f"the rule of output `{name}` is no text", where=caller_origin(), found=found)
+    return dict(shapes)
 
 
 class State(Block):
@@ -252,6 +277,10 @@ class Composite(Block):
         """Makes an inner pin one of this block; several inner inputs may share a name, and are then fed alike."""
         if not isinstance(pin, Pin):
             raise UsageError("not a pin", where=caller_origin(), found=type(pin).__name__, help='block["name"] is one')
+        if name is not None and not isinstance(name, str):
+            raise UsageError(
+                "a pin's name is a text", where=caller_origin(), expected="a str", found=type(name).__name__
+            )
         own = name or pin.name
         with self.graph.editing(), self.graph.journal.observed("expose", None, self, pin, own):
             return self._expose(pin, own)
@@ -485,7 +514,7 @@ class Graph:
 
         A float in the place of a float is posted: whatever feeds the pin has been looked at before, and nobody waits.
         """
-        before = self.sources.get(target)
+        before = self.sources.get(target) if target.__class__ is Pin else None
         if value.__class__ is float and before.__class__ is Setting and before.value.__class__ is float:  # type: ignore[union-attr]
             journal = self._journal
             journal.mailbox.append((self._postbox, target, value))
@@ -502,8 +531,8 @@ class Graph:
 
     @_edit
     def _give(self, target: Pin, value: Any) -> None:
-        before = self.sources.get(target)
         self._require_input(target)
+        before = self.sources.get(target)
         old = like = before if isinstance(before, Setting) else None
         if old is None:
             default = target.block.default_of(target.name)
@@ -538,6 +567,7 @@ class Graph:
     def edit(self, block: Block, body: Body) -> None:
         """Gives a block another body. With the same pins this is a change of code, else of structure."""
         self._require(block)
+        require_body(body)
         names = tuple(spec.name for spec in body.inputs), tuple(body.outputs)
         if names == (tuple(block.inputs), tuple(block.outputs)):
             self.journal.write("code", block, "new body")
@@ -547,6 +577,7 @@ class Graph:
         self.journal.write("structure", Place(self, (block,)), "new body with other pins")
         block._make_pins(*names)
         block.body = body
+        block.shapes = {name: rule for name, rule in block.shapes.items() if name in block.outputs}
         outputs = set(block.outputs.values())
         lost = [pin for pin in self._fed_by(block) if self.sources[pin].source not in outputs]  # type: ignore[union-attr]
         for pin in (*lost, *(pin for pin in inputs if block.inputs.get(pin.name) is not pin)):
@@ -554,6 +585,8 @@ class Graph:
 
     def source_of(self, pin: Pin) -> Source | None:
         """What feeds an input: an edge, a value, external memory, or the value it has by default."""
+        if pin.__class__ is not Pin:
+            self._require_input(pin)
         found = self.sources.get(pin)
         if found is not None:
             return found
@@ -623,6 +656,19 @@ def graphs_above(graphs: Iterable[Graph]) -> set[Graph]:
             found.add(graph)
             waiting += [around.home for around, _ in graph.uses if around.home is not None]
     return found
+
+
+def pin_names(names: Any, what: str) -> tuple[str, ...]:
+    """Names of pins as a user gives them: a sequence, or one text for one pin.
+
+    >>> pin_names("total", "outputs"), pin_names(["a", "b"], "outputs")
+    (('total',), ('a', 'b'))
+    """
+    found = (names,) if isinstance(names, str) else names
+    if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
+        expected = "a str, or a sequence of them"
+        raise UsageError(f"{what} are named by texts", where=caller_origin(), expected=expected, found=shown(names))
+    return tuple(found)
 
 
 def only_output(source: Pin | Block) -> Pin:

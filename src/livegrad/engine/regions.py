@@ -6,10 +6,10 @@ the pin that controls it: `condition` (a buffer or a number that is not zero), `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.engine.graph import Composite, Debug, Graph, Pin
 from livegrad.engine.live_plan import RegionKind
 
@@ -27,15 +27,12 @@ class Region(Composite):
         self.shapes = {}
         self.bodies = dict(bodies)
         self.used_by = []
+        _require_bodies(name, self.bodies.values())
+        if carried is not None and not isinstance(carried, Mapping):
+            help = 'say which output becomes which input: carried={"x": "result"}'
+            found = shown(carried)
+            raise UsageError(f"`{name}` carries values by name", where=caller_origin(), found=found, help=help)
         self.carried = dict(carried or {})
-        for body in self.bodies.values():
-            if not isinstance(body, Composite) or isinstance(body, Region):
-                raise UsageError(
-                    f"the bodies of `{name}` are composites",
-                    where=caller_origin(),
-                    found=type(body).__name__,
-                    help="put blocks into one: body = lg.Composite(name); body.graph.add(block); body.expose(pin)",
-                )
         first, *others = self.bodies.values()
         for other in others:
             if set(other.outputs) != set(first.outputs):
@@ -88,6 +85,19 @@ class Region(Composite):
     def inner_graphs(self) -> Iterator[tuple[str, Graph]]:
         for label, body in self.bodies.items():
             yield label, body.graph
+
+
+def _require_bodies(name: str, bodies: Collection[Any]) -> None:
+    if not bodies:
+        raise UsageError(f"`{name}` has no body", where=caller_origin(), help="pass a composite for each case")
+    for body in bodies:
+        if not isinstance(body, Composite) or isinstance(body, Region):
+            raise UsageError(
+                f"the bodies of `{name}` are composites",
+                where=caller_origin(),
+                found=type(body).__name__,
+                help="put blocks into one: body = lg.Composite(name); body.graph.add(block); body.expose(pin)",
+            )
 
 
 class If(Region):
@@ -160,6 +170,7 @@ class While(Region):
     kind = "while"
 
     def __init__(self, name: str, body: Composite, carried: Mapping[str, str]) -> None:
+        _require_bodies(name, [body])
         if "condition" not in body.outputs:
             raise UsageError(f"the body of `{name}` must expose an output `condition`", where=caller_origin())
         super().__init__(name, {"body": body}, carried)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 from pathlib import Path
+
+from livegrad.diagnostics import file_error, missing_folder
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
@@ -18,11 +19,11 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     """
     target = Path(path)
     if not target.absolute().parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(target.parent))
+        raise missing_folder(target.parent)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:  # who reads it knows the target, not the name that it has meanwhile
-        raise type(error)(error.errno, error.strerror, str(target)) from None
+        raise file_error(error, target, "write to another place") from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

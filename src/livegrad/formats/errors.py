@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from livegrad.diagnostics import LivegradError
+import os
+
+from livegrad.diagnostics import LivegradError, MissingFileError
 
 
 class FormatError(LivegradError):
@@ -13,6 +15,23 @@ class FormatError(LivegradError):
     """
 
     code = "format"
+
+
+class _MissingFormatFile(FormatError, MissingFileError):
+    """A file to be read that is not there."""
+
+
+def unreadable(path: str | os.PathLike[str], error: OSError) -> FormatError:
+    """The error of a reader that the system does not let read.
+
+    >>> str(unreadable("box.stl", FileNotFoundError(2, "No such file or directory")))
+    'there is no file `box.stl`; check the path'
+    """
+    if not isinstance(error, FileNotFoundError):
+        return FormatError(f"cannot read `{os.fspath(path)}`: {error.strerror or error}")
+    made = _MissingFormatFile(f"there is no file `{os.fspath(path)}`", help="check the path")
+    made.errno, made.strerror, made.filename = error.errno, error.strerror, os.fspath(path)
+    return made
 
 
 class FormatWarning(UserWarning):

@@ -12,7 +12,7 @@ from livegrad.authoring.assembly.resources import TriangleMesh
 from livegrad.authoring.assembly.slicing import Slice
 from livegrad.diagnostics import caller_origin
 from livegrad.formats.atomic import write_atomically
-from livegrad.formats.errors import FormatError
+from livegrad.formats.errors import FormatError, unreadable
 from livegrad.formats.threemf import save_3mf
 
 _TRIANGLE = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
@@ -71,7 +71,7 @@ def load_stl(path: str | os.PathLike[str]) -> TriangleMesh:
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise FormatError(f"cannot read `{file.name}`: {error.strerror}") from None
+        raise unreadable(path, error) from None
     count = int(np.frombuffer(data[80:84], "<u4")[0]) if len(data) >= 84 else -1
     if count < 0 or len(data) != 84 + count * _TRIANGLE.itemsize:
         raise FormatError(f"`{file.name}` is no binary STL file", found=f"{len(data)} bytes")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from livegrad.diagnostics import TextOrigin
 from livegrad.formats.atomic import write_atomically
-from livegrad.formats.errors import FormatError
+from livegrad.formats.errors import FormatError, unreadable
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Package:
         self.warnings: list[str] = []
         try:
             self._archive = zipfile.ZipFile(path)
-        except FileNotFoundError:
-            raise FormatError(f"there is no file `{path}`") from None
+        except FileNotFoundError as error:
+            raise unreadable(path, error) from None
         except zipfile.BadZipFile:
             raise FormatError(
                 f"`{self.name}` is no 3MF file", expected="a whole zip package", help="a damaged download, perhaps"

@@ -13,7 +13,7 @@ import numpy as np
 from livegrad import ops
 from livegrad.authoring.assembly.part import Part
 from livegrad.diagnostics import TextOrigin
-from livegrad.formats.errors import FormatError
+from livegrad.formats.errors import FormatError, unreadable
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
@@ -120,7 +120,7 @@ def load_vm(path: str | os.PathLike[str], bounds: Any = ((-1, -1, -1), (1, 1, 1)
             raise FormatError(f"`{file.name}` is too large for a tape", expected=f"at most {_MOST_BYTES} bytes")
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise FormatError(f"cannot read `{file.name}`: {error.strerror}") from None
+        raise unreadable(path, error) from None
     except UnicodeDecodeError:
         raise FormatError(f"`{file.name}` is no text") from None
     low, high = bounds

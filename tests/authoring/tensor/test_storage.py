@@ -129,11 +129,41 @@ def test_a_save_keeps_links_and_ordinary_permissions(path):
     assert stat.S_IMODE(real.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
 
 
-def test_a_missing_file_is_pythons_own_error(path):
-    with pytest.raises(FileNotFoundError):
-        lg.load(path)
-    with pytest.raises(FileNotFoundError):
-        lg.save(path.parent / "nowhere" / "x.npz", 1)
+FILES = {
+    "load": lambda folder: lg.load(folder / "x.npz"),
+    "save": lambda folder: lg.save(folder / "nowhere" / "x.npz", 1),
+    "replay": lambda folder: lg.replay(folder / "x.jsonl", trust=True),
+    "record": lambda folder: lg.record(lg.Engine(), folder / "nowhere" / "x.jsonl"),
+    "load_3mf": lambda folder: lg.load_3mf(folder / "x.3mf"),
+    "load_stl": lambda folder: lg.load_stl(folder / "x.stl"),
+    "load_vm": lambda folder: lg.load_vm(folder / "x.vm"),
+    "save_png": lambda folder: lg.save_png(np.zeros((2, 2)), folder / "nowhere" / "x.png"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_or_folder_is_named_with_what_to_do_and_is_pythons_error_too(path, name):
+    with pytest.raises(FileNotFoundError) as caught:
+        FILES[name](path.parent)
+    error = caught.value
+    assert isinstance(error, lg.MissingFileError)
+    assert error.filename in str(error)
+    assert str(path.parent) in str(error)
+    assert error.help
+    assert "test_storage.py" in str(error.where)
+
+
+@pytest.mark.parametrize("name", ["load", "replay", "record"])
+def test_a_folder_in_the_place_of_a_file_is_an_error_of_ours(path, name):
+    open_one = {
+        "load": lg.load,
+        "replay": lambda place: lg.replay(place, trust=True),
+        "record": lambda place: lg.record(lg.Engine(), place),
+    }
+    with pytest.raises(lg.FileError, match="cannot open") as caught:
+        open_one[name](path.parent)
+    assert isinstance(caught.value, OSError)
+    assert str(path.parent) in str(caught.value)
 
 
 # --- bad files -------------------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from livegrad.authoring.tensor.tracing import name_of, placeholders, result_node
 from livegrad.authoring.tensor.trees import flatten
 from livegrad.authoring.tensor.weakness import weak_numbers
 from livegrad.backends.arguments import learn_sizes
-from livegrad.diagnostics import LivegradError, UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
 from livegrad.engine.engine import Engine
-from livegrad.engine.graph import Block, Body, InputSpec, Specialized
+from livegrad.engine.graph import Block, Body, InputSpec, Specialized, pin_names
 from livegrad.engine.problems import GraphError, PinError, raised_at
 from livegrad.engine.sources import Given, setting_of
 from livegrad.engine.values import holders_of
@@ -44,14 +44,15 @@ def block(
     *,
     name: str | None = None,
     inputs: Sequence[str] | Mapping[str, Type | None] | None = None,
-    outputs: Sequence[str] = ("result",),
+    outputs: str | Sequence[str] = ("result",),
     shapes: Mapping[str, str] | None = None,
 ) -> Block:
     """A block that computes a function.
 
     `inputs` names the pins of a function of the value IR; for a Python function they are its parameters, and a mapping
     may give their types; a size that is a symbol there can change without new code. Defaults of parameters are the
-    values of pins that nothing feeds. `shapes` are rules that outputs must obey, such as "same(0)".
+    values of pins that nothing feeds. `outputs` names the results; a single one may be a text by itself. `shapes` are
+    rules that outputs must obey, such as "same(0)".
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -66,18 +67,33 @@ def block(
 def body_of(
     what: Function | Callable[..., Any],
     inputs: Sequence[str] | Mapping[str, Type | None] | None = None,
-    outputs: Sequence[str] = ("result",),
+    outputs: str | Sequence[str] = ("result",),
     name: str | None = None,
 ) -> Body:
     """The body for whatever computes."""
-    if isinstance(outputs, str):
-        outputs = (outputs,)
+    own_outputs = pin_names(outputs, "outputs")
+    by_name = list(inputs) if isinstance(inputs, Mapping) else inputs
+    own_inputs = None if by_name is None else pin_names(by_name, "inputs")
     if isinstance(what, Function):
-        return FunctionBody(what, None if inputs is None else tuple(inputs), tuple(outputs), name)
+        return FunctionBody(what, own_inputs, own_outputs, name)
     if not callable(what):
         raise UsageError("a block wraps a function", where=caller_origin(), found=type(what).__name__)
     types = inputs if isinstance(inputs, Mapping) else {}
-    return TracedBody(what, types, tuple(outputs), name)
+    for input, own in types.items():
+        if own is not None and not isinstance(own, Type):
+            expected = "a type such as lg.f32, or None for any"
+            raise UsageError(f"no type for `{input}`", where=caller_origin(), expected=expected, found=shown(own))
+    body = TracedBody(what, types, own_outputs, name)
+    parameters = [spec.name for spec in body.inputs]
+    strangers = [input for input in own_inputs or () if input not in parameters]
+    if strangers or not (own_inputs is None or isinstance(inputs, Mapping) or list(own_inputs) == parameters):
+        raise UsageError(
+            f"the inputs of `{body.name}` are its parameters",
+            where=caller_origin(),
+            expected=", ".join(parameters) or "none",
+            found=", ".join(own_inputs or ()) or "none",
+        )
+    return body
 
 
 def edit(engine: Engine, target: Block, what: Function | Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from livegrad.authoring.recording.describe import Describer, Line
 from livegrad.authoring.recording.values import encode_array, encode_value
-from livegrad.diagnostics import LivegradError
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, file_error, missing_folder
 from livegrad.engine.engine import Engine
 from livegrad.engine.frame import Frame
 from livegrad.engine.graph import Block, Composite, Graph, Pin, State, only_output
@@ -43,6 +43,8 @@ def record(engine: Engine, path: str | Path) -> Recording:
     (1, ())
     >>> folder.cleanup()
     """
+    if not isinstance(engine, Engine):
+        raise UsageError("`record` takes an engine first", where=caller_origin(), found=type(engine).__name__)
     return Recording(engine, Path(path))
 
 
@@ -89,7 +91,12 @@ class Recording:
 
     def _begin(self) -> Recording:
         """Writes what the engine is when the recording begins."""
-        self._file = self.path.open("w", encoding="utf-8")
+        try:
+            self._file = self.path.open("w", encoding="utf-8")
+        except FileNotFoundError:
+            raise missing_folder(self.path.parent) from None
+        except OSError as error:
+            raise file_error(error, self.path, "record to another place") from None
         try:
             self._write_engine(self.engine)
         except BaseException:

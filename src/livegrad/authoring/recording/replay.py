@@ -15,7 +15,7 @@ from livegrad.authoring.block.neighbours import neighbour_block
 from livegrad.authoring.recording.functions import FunctionReader
 from livegrad.authoring.recording.record import FORMAT, read_outputs
 from livegrad.authoring.recording.values import decode_value
-from livegrad.diagnostics import LivegradError, UsageError, caller_origin
+from livegrad.diagnostics import LivegradError, UsageError, caller_origin, file_error
 from livegrad.engine.append_buffer import AppendBuffer
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Block, Body, Composite, Graph, Pin, State
@@ -94,11 +94,19 @@ def replay(path: str | Path, *, trust: bool = False, backend: str | None = None)
 def read_lines(path: Path) -> list[Line]:
     """The lines of a recording; one that was cut off while it was written is left out."""
     lines = []
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        texts = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise file_error(error, path, "lg.record(engine, path) writes one") from None
+    except UnicodeDecodeError:
+        raise UsageError(
+            f"`{path.name}` is no recording", where=caller_origin(), found="bytes that are no text"
+        ) from None
+    for number, text in enumerate(texts, 1):
         try:
             lines.append(json.loads(text))
         except json.JSONDecodeError as error:
-            if lines and number > len(lines) and text == path.read_text(encoding="utf-8").splitlines()[-1]:
+            if lines and number > len(lines) and text == texts[-1]:
                 break
             raise UsageError(f"line {number} of `{path.name}` is no JSON: {error.msg}") from error
     if not lines or not isinstance(lines[0], dict) or lines[0].get("recording") != FORMAT:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.authoring.tensor.handle import Tensor, wrap_array
-from livegrad.diagnostics import UsageError, caller_origin
+from livegrad.diagnostics import UsageError, caller_origin, file_error, missing_folder
 from livegrad.ir.types import scalar_of_dtype
 
 _LAYOUT = "layout.json"
@@ -58,6 +57,9 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     >>> lg.load(path)
     {'weights': [Tensor([1., 1.], dtype=float32)], 'steps': 3}
     """
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise missing_folder(folder)
     arrays: dict[str, Any] = {}
     try:
         layout = _describe(tree, "", arrays)
@@ -81,7 +83,11 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> lg.load(path)
     {'x': Tensor([0, 1, 2], dtype=int64)}
     """
-    with open(path, "rb") as file:  # a file that is not there is Python's own error
+    try:
+        opened = open(path, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise file_error(error, os.fspath(path), "lg.save(path, tree) writes one") from None
+    with opened as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 names = archive.namelist()
@@ -100,8 +106,6 @@ def load(path: str | os.PathLike[str]) -> Any:
 def _replacing(path: str | os.PathLike[str]) -> Iterator[Any]:
     """A file to write that takes the place of `path` when all is written; a link stays a link."""
     target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(target.parent))
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
     try:
         with open(partial, "xb") as file:
