@@ -84,6 +84,7 @@ def test_one_output_may_be_named_by_itself() -> None:
 
 
 DOUBLE = lambda x=1.0: x * 2.0  # noqa: E731
+anything: Any = lg  # calls that type checkers would refuse too
 WRONG_KINDS = {
     "set a tensor": (lambda e, b: e.set(lg.ones(3), 2.0), 'expected a pin: block["name"], found Tensor'),
     "set an array": (lambda e, b: e.set(np.ones(3), 2.0), 'expected a pin: block["name"], found ndarray'),
@@ -96,23 +97,38 @@ WRONG_KINDS = {
     "observe a number": (lambda e, b: e.observe(3), "expected a function that makes an observer"),
     "read running": (lambda e, b: e.read(b, running="yes"), "`running` is True or False.*found 'yes'"),
     "source of a list": (lambda e, b: e.graph.source_of([b]), 'expected a pin: block["name"], found list'),
-    "expose a number": (lambda e, b: lg.Composite("c").expose(b["x"], 3), "a pin's name is a text.*found int"),
-    "an engine on a list": (lambda e, b: lg.Engine(["cpu"]), "not a backend.*expected one of cpu, cuda, found ['cpu']"),
-    "no truth value": (lambda e, b: lg.Engine(reuse_memory="no"), "`reuse_memory` is True or False.*found 'no'"),
-    "outputs by number": (lambda e, b: lg.block(DOUBLE, outputs=3), "outputs are named by texts.*found 3"),
-    "other inputs": (lambda e, b: lg.block(DOUBLE, inputs=("y",)), "the inputs of.*expected x, found y"),
-    "types of no input": (lambda e, b: lg.block(DOUBLE, inputs={"y": lg.f32}), "the inputs of.*expected x, found y"),
-    "no type": (lambda e, b: lg.block(DOUBLE, inputs={"x": 3}), "no type for `x`.*expected a type such as lg.f32"),
+    "expose a number": (lambda e, b: anything.Composite("c").expose(b["x"], 3), "a pin's name is a text.*found int"),
+    "an engine on a list": (
+        lambda e, b: anything.Engine(["cpu"]),
+        "not a backend.*expected one of cpu, cuda, found ['cpu']",
+    ),
+    "no truth value": (lambda e, b: anything.Engine(reuse_memory="no"), "`reuse_memory` is True or False.*found 'no'"),
+    "outputs by number": (lambda e, b: anything.block(DOUBLE, outputs=3), "outputs are named by texts.*found 3"),
+    "other inputs": (lambda e, b: anything.block(DOUBLE, inputs=("y",)), "the inputs of.*expected x, found y"),
+    "types of no input": (
+        lambda e, b: anything.block(DOUBLE, inputs={"y": lg.f32}),
+        "the inputs of.*expected x, found y",
+    ),
+    "no type": (
+        lambda e, b: anything.block(DOUBLE, inputs={"x": 3}),
+        "no type for `x`.*expected a type such as lg.f32",
+    ),
     "a rule of nothing": (
-        lambda e, b: lg.block(DOUBLE, shapes={"a": "same(0)"}),
+        lambda e, b: anything.block(DOUBLE, shapes={"a": "same(0)"}),
         "no output `a`.*expected one of result",
     ),
-    "a rule by number": (lambda e, b: lg.block(DOUBLE, shapes={"result": 3}), "the rule of output `result` is no text"),
-    "rules by text": (lambda e, b: lg.block(DOUBLE, shapes="same(0)"), "expected a dict, found str"),
-    "a loop around a block": (lambda e, b: lg.While("w", b, {}), "the bodies of `w` are composites.*found Block"),
-    "a switch of nothing": (lambda e, b: lg.Switch("s"), "`s` has no body"),
-    "carries a text": (lambda e, b: lg.For("f", lg.Composite("c"), "x"), "`f` carries values by name.*carried={"),
-    "record a block": (lambda e, b: lg.record(b, "a.jsonl"), "`record` takes an engine first.*found Block"),
+    "a rule by number": (
+        lambda e, b: anything.block(DOUBLE, shapes={"result": 3}),
+        "the rule of output `result` is no text",
+    ),
+    "rules by text": (lambda e, b: anything.block(DOUBLE, shapes="same(0)"), "expected a dict, found str"),
+    "a loop around a block": (lambda e, b: anything.While("w", b, {}), "the bodies of `w` are composites.*found Block"),
+    "a switch of nothing": (lambda e, b: anything.Switch("s"), "`s` has no body"),
+    "carries a text": (
+        lambda e, b: anything.For("f", anything.Composite("c"), "x"),
+        "`f` carries values by name.*carried={",
+    ),
+    "record a block": (lambda e, b: anything.record(b, "a.jsonl"), "`record` takes an engine first.*found Block"),
 }
 
 
