@@ -87,6 +87,8 @@ class Session(Edits):
         self.owed: set[str] = set()  # blocks that something happened to, and that nobody needed since
         on_cpu = engine.executor.name == "cpu"
         self.manner = Manner(defers=on_cpu and not engine.reuse_memory, by_branch=on_cpu)
+        if self._often(0.7):
+            self.look_closer()
         self.share = self.chance.choice((1.0, 0.3))  # of what can be read that is read
 
     def _next(self, moment: Moment) -> tuple[Any, ...]:

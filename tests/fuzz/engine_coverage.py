@@ -1,6 +1,6 @@
-"""`python -m tests.fuzz.engine_coverage FILE [--least 100]`: what the random editor of the live engine has covered.
+"""`python -m tests.fuzz.engine_coverage FILES [--least 100]`: what the random editor of the live engine has covered.
 
-FILE is what `python -m tests.fuzz engine --json` has kept. For each kind of edit there is a table, region × kind of
+FILES are what runs of `python -m tests.fuzz engine --json` have kept; they are added up. For each kind of edit there is a table, region × kind of
 value; cells that were met less often than `--least` are named at the end, and the exit status is 1 if there are any.
 """
 
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-# Every place that an edit can be at: `_region` of `engine_editor`, and the graphs that are used several times.
+# Every place that an edit can be at: `region_of` of `engine_editor`, and the graphs that are used several times.
 REGIONS = (
     "top", "composite", "shared", "if", "if_else", "switch", "for", "while", "nested composite", "nested region",
 )  # fmt: skip
@@ -50,10 +50,12 @@ def tables(cells: Mapping[Cell, int]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.engine_coverage", description=__doc__)
-    parser.add_argument("file", type=Path)
+    parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--least", type=int, default=100, help="how often each cell has to be met (default: 100)")
     asked = parser.parse_args(arguments)
-    counts = json.loads(asked.file.read_text("utf-8"))["fuzz"]["counts"]
+    counts = Counter[str]()
+    for file in asked.files:
+        counts.update(json.loads(file.read_text("utf-8"))["fuzz"]["counts"])
     cells = cells_of(counts)
     print("\n".join(tables(cells)))
     pairs = Counter[tuple[str, str]]()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,15 @@ _TYPES: dict[str, Any] = {"f32": np.float32, "f64": np.float64, "i64": np.int64,
 REGIONS = ("if", "if_else", "switch", "for", "while")
 
 
+@dataclass(frozen=True)
+class Focus:
+    """What a session does most, so that what is rare by itself is met too."""
+
+    edit: str  # a method
+    place: str
+    kind: str  # of value
+
+
 class Editor:
     """An engine, its model, and a source of chance."""
 
@@ -43,6 +53,7 @@ class Editor:
         self.time: float | None = None
         self.resets: set[Memory] = set()
         self.main = chance.choice(list(PALETTES))
+        self.focus: Focus | None = None
         self.counts: Counter[str] = Counter()
         self.log: list[str] = []
         self.broken: list[Node] = []  # nodes that the last frame had problems with
@@ -82,6 +93,8 @@ class Editor:
 
     def kind(self) -> str:
         """A kind of value that fits this session, or any."""
+        if self.focus is not None and self._often(0.5):
+            return self.focus.kind
         return self.chance.choice(PALETTES[self.main] if self._often(0.85) else KINDS)
 
     def _array_kind(self) -> str:
@@ -95,7 +108,7 @@ class Editor:
     # --- one edit on both sides ---
 
     def _note(self, edit: str, net: Net, kind: str, text: str) -> None:
-        self.counts[f"{edit}|{_region(self.where[net])}|{kind}"] += 1
+        self.counts[f"{edit}|{region_of(self.where[net])}|{kind}"] += 1
         self.log.append(text)
 
     def _refused(self, call: Callable[[], Any], text: str) -> None:
@@ -226,7 +239,7 @@ class Editor:
                 self.feed(net, node, pin)
 
 
-def _region(where: str) -> str:
+def region_of(where: str) -> str:
     """Where an edit is, as it is counted."""
     if "/" not in where:
         return where

@@ -9,7 +9,8 @@ import numpy as np
 import livegrad as lg
 from tests.fuzz.engine_bodies import BODIES, COUNTDOWNS, FEATURE, MISTAKEN, Body
 from tests.fuzz.engine_builder import Builder
-from tests.fuzz.engine_editor import PALETTES
+from tests.fuzz.engine_coverage import REGIONS as COVERED
+from tests.fuzz.engine_editor import KINDS, PALETTES, REGIONS, Focus, region_of
 from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node, nets_inside
 
 Spot = tuple[Net, Node, str]
@@ -23,6 +24,12 @@ class Edits(Builder):
         if self.broken and self._often(0.65):
             self._repair()
             return
+        if self.focus is not None and self._often(0.5):
+            if not self._focused_nets():
+                self._make_place(self.focus.place)
+                return
+            if getattr(self, self.focus.edit)():
+                return
         if len(self.alive()) < 3 and self._often(0.5):  # most of what there is to edit is inside of something
             self._add_to(self.net, self.chance.choice((self.add_group, self.add_region, self.add_region)))
             return
@@ -33,8 +40,35 @@ class Edits(Builder):
         """Every graph in use."""
         return nets_inside(self.net)
 
+    def look_closer(self) -> None:
+        """Lets one kind of edit, place and value come up again and again in this session."""
+        kind = self.chance.choice(KINDS)
+        edit = self.chance.choice(sorted({edit.__name__ for edit in EDITS}))
+        self.focus = Focus(edit, self.chance.choice(COVERED), kind)
+        self.main = self.chance.choice([main for main, kinds in PALETTES.items() if kind in kinds])
+
+    def _focused_nets(self) -> list[Net]:
+        assert self.focus is not None
+        return [net for net in self.alive() if region_of(self.where[net]) == self.focus.place]
+
+    def _make_place(self, place: str) -> None:
+        """Adds a graph of this kind, or what one can be made in."""
+        outer = [net for net in self.alive() if self.where[net] in ("composite", *REGIONS)]
+        if place == "composite" or (place.startswith("nested") and not outer):
+            self._add_to(self.net, self.add_group)
+        elif place == "nested composite":
+            self._add_to(
+                self.chance.choice([net for net in outer if self.where[net] == "composite"] or outer), self.add_group
+            )
+        elif place == "nested region":
+            self._add_to(self.chance.choice(outer), self.add_region)
+        else:
+            self._add_to(self.net, lambda net: self.add_region(net, place if place in REGIONS else None))
+
     def _some_net(self) -> Net:
         """A graph in use; places of each kind are as likely."""
+        if self.focus is not None and self._often(0.7) and (focused := self._focused_nets()):
+            return self.chance.choice(focused)
         nets = self.alive()
         place = self.chance.choice(sorted({self.where[net] for net in nets}))
         return self.chance.choice([net for net in nets if self.where[net] == place])
@@ -374,7 +408,7 @@ class Edits(Builder):
         ]
         name, call = self.chance.choice(tries)
         self._refused(call, f"{name} at {node.name}.{pin}")
-        self._note(f"refused {name}", net, self._kind_of(node), "")
+        self._note(f"refused {name}", net, "-", "")
         return True
 
     # --- repair ---
