@@ -1,7 +1,8 @@
 """`python -m tests.fuzz.engine_coverage FILES [--least 100]`: what the random editor of the live engine has covered.
 
-FILES are what runs of `python -m tests.fuzz engine --json` have kept; they are added up. For each kind of edit there is a table, region × kind of
-value; cells that were met less often than `--least` are named at the end, and the exit status is 1 if there are any.
+FILES are what runs of `python -m tests.fuzz engine --json` have kept; they are added up. For each kind of edit there
+is a table, region × kind of value; cells that were met less often than `--least` are named at the end, and the exit
+status is 1 if there are any.
 """
 
 import argparse

@@ -57,9 +57,8 @@ class Edits(Builder):
         if place == "composite" or (place.startswith("nested") and not outer):
             self._add_to(self.net, self.add_group)
         elif place == "nested composite":
-            self._add_to(
-                self.chance.choice([net for net in outer if self.where[net] == "composite"] or outer), self.add_group
-            )
+            composites = [net for net in outer if self.where[net] == "composite"]
+            self._add_to(self.chance.choice(composites or outer), self.add_group)
         elif place == "nested region":
             self._add_to(self.chance.choice(outer), self.add_region)
         else:
