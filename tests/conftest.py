@@ -52,7 +52,7 @@ _errors = pytest.StashKey[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_errors] = os.dup(2)  # before output is captured: what a process says last must be seen
-    for marker in own_process.MARKERS:
+    for marker in (*own_process.MARKERS, "code(tier): the code that kernels run in this test: good, quick or both"):
         config.addinivalue_line("markers", marker)
 
 
@@ -84,9 +84,8 @@ _CODE = {"conformance": "good"} | dict.fromkeys(_LITTLE, "quick")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    # The rules of derivatives make the same ops again.
-    rules = item.path.match("conformance/test_derivatives.py")
-    os.environ["LIVEGRAD_CODE"] = "quick" if rules else _CODE.get(item.path.parent.name, "both")
+    marker = item.get_closest_marker("code")
+    os.environ["LIVEGRAD_CODE"] = marker.args[0] if marker else _CODE.get(item.path.parent.name, "both")
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 import functools
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,9 +96,12 @@ def scalar_name(case: Case) -> str:
     return str((inexact or scalars)[0])
 
 
-def grouped(cases: Iterable[Case]) -> Any:
-    """Cases by op and scalar type, as parameters of a test."""
+def grouped(cases: Iterable[Case], quick: Collection[str] = ()) -> Any:
+    """Cases by op and scalar type, as parameters of a test; those named in `quick` run code that is quickly made."""
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(f"{case.op.name}-{scalar_name(case)}", []).append(case)
-    return pytest.mark.parametrize("cases", groups.values(), ids=groups.keys())
+    marks = {name: [pytest.mark.code("quick")] if name in quick else [] for name in groups}
+    return pytest.mark.parametrize(
+        "cases", [pytest.param(group, id=name, marks=marks[name]) for name, group in groups.items()]
+    )

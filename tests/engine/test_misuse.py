@@ -217,6 +217,22 @@ def test_debug_nans_looks_inside_of_regions_and_at_numbers_that_are_given(execut
         assert "maybe" not in engine.step().failed
 
 
+def test_a_nan_that_only_a_branch_reads_which_is_not_taken_leaves_the_region_alone() -> None:
+    engine, (first, root, _) = nan_graph("cpu")
+    body = lg.Composite("body")
+    inner = body.graph.add(lg.block(lambda x: x + 1.0, name="inner"))
+    body.expose(inner["x"]), body.expose(inner["result"])
+    region = engine.add(lg.If("maybe", body))
+    engine.connect(root, region["x"])
+    engine.set(region["condition"], False)
+    engine.set(first["x"], -1.0)
+    with lg.debug_nans():
+        assert engine.step().failed == {"root", "after"}
+        assert engine.read(region) == 0.0
+        engine.set(region["condition"], True)
+        assert engine.step().failed == {"root", "after", "maybe"}
+
+
 def test_a_call_of_a_library_cannot_write_its_inputs() -> None:
     def spoil(stream: Any, x: Any, result: Any) -> None:
         x[0] = 100.0

@@ -28,6 +28,7 @@ class Body:
     family: str
     outputs: tuple[str, ...] = ("result",)
     reads_time: bool = False
+    may_give_nan: bool = False  # for sessions that watch for NaN, where nothing reads it
 
     @cached_property
     def inputs(self) -> Mapping[str, Any]:
@@ -58,9 +59,12 @@ class Body:
             if x.array.shape != ():
                 raise Misfit("one number")
             if time is None:
-                raise Failure("reads the feature")
+                raise Failure("`{path}` reads the feature")
             return {"result": Val((x.array.astype("float32") + of_python(time).array.astype("float32")) * 2)}
-        made = self.function(**inputs)
+        try:
+            made = self.function(**inputs)
+        except Failure as failure:
+            raise Failure(*failure.args, f"engine_bodies.py:{self.function.__code__.co_firstlineno}:") from None
         made = made if isinstance(made, tuple) else (made,)
         return {name: of_python(value).strong() for name, value in zip(self.outputs, made, strict=True)}
 
@@ -79,11 +83,13 @@ BODIES = {
         Body("count", lambda x, y, gain=1: (x + y * gain) % 101, "int"),
         Body("uncount", lambda x, y, gain=2: (x - y * gain) % 101, "int"),
         Body("divide", lambda x, y, gain=1: ((x ^ 0) // (y ^ 0) + gain) % 101, "int"),
+        Body("divide2", lambda x, y, gain=1: ((x ^ 1) // (y ^ 0) - gain) % 101, "int"),
         Body("triple", lambda x=2: (x * 3) % 101, "int"),
         Body("masked", lambda x, y, flag=True: (x & flag) ^ y, "bool"),
         Body("masked2", lambda x, y, flag=True: (x ^ flag) & y, "bool"),
         Body("flip", lambda x=True: x ^ True, "bool"),
         Body("less", lambda x, y, gain=1.0: x < y + gain, "float"),
+        Body("one", lambda x, y, gain=1.0: (x + (y * 1.0) / (y * 1.0) + gain) % 101, "float", may_give_nan=True),
     )
 }
 # What decides about the next iteration of a While: it always ends.

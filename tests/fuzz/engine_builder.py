@@ -16,7 +16,7 @@ class Builder(Editor):
     """Makes blocks with blocks inside."""
 
     def add_leaf(self, net: Net, edit: str = "add block") -> Leaf | None:
-        body = self._body()
+        body = self._body(net)
         node = Leaf(self._name("b", net), body)
         return node if self.add(net, node, body.block(node.name), edit, body.family) else None
 
@@ -71,6 +71,7 @@ class Builder(Editor):
     def _leaf_with_result(self, net: Net) -> Leaf:
         family = FAMILIES[self.main]
         bodies = [body for body in BODIES.values() if body.family == family and body.name not in ("less", "time")]
+        bodies = [body for body in bodies if not body.may_give_nan]
         body = self.chance.choice(bodies)
         self._number += 1
         leaf = Leaf(f"p{self._number}", body)
@@ -129,6 +130,7 @@ class Builder(Editor):
         count = {"if_else": 2, "switch": 3}.get(kind, 1)
         where = _deeper(self.where[net], kind)
         shared = [group for group in self.groups if "result" in group.outputs and "x" in group.inputs]
+        shared = [group for group in shared if kind not in ("for", "while") or not _may_give_nan(group)]
         bodies = [self.build_group(where, kind, depth)]
         if net is self.net and kind != "while" and shared and self._often(0.4):
             bodies = [self._share(self.chance.choice(shared))]
@@ -157,6 +159,11 @@ class Builder(Editor):
         for net in nets_inside(group.net):
             self.where[net] = "shared"
         return group
+
+
+def _may_give_nan(group: Group) -> bool:
+    nodes = (node for net in nets_inside(group.net) for node in net.nodes.values())
+    return any(isinstance(node, Leaf) and node.body.may_give_nan for node in nodes)
 
 
 def _deeper(where: str, kind: str) -> str:

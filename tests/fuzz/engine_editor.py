@@ -16,7 +16,7 @@ import numpy as np
 
 import livegrad as lg
 from tests.fuzz.engine_bodies import BODIES, Body
-from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node
+from tests.fuzz.engine_model import Choice, Edge, Given, Group, Leaf, Memory, Net, Node, bound_to, nets_inside
 
 # What most values of a session are: they go together.
 PALETTES: dict[str, tuple[str, ...]] = {
@@ -59,6 +59,7 @@ class Editor:
         self.broken: list[Node] = []  # nodes that the last frame had problems with
         self.external: list[Any] = []
         self.anew: set[Node] = set()  # that were added again since the last frame
+        self.watches = chance.random() < 0.2  # for NaN
         self._number = 0
 
     # --- chance ---
@@ -100,10 +101,20 @@ class Editor:
     def _array_kind(self) -> str:
         return f"array {self.main}"
 
-    def _body(self) -> Body:
+    def _body(self, net: Net) -> Body:
         family = FAMILIES[self.main] if self._often(0.85) else self.chance.choice(("float", "int", "bool"))
-        names = [name for name, body in BODIES.items() if body.family == family]
-        return BODIES[self.chance.choice(names)]
+        found = [body for body in self._bodies_for(net) if body.family == family]
+        watched = [body for body in found if body.may_give_nan]
+        return self.chance.choice(watched if watched and self._often(0.4) else found)
+
+    def _bodies_for(self, net: Net) -> list[Body]:
+        """What blocks of a graph may compute. Of what a loop computes, only the last turn can be watched."""
+        watched = self.watches and not any(net in loop for loop in self._loops())
+        return [body for body in BODIES.values() if watched or not body.may_give_nan]
+
+    def _loops(self) -> list[list[Net]]:
+        loops = [node for node in self.real if isinstance(node, Choice) and node.kind in ("for", "while")]
+        return [nets_inside(body.net) for loop in loops for body in loop.bodies.values()]
 
     # --- one edit on both sides ---
 
@@ -181,7 +192,7 @@ class Editor:
             external = lg.ExternalBuffer(array, version=0 if versioned else None)
             self.external.append(external)
         self.graphs[net].bind(self.real[node][pin], external)
-        net.sources[node, pin] = Bound(external)
+        net.sources[node, pin] = bound_to(external)
         name = "bind versioned" if external.version is not None else "bind"
         self._note(name, net, kind, f"{name} {node.name}.{pin} to {external.array!r}")
 

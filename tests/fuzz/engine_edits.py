@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 import livegrad as lg
-from tests.fuzz.engine_bodies import BODIES, COUNTDOWNS, FEATURE, MISTAKEN, Body
+from tests.fuzz.engine_bodies import COUNTDOWNS, FEATURE, MISTAKEN, Body
 from tests.fuzz.engine_builder import Builder
 from tests.fuzz.engine_coverage import REGIONS as COVERED
 from tests.fuzz.engine_editor import KINDS, PALETTES, REGIONS, Focus, region_of
-from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node, nets_inside
+from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node, bound_to, nets_inside
 
 Spot = tuple[Net, Node, str]
 
 
 class Edits(Builder):
     """Makes random edits."""
+
+    @property
+    def kinds_of_edits(self) -> Sequence[Callable[[Any], bool]]:
+        """What an edit is chosen from."""
+        return EDITS
 
     def edit(self) -> None:
         """One edit; a graph that does not run is repaired more often than not."""
@@ -33,7 +39,7 @@ class Edits(Builder):
         if len(self.alive()) < 3 and self._often(0.5):  # most of what there is to edit is inside of something
             self._add_to(self.net, self.chance.choice((self.add_group, self.add_region, self.add_region)))
             return
-        while not self.chance.choice(EDITS)(self):
+        while not self.chance.choice(self.kinds_of_edits)(self):
             pass
 
     def alive(self) -> list[Net]:
@@ -263,7 +269,7 @@ class Edits(Builder):
         value = np.array(self.value("turns" if node.kind in ("for", "switch") else "bool"))
         external = lg.ExternalBuffer(value, version=self.chance.choice((None, 0)))
         self.graphs[net].bind(self.real[node][pin], external)
-        net.sources[node, pin] = Bound(external)
+        net.sources[node, pin] = bound_to(external)
         self._note("bind control", net, value.dtype.name, f"bind {node.name}.{pin} to {value!r}")
         return True
 
@@ -340,8 +346,8 @@ class Edits(Builder):
         if not leaves:
             return False
         node = self.chance.choice(leaves)
-        library = COUNTDOWNS if _is_countdown(node) else BODIES
-        same = [b for b in library.values() if _pins(b) == _pins(node.body) and b is not node.body]
+        library = COUNTDOWNS.values() if _is_countdown(node) else self._bodies_for(net)
+        same = [b for b in library if _pins(b) == _pins(node.body) and b is not node.body]
         same += [MISTAKEN] if _pins(MISTAKEN) == _pins(node.body) and self._often(0.1) else []
         if not same:
             return False
@@ -353,7 +359,7 @@ class Edits(Builder):
         if spot is None:
             return False
         net, node = spot
-        others = [b for b in BODIES.values() if _pins(b) != _pins(node.body) and b.outputs == node.body.outputs]
+        others = [b for b in self._bodies_for(net) if _pins(b) != _pins(node.body) and b.outputs == node.body.outputs]
         others = [b for b in others if not b.reads_time]
         if not others:
             return False

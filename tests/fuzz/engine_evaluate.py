@@ -18,11 +18,16 @@ class Manner:
 
     `defers`: they run when a branch is taken that reads them, or when they have been read (`asked`).
     `by_branch`: a region fails if the branch fails that it takes; else if any of its branches could.
+    `watches`: a step whose results have a NaN fails.
     """
 
     defers: bool = True
     by_branch: bool = True
+    watches: bool = False
     asked: set[Node] = field(default_factory=set)
+
+
+Causes = set[tuple[str, ...]]  # each of them is what an error says, all of it
 
 
 class Values:
@@ -44,7 +49,7 @@ class Values:
         self.inputs: dict[Instance, dict[str, Val]] = {}  # of blocks as they ran last; of a region what decides
         self.taken: dict[Instance, int | None] = {}  # the body that a branch took
         self.failed: set[Instance] = set()
-        self.causes: dict[Instance, set[str] | None] = {}  # of failures; None: of a region, whose order is its own
+        self.causes: dict[Instance, Causes | None] = {}  # of failures; None: of a region, whose order is its own
         for one in instances:
             if isinstance(one.node, Memory):
                 self.values[Output(one, "value")] = Val(memory.get(one.node, one.node.initial))
@@ -77,12 +82,16 @@ class Values:
         try:
             if lost:
                 raise Failure("waits for one that failed")
+            sources = (ref.source for ref in one.refs() if isinstance(ref, Root))
+            if any(isinstance(source, Bound) and source.is_resized for source in sources):
+                raise Failure("was resized by its owner")
             self.values |= self._evaluate(one, self.values)
         except Failure as failure:
             self.failed.add(one)
             of_sources = [self.causes[source] for source in lost]
             known = not isinstance(one.node, Choice) and None not in of_sources
-            own = {failure.args[0]} if not lost else set[str]().union(*filter(None, of_sources))
+            said = tuple(text.replace("{path}", one.path) for text in failure.args)
+            own = {said} if not lost else Causes().union(*filter(None, of_sources))
             self.causes[one] = own if known else None
 
     def _try_source(self, ref: Any) -> None:
@@ -101,6 +110,8 @@ class Values:
         with np.errstate(all="ignore"):
             inputs = self.inputs[one] = {pin: self._look(ref, known) for pin, ref in one.feeds.items()}
             made = one.body.apply(inputs, self._time)
+        if self._manner.watches and any(np.any(np.isnan(value.array)) for value in made.values()):
+            raise Failure("NaN")
         return {Output(one, pin): value for pin, value in made.items()}
 
     def _look(self, ref: Any, known: Mapping[Any, Val]) -> Val:

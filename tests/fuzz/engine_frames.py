@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.engine_check import Checker, Findings
-from tests.fuzz.engine_evaluate import Manner, Values
+from tests.fuzz.engine_evaluate import Causes, Manner, Values
 from tests.fuzz.engine_model import Choice, Given, Instance, Memory, Net, Output, Root, instances_of, paths_of
 
 
@@ -32,7 +32,7 @@ class Moment:
     findings: Findings = field(default_factory=Findings)
     values: dict[Any, Any] = field(default_factory=dict)  # by Output
     failed: set[Instance] = field(default_factory=set)
-    causes: dict[Instance, set[str] | None] = field(default_factory=dict)  # of failures, as far as they are known
+    causes: dict[Instance, Causes | None] = field(default_factory=dict)  # of failures, as far as they are known
     inputs: dict[Instance, dict[str, Any]] = field(default_factory=dict)  # what blocks were computed from
     taken: dict[Instance, int | None] = field(default_factory=dict)  # the bodies that branches took
     needed: set[Instance] = field(default_factory=set)  # by what runs, or whoever reads

@@ -146,10 +146,22 @@ class Bound:
     """Memory of someone else: always read as it is, and touched whenever it was written."""
 
     external: Any
+    shape: tuple[int, ...]
+
+    @property
+    def is_resized(self) -> bool:
+        """Whether it has another size than it was bound with: nobody can read it."""
+        return self.external.array.shape != self.shape
 
     @property
     def array(self) -> np.ndarray:
-        return self.external.array
+        array = self.external.array
+        return np.ones(self.shape, array.dtype) if self.is_resized else array
+
+
+def bound_to(external: Any) -> Bound:
+    """Memory as it is when it is bound."""
+    return Bound(external, external.array.shape)
 
 
 Source = Edge | Given | Bound

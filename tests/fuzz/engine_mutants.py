@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from livegrad.authoring.block import source_files
 from livegrad.engine import (
     apply,
     compile,
@@ -22,7 +20,6 @@ from livegrad.engine import (
     cut_off,
     flatten,
     graph,
-    journal,
     live_plan,
     propagate,
     replan,
@@ -31,23 +28,11 @@ from livegrad.engine import (
     wire,
 )
 from tests.fuzz import engine as editor
-from tests.fuzz import engine_files, engine_threads
+from tests.fuzz import engine_files, engine_mutants_run, engine_threads  # noqa: F401  (notes its mutants)
+from tests.fuzz.engine_mutation import MUTANTS, mutant
 
 MOST_EDITS = 10_000
 _EDITS_OF_A_SEED: dict[Any, int] = {editor: editor.EDITS, engine_threads: 36, engine_files: engine_files.SAVES}
-compile_code = builtins.compile
-Mutant = Callable[[], Iterator[Any]]
-MUTANTS: dict[str, tuple[Mutant, dict[str, Any]]] = {}
-
-
-def mutant(name: str, **options: Any) -> Callable[[Mutant], Mutant]:
-    """Gives a defect a name, and `run_one` the options that it needs to show."""
-
-    def note(patch: Mutant) -> Mutant:
-        MUTANTS[name] = patch, options
-        return patch
-
-    return note
 
 
 @mutant("an unfed input inside of a region is not looked at")
@@ -205,24 +190,6 @@ def _number_for_one() -> Iterator[Any]:
         yield
 
 
-@mutant("a posted number is noted after it is taken")
-def _posted_too_late() -> Iterator[Any]:
-    def deliver(self: Any) -> Any:
-        posted = self.mailbox.copy()
-        for box, pin, value in posted:
-            before = box.sources.get(pin)
-            if before.__class__ is not journal.Setting or before.value.__class__ is not float:
-                box.give(pin, value)
-            elif not journal.same_value(before.value, value):
-                box.sources[pin] = journal.Setting(value, before.given)
-                self.entries.append(journal.Entry("value", pin, (before.value, value)))
-        del self.mailbox[: len(posted)]
-        return self.entries
-
-    with mock.patch.object(journal.Journal, "deliver", deliver):
-        yield
-
-
 @mutant("threads are not kept apart", run=engine_threads)
 def _no_lock() -> Iterator[Any]:
     class Open:
@@ -258,36 +225,6 @@ def _all_needed() -> Iterator[Any]:
         yield
 
 
-@mutant("a value that is computed late reads states that have moved on")
-def _late_states() -> Iterator[Any]:
-    advance = cpu_executor.CpuExecutable.advance
-
-    def forgetful(self: Any) -> None:
-        advance(self)
-        self._before.clear()
-
-    with mock.patch.object(cpu_executor.CpuExecutable, "advance", forgetful):
-        yield
-
-
-@mutant("a block that waited does not run when it is read")
-def _never_caught_up() -> Iterator[Any]:
-    with mock.patch.object(runtime.Runtime, "catch_up"):
-        yield
-
-
-@mutant("reading blames the first failure of a frame")
-def _first_failure() -> Iterator[Any]:
-    keep_stale = runtime.Runtime._keep_stale
-
-    def careless(self: Any, reasons: Any, report: Any) -> None:
-        keep_stale(self, reasons, report)
-        self.failed = dict.fromkeys(self.failed, next(iter(self.failed.values())))
-
-    with mock.patch.object(runtime.Runtime, "_keep_stale", careless):
-        yield
-
-
 @mutant("blocks in regions have no runs")
 def _no_inner_runs() -> Iterator[Any]:
     with mock.patch.object(runtime, "notify_calls", return_value=lambda calls: None):
@@ -309,64 +246,6 @@ def _any_name() -> Iterator[Any]:
         make_pins(self, inputs, outputs)
 
     with mock.patch.object(graph.Block, "_make_pins", trusting):
-        yield
-
-
-# --- watched files ----------------------------------------------------------------------------------------------------
-
-
-@mutant("a file with a byte order mark or a coding line is not read", run=engine_files)
-def _plain_utf8() -> Iterator[Any]:
-    with mock.patch.object(source_files, "decode_source", lambda source: source.decode("utf-8")):
-        yield
-
-
-@mutant("sys.exit in a watched file ends the host", run=engine_files)
-def _exits() -> Iterator[Any]:
-    def trusting(path: Any, names: dict[str, Any]) -> Any:
-        tree = source_files._parse(path)
-        try:
-            exec(compile_code(tree, str(path), "exec"), names)
-        except Exception as error:
-            raise source_files.GraphError(f"`{path.name}` raised {error}") from error
-        return tree
-
-    with mock.patch.object(source_files, "_run", trusting):
-        yield
-
-
-@mutant("a watched file that is wrong leaves the frame as it is", run=engine_files)
-def _silent() -> Iterator[Any]:
-    with mock.patch.object(engine_files.lg.Engine, "_report_watches", return_value=None):
-        yield
-
-
-@mutant("modules that a watched file imports are not followed", run=engine_files)
-def _helpers_not_followed() -> Iterator[Any]:
-    with mock.patch.object(source_files.SourceFile, "files", lambda self: [self.path]):
-        yield
-
-
-@mutant("a module that was saved while the file did not import it stays as it was", run=engine_files)
-def _old_helper() -> Iterator[Any]:
-    load = source_files.SourceFile.load
-
-    def forgetful(self: Any, name: str) -> Any:
-        self._stamps = {helper: stamp for helper, stamp in self._stamps.items() if helper in self._helpers}
-        return load(self, name)
-
-    with mock.patch.object(source_files.SourceFile, "load", forgetful):
-        yield
-
-
-@mutant("watchers of blocks that were removed stay", run=engine_files)
-def _watchers_stay() -> Iterator[Any]:
-    def trusting(self: Any) -> None:
-        for watch in tuple(self._watches):
-            watch.block.debug.errors = [own for own in watch.block.debug.errors if own is not watch.error]
-            watch.poll()
-
-    with mock.patch.object(engine_files.lg.Engine, "_poll_watches", trusting):
         yield
 
 

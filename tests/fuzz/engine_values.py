@@ -20,7 +20,7 @@ class Misfit(Exception):
 
 
 class Failure(Exception):
-    """A step that fails while it runs."""
+    """A step that fails while it runs; its arguments are what the error must say."""
 
 
 class Val:
@@ -53,6 +53,9 @@ class Val:
 
     def __mul__(self, other: Any) -> Val:
         return _apply(np.multiply, self, other, "if")
+
+    def __truediv__(self, other: Any) -> Val:
+        return _apply(np.true_divide, self, other, "f")
 
     def __mod__(self, other: Any) -> Val:
         return _apply(np.mod, self, other, "if")

@@ -26,6 +26,8 @@ from livegrad.engine.live_plan import (
     BlockStep,
     BufferSpec,
     LivePlan,
+    Operand,
+    RegionStep,
     Step,
     buffers_around,
     renewed_buffers,
@@ -239,6 +241,15 @@ class CpuExecutable:
             for key, value in now.items():
                 np.copyto(self._memory[key], value)
         return run.report()
+
+    def operands_read(self, step: str) -> Iterable[Operand]:
+        """What a step read in its last run; of a region what the bodies read that it took."""
+        own = self.plan.steps[step]
+        return (
+            own.operands_of_taken(self.cut_off.taken.get(step, ()))
+            if isinstance(own, RegionStep)
+            else own.all_operands()
+        )
 
     def starter(self, steps: Sequence[str]) -> None:
         """None: a step may fail, which only `run` looks after."""

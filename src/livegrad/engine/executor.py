@@ -6,12 +6,12 @@ executable owns the memory of its plan; the engine tells it what changed, level 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from livegrad.diagnostics import LivegradError
-from livegrad.engine.live_plan import BlockStep, LivePlan
+from livegrad.engine.live_plan import BlockStep, LivePlan, Operand
 from livegrad.engine.sources import Numbers
 from livegrad.ops.context import FeatureLevel
 
@@ -145,6 +145,10 @@ class Executable(Protocol):
         Where `forced` is given, the other steps need not run if what they read came out as it was; regions among them
         read what is `touched` (keys of numbers, features and buffers) besides. An executor may run them all the same.
         """
+        ...
+
+    def operands_read(self, step: str) -> Iterable[Operand]:
+        """What a step read in its last run, as far as that is known; else all that it may read."""
         ...
 
     def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:

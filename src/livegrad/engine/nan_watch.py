@@ -15,7 +15,7 @@ from livegrad.diagnostics import KernelCheckError, LivegradError
 from livegrad.engine.devices import run_by_node
 from livegrad.engine.execution import has_wrong_numbers, require_numbers
 from livegrad.engine.executor import Executable, Failure, RunReport
-from livegrad.engine.live_plan import BlockStep, BufferOperand, FeatureOperand, LeafStep, LivePlan, Step, operand_key
+from livegrad.engine.live_plan import BlockStep, BufferOperand, FeatureOperand, LeafStep, Step, operand_key
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor, scalar_of
 from livegrad.ir.walk import nodes_of
@@ -27,7 +27,7 @@ def find_nans(executable: Executable, report: RunReport, features: Mapping[Featu
     plan, lost, failures = executable.plan, set[str](), list(report.failures)
     for key in report.ran:
         step = plan.steps[key]
-        if _depends_on(plan, step, lost):
+        if _depends_on(executable, key, lost):
             lost.add(key)
             continue
         error = _first_error(executable, step, report, features)
@@ -37,8 +37,12 @@ def find_nans(executable: Executable, report: RunReport, features: Mapping[Featu
     return replace(report, ran=tuple(key for key in report.ran if key not in lost), failures=tuple(failures))
 
 
-def _depends_on(plan: LivePlan, step: Step, lost: set[str]) -> bool:
-    return bool(lost) and any(plan.producer.get(str(operand_key(one))) in lost for one in step.all_operands())
+def _depends_on(executable: Executable, step: str, lost: set[str]) -> bool:
+    """Whether a step read what is lost; a region that took another body did not."""
+    if not lost:
+        return False
+    producer = executable.plan.producer
+    return any(producer.get(str(operand_key(one))) in lost for one in executable.operands_read(step))
 
 
 def _first_error(

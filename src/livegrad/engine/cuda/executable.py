@@ -6,7 +6,7 @@ The engine tells it what changed, level by level; a run looks up the program of 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -320,6 +320,10 @@ class CudaExecutable:
                 self._by_identity.clear()
             self._by_identity[id(steps)] = steps, program
         return self._start(program)
+
+    def operands_read(self, step: str) -> Iterable[Operand]:
+        """All that a step may read: which bodies a region took is known on the device."""
+        return self.plan.steps[step].all_operands()
 
     def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:
         """Starts a graph after a run of which nothing has to be looked at."""
