@@ -83,7 +83,7 @@ class Scenes(Edits):
         self.resizing = True
         self.frame()
         self.resizing = False
-        again = np.resize(array, before) if self._often(0.7) else array
+        again = np.resize(array, before).copy() if self._often(0.7) else array
         self._bind_again(external, lg.ExternalBuffer(again, external.version))
         return True
 
