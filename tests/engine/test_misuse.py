@@ -286,3 +286,13 @@ def test_bound_memory_that_was_resized_before_it_is_first_read_is_not_read(execu
     memory.resize(4, refcheck=False)
     engine.set(region["condition"], 1)
     assert engine.step().failed == {"total", "maybe"}
+
+
+def test_a_body_with_other_parameters_is_no_mistake() -> None:
+    engine = lg.Engine()
+    block = engine.add(lg.block(lambda x=1.0, y=2.0: x + y, name="block"))
+    engine.step()
+    lg.edit(engine, block, lambda x=1.0, z=5.0: x * z)
+    engine.step()
+    assert engine.read(block) == 5.0
+    assert list(block.inputs) == ["x", "z"]

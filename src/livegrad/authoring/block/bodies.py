@@ -118,8 +118,9 @@ def replace_body(target: Block, what: Function | Callable[..., Any]) -> Body:
     inputs: Sequence[str] | Mapping[str, Type | None] | None = None
     if isinstance(what, Function):
         inputs = tuple(target.inputs)
-    elif isinstance(target.body, TracedBody):  # sizes that were declared as symbols stay symbols
-        inputs = {spec.name: spec.type for spec in target.body.inputs}
+    elif isinstance(target.body, TracedBody) and callable(what):  # sizes that were declared as symbols stay symbols
+        parameters = {spec.name for spec in body_of(what, None, tuple(target.outputs), target.name).inputs}
+        inputs = {spec.name: spec.type for spec in target.body.inputs if spec.name in parameters}
     return body_of(what, inputs, tuple(target.outputs), target.name)
 
 
