@@ -203,7 +203,8 @@ def test_a_plan_from_disk_knows_the_place_of_each_argument(cache: ObjectCache) -
 
 
 def test_more_kernels_than_are_kept_can_be_in_use(cache: ObjectCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_MOST_KERNELS", 1)
+    monkeypatch.setattr(kernels._kernels, "most", 1)
+    monkeypatch.setattr(kernels._loaded, "most", 1)
 
     def folds(x: lg.Node) -> tuple[lg.Node, ...]:
         return tuple(ops.reduce(x * 1.28125, kind=kind, axes=(axis,)) for kind in ("sum", "max") for axis in (0, 1))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from livegrad.diagnostics import LivegradError, Mark, Place
 from livegrad.engine.values import Array
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant_op
+from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function, Node, attribute_key
 from livegrad.ir.places import Places, exchange_places, mark_places, name_place
 from livegrad.ir.types import Scalar, Tensor, bf16
@@ -27,8 +27,8 @@ from livegrad.ir.walk import exchanged_functions
 from livegrad.ops.conversion import cast
 
 _MOST_PROGRAMS = 512
-_programs: OrderedDict[tuple[Any, ...], Program] = OrderedDict()
-_seen: OrderedDict[tuple[Any, ...], None] = OrderedDict()  # graphs that were run, but for their whole numbers
+_programs: LruCache[tuple[Any, ...], Program] = LruCache(_MOST_PROGRAMS)
+_seen: LruCache[tuple[Any, ...], bool] = LruCache(_MOST_PROGRAMS)  # graphs that were run, but for their whole numbers
 _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
@@ -89,9 +89,7 @@ def find_program(
     if general.key != graph.key:
         with _lock:
             counts = general.key in _seen
-            _seen[general.key] = None
-            while len(_seen) > _MOST_PROGRAMS:
-                _seen.popitem(last=False)
+            _seen.keep(general.key, True)
         if counts:
             graph, found = general, _look_up((compile, general.key))
             if found is not None:
@@ -102,18 +100,13 @@ def find_program(
         name_place(error, graph.places)
         raise
     with _lock:
-        _programs[compile, graph.key] = made
-        while len(_programs) > _MOST_PROGRAMS:
-            _programs.popitem(last=False)
+        _programs.keep((compile, graph.key), made)
     return made, graph, True
 
 
 def _look_up(key: tuple[Any, ...]) -> Program | None:
     with _lock:
-        found = _programs.get(key)
-        if found is not None:
-            _programs.move_to_end(key)
-        return found
+        return _programs.use(key)
 
 
 @dataclass(frozen=True)

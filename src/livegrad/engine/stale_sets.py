@@ -6,7 +6,6 @@ its set ready, whatever the number of steps in it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from livegrad.engine.graph import Debug, Tally
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.stale import Contents, stale_steps
+from livegrad.ir.lru import LruCache
 
 _MOST_SETS = 256
 
@@ -40,7 +40,7 @@ class StaleSets:
     """The sets of one plan's connections, by the steps that something changed for."""
 
     def __init__(self) -> None:
-        self._sets: OrderedDict[frozenset[str], StaleSet] = OrderedDict()
+        self._sets: LruCache[frozenset[str], StaleSet] = LruCache(_MOST_SETS, StaleSet.drop)
         self._connections: Any = None
         self._expected: tuple[Any, frozenset[str], dict[str, str]] | None = None  # of a plan that is about to run
 
@@ -67,9 +67,7 @@ class StaleSets:
                 found = _make(stale_steps(plan, seeds, contents), block_of)
             if plan.places:
                 return found
-            self._sets[key] = found
-            if len(self._sets) > _MOST_SETS:
-                self._sets.popitem(last=False)[1].drop()
+            self._sets.keep(key, found)
         return found
 
     def clear(self) -> None:

@@ -15,7 +15,6 @@ import itertools
 import linecache
 import os
 import sys
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,6 +23,7 @@ from typing import Any
 
 from livegrad.authoring.function.problems import FunctionError, Span
 from livegrad.authoring.function.rewriting import UnknownPattern, in_simpler_statements
+from livegrad.ir.lru import LruCache
 
 Definition = ast.FunctionDef | ast.Lambda
 MISSING: Any = object()
@@ -247,8 +247,7 @@ def _lines_from_history(function: FunctionType) -> tuple[str, ...]:
 
 
 # Texts that were run by `exec`, or given to `python -c`: the newest last. Python itself forgets them.
-_texts: OrderedDict[tuple[str, ...], None] = OrderedDict()
-_MOST_TEXTS = 64
+_texts: LruCache[tuple[str, ...], bool] = LruCache(64)
 _FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 
 
@@ -266,10 +265,7 @@ def look_for_text(function: FunctionType) -> None:
         if mark in text:
             lines = tuple(text.splitlines(keepends=True))
             if _was_compiled_from(lines, code):
-                _texts[lines] = None
-                _texts.move_to_end(lines)
-                while len(_texts) > _MOST_TEXTS:
-                    _texts.popitem(last=False)
+                _texts.keep(lines, True)
                 return
 
 

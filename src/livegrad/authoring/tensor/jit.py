@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -30,6 +29,7 @@ from livegrad.engine.devices import run_where_data_lies
 from livegrad.engine.execution import execute, is_watching
 from livegrad.engine.values import holders_of, known_value, leaf_of, read_leaf
 from livegrad.engine.variables import may_be_differentiated
+from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.types import Tensor as TensorType
@@ -89,7 +89,7 @@ class Jitted:
             raise UsageError("`jit` takes a function", where=caller_origin(), found=type(function).__name__)
         self.function = function
         self._static_places, self._static_names = _static_parameters(function, static_argnums, static_argnames)
-        self._entries: OrderedDict[Any, _Entry] = OrderedDict()
+        self._entries: LruCache[Any, _Entry] = LruCache(_MOST_SIGNATURES)
         self._lock = threading.RLock()
         self.traces = 0  # how often the function itself was called
         update_wrapper(self, function, updated=())  # its name, not its attributes: those of a `jit` would replace ours
@@ -190,11 +190,7 @@ class Jitted:
             each = {"executions": 1, "kernels_run": kernels, "library_calls": library_calls}
             each["nodes_computed"] = sum(bool(node.operands) for node in nodes_of(function))
             runs = RepeatedRun({**each, "programs_compiled": 1}, {**each, "programs_reused": 1})
-            entry = _Entry(function, tensors, read, structure, plan, runs)
-            self._entries[key] = entry
-            while len(self._entries) > _MOST_SIGNATURES:
-                self._entries.popitem(last=False)
-            return entry
+            return self._entries.keep(key, _Entry(function, tensors, read, structure, plan, runs))
 
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Function, Any, Structure]:
         self.traces += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,6 +38,7 @@ from livegrad.backends.cpu.tiers import (
 from livegrad.backends.sites import place_sites
 from livegrad.diagnostics import Mark
 from livegrad.ir.keeping import apart_from_passes
+from livegrad.ir.lru import LruCache
 from livegrad.ir.places import Places, exchange_places, lines_to_blame
 from livegrad.ops.convolution import convolve
 from livegrad.schedule.kernel import Kernel
@@ -68,8 +68,8 @@ class ReadyStep:
     code: CompiledKernel
 
 
-_kernels: OrderedDict[tuple[Any, ...], CompiledKernel] = OrderedDict()
-_loaded: OrderedDict[bytes, Code] = OrderedDict()
+_kernels: LruCache[tuple[Any, ...], CompiledKernel] = LruCache(_MOST_KERNELS)
+_loaded: LruCache[bytes, Code] = LruCache(_MOST_KERNELS)
 _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
@@ -138,18 +138,13 @@ class Compiling:
             improver.later(code.leave_behind)
         with _lock:
             for key, new in self._new.items():
-                _kernels[key] = new
-                _keep_loaded(new.key, new.native)
-            while len(_kernels) > _MOST_KERNELS:
-                _kernels.popitem(last=False)
+                _kernels.keep(key, new)
+                _loaded.keep(new.key, new.native)
 
 
 def _known(key: tuple[Any, ...]) -> CompiledKernel | None:
     with _lock:
-        found = _kernels.get(key)
-        if found is not None:
-            _kernels.move_to_end(key)
-        return found
+        return _kernels.use(key)
 
 
 def _without_places(kernel: Kernel) -> tuple[Kernel, Places]:
@@ -182,19 +177,13 @@ def _better_text(kernel: Kernel, layout: Layout) -> BetterText:
 def _load(key: bytes, cache: ObjectCache) -> Code | None:
     """Code by its key: from memory, or else the best that is on disk."""
     with _lock:
-        if key in _loaded:
-            _loaded.move_to_end(key)
-            return _loaded[key]
+        known = _loaded.use(key)
+    if known is not None:
+        return known
     found = load_code(key, cache)
     if isinstance(found, TieredFunction) and code_choice() == "both":
         improver.improve([found])
     return found
-
-
-def _keep_loaded(key: bytes, native: Code) -> None:
-    _loaded[key] = native
-    while len(_loaded) > _MOST_KERNELS:
-        _loaded.popitem(last=False)
 
 
 def loaded(key: bytes) -> Code | None:
@@ -202,7 +191,7 @@ def loaded(key: bytes) -> Code | None:
     native = _load(key, default_cache())
     if native is not None:
         with _lock:
-            _keep_loaded(key, native)
+            _loaded.keep(key, native)
     return native
 
 

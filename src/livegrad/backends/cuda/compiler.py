@@ -9,13 +9,13 @@ import hashlib
 import importlib
 import sys
 import threading
-from collections import OrderedDict
 from functools import cache
 from typing import Any
 
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.diagnostics import CompileError
+from livegrad.ir.lru import LruCache
 
 try:
     nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
@@ -25,7 +25,7 @@ except ImportError:
 # NVRTC has a cache of its own, which would keep everything twice.
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--no-cache")
 _MOST_CUBINS = 2048
-_cubins: OrderedDict[bytes, bytes] = OrderedDict()
+_cubins: LruCache[bytes, bytes] = LruCache(_MOST_CUBINS)
 _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
@@ -70,9 +70,9 @@ def compile_with_key(source: str, architecture: str, name: str = "kernel") -> by
 def load_compiled(key: bytes) -> bytes | None:
     """A cubin by its key, from memory or from the disk cache; None when it is in neither."""
     with _lock:
-        if key in _cubins:
-            _cubins.move_to_end(key)
-            return _cubins[key]
+        known = _cubins.use(key)
+    if known is not None:
+        return known
     found = default_cache().load(key)
     if found is not None:
         _keep(key, found)
@@ -105,9 +105,7 @@ def _compile_and_keep(key: bytes, source: str, architecture: str, name: str) -> 
 
 def _keep(key: bytes, cubin: bytes) -> None:
     with _lock:
-        _cubins[key] = cubin
-        while len(_cubins) > _MOST_CUBINS:
-            _cubins.popitem(last=False)
+        _cubins.keep(key, cubin)
 
 
 def _compile(source: str, options: tuple[str, ...], name: str) -> bytes:

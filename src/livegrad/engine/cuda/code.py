@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ from livegrad.backends.cuda.modules import loaded_code
 from livegrad.backends.cuda.recipe import HostRecipe, LaunchRecipe, LibraryRecipe, PlanRecipe, make_recipe
 from livegrad.diagnostics import CompileError
 from livegrad.engine.live_plan import BlockStep, BufferOperand
+from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function
 from livegrad.schedule.plan import Buffer, Plan
 
@@ -69,18 +69,13 @@ class CodeCache:
     def __init__(self, make: Callable[[BlockStep, Sequence[bool]], StepCode]) -> None:
         self._make = make
         # The function is in the value so that its id stays its own.
-        self._known: OrderedDict[tuple[Any, ...], tuple[Any, StepCode]] = OrderedDict()
+        self._known: LruCache[tuple[Any, ...], tuple[Any, StepCode]] = LruCache(_MOST_KEPT)
 
     def get(self, step: BlockStep) -> StepCode:
         """The code of a step, made when it is first asked for."""
         in_memory = tuple([operand.__class__ is BufferOperand for operand in step.operands])
         key = (id(step.function), step.sizes, in_memory)
-        found = self._known.get(key)
-        if found is None:
-            found = step.function, self._make(step, in_memory)
-            self._known[key] = found
-            while len(self._known) > _MOST_KEPT:
-                self._known.popitem(last=False)
+        found = self._known.use(key) or self._known.keep(key, (step.function, self._make(step, in_memory)))
         return found[1]
 
 

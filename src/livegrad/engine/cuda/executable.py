@@ -5,7 +5,6 @@ The engine tells it what changed, level by level; a run looks up the program of 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -43,9 +42,11 @@ from livegrad.engine.live_plan import (
     RegionStep,
 )
 from livegrad.engine.sources import ForeignArray, Numbers
+from livegrad.ir.lru import LruCache
 from livegrad.ops.context import FeatureLevel
 
 _MOST_PROGRAMS = 64
+_ProgramKey = tuple[tuple[str, ...], Profile, frozenset[str]]  # its steps, what is measured, calls that are refused
 
 
 class CudaExecutable:
@@ -66,7 +67,7 @@ class CudaExecutable:
         self._missing: set[FeatureLevel] = set()  # features that are read and have no value
         self.bound: dict[str, BoundStep] = {}
         self.captured: dict[str, CapturedGraph] = {}
-        self.programs: OrderedDict[tuple[tuple[str, ...], Profile, frozenset[str]], Program] = OrderedDict()
+        self.programs: LruCache[_ProgramKey, Program] = LruCache(_MOST_PROGRAMS, Program.close)
         self.refused: Mapping[str, LivegradError] = {}  # calls inside of regions that cannot run now
         self._by_identity: dict[int, tuple[Sequence[str], Program]] = {}
         self._advance: Advance | None = None
@@ -383,16 +384,12 @@ class CudaExecutable:
 
     def _program(self, steps: tuple[str, ...], profile: Profile) -> Program:
         key = steps, profile, frozenset(self.refused)
-        program = self.programs.get(key)
+        program = self.programs.use(key)
         if program is None:
             program = ProgramBuilder(self, steps, profile).build()
             program.generation = self.buffers.generation
-            self.programs[key] = program
-            while len(self.programs) > _MOST_PROGRAMS:
-                oldest = next(iter(self.programs))
-                self.programs.pop(oldest).close()
-                self._by_identity.clear()
-        self.programs.move_to_end(key)
+            self.programs.keep(key, program)
+            self._by_identity.clear()  # another one may have been closed to make room
         return program
 
     def stage(self) -> None:
