@@ -18,6 +18,7 @@ from tests.engine import (
     test_misuse,
     test_needless_runs,
     test_regions,
+    test_states,
     test_threads,
     test_upstream_defects,
     test_work_of_a_frame,
@@ -36,7 +37,7 @@ def executor_name(request: pytest.FixtureRequest) -> Iterator[str]:
 
 _MODULES = (
     test_descriptions, test_frames_are_transactions, test_live_engine, test_misuse, test_needless_runs, test_regions,
-    test_seed_004_graph_compiler, test_threads, test_upstream_defects, test_work_of_a_frame,
+    test_states, test_seed_004_graph_compiler, test_threads, test_upstream_defects, test_work_of_a_frame,
 )  # fmt: skip
 for _module in _MODULES:
     for _name, _test in vars(_module).items():

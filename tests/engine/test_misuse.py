@@ -104,7 +104,7 @@ WRONG_KINDS = {
     ),
     "no truth value": (lambda e, b: anything.Engine(reuse_memory="no"), "`reuse_memory` is True or False.*found 'no'"),
     "outputs by number": (lambda e, b: anything.block(DOUBLE, outputs=3), "outputs are named by texts.*found 3"),
-    "other inputs": (lambda e, b: anything.block(DOUBLE, inputs=("y",)), "the inputs of.*expected x, found y"),
+    "other inputs": (lambda e, b: anything.block(DOUBLE, inputs="y"), "the inputs of.*expected x, found y"),
     "types of no input": (
         lambda e, b: anything.block(DOUBLE, inputs={"y": lg.f32}),
         "the inputs of.*expected x, found y",
@@ -142,6 +142,14 @@ def test_an_argument_of_a_wrong_kind_is_refused_with_what_is_expected(kind: str)
         call(engine, double)
     assert "test_misuse.py" in str(caught.value.where)
     assert engine.step().ok
+
+
+def test_a_block_with_declared_types_can_be_edited_to_a_function_of_other_parameters() -> None:
+    engine = lg.Engine()
+    double = engine.add(lg.block(DOUBLE, name="double", inputs={"x": None}))
+    lg.edit(engine, double, lambda y=4.0: y * 3.0)
+    assert engine.step().ok
+    assert float(engine.read(double)) == 12.0
 
 
 def test_a_rule_of_an_output_goes_with_the_output() -> None:

@@ -105,7 +105,7 @@ class Session(Scenes):
         self.log.append(f"step {self.frames}")
         after = [after for one in self.moments for after in next_moments(*self._next(one))]
         # What was reset counts as changed, whatever it held.
-        self.anew |= self.resets
+        self.anew |= self.resets.keys()
         self.resets.clear()
         runs = {node: real.debug.runs for node, real in self.real.items() if isinstance(node, Leaf)}
         frame = self.engine.step()

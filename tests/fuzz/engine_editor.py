@@ -51,7 +51,7 @@ class Editor:
         self.where: dict[Net, str] = {self.net: "top"}
         self.groups: list[Group] = []  # that may be used once more
         self.time: float | None = None
-        self.resets: set[Memory] = set()
+        self.resets: dict[Memory, np.ndarray] = {}  # what states were given since the last frame
         self.main = chance.choice(list(PALETTES))
         self.focus: Focus | None = None
         self.counts: Counter[str] = Counter()

@@ -323,8 +323,21 @@ class Edits(Builder):
             return False
         state = self.chance.choice(states)
         self.engine.reset(self.real[state])
-        self.resets.add(state)
+        self.resets[state] = state.initial
         self._note("reset", net, state.initial.dtype.name, f"reset {state.name}")
+        return True
+
+    def set_state(self) -> bool:
+        net = self._some_net()
+        states = [node for node in net.nodes.values() if isinstance(node, Memory)]
+        if not states:
+            return False
+        state = self.chance.choice(states)
+        numbers = [self.chance.randint(-4, 9) for _ in range(state.initial.size)]
+        value = np.array(numbers).reshape(state.initial.shape).astype(state.initial.dtype)
+        self.engine.set(self.real[state], value.tolist() if self._often(0.3) else value)
+        self.resets[state] = value
+        self._note("state", net, value.dtype.name, f"state {state.name} = {value.tolist()}")
         return True
 
     def keep(self) -> bool:
@@ -474,6 +487,6 @@ EDITS: list[Callable[[Edits], bool]] = [
     Edits.add_something, Edits.add_something, Edits.remove, Edits.add_again, Edits.replace_state, Edits.connect_some,
     Edits.disconnect, Edits.expose_some, Edits.set_some, Edits.set_some, Edits.set_parameter, Edits.set_parameter,
     Edits.give_pin_without_source, Edits.bind_some, Edits.control_some, Edits.touch, Edits.resize, Edits.set_time,
-    Edits.turn_inside_branch, Edits.reset, Edits.keep, Edits.edit_body, Edits.edit_to_other_pins,
+    Edits.turn_inside_branch, Edits.reset, Edits.set_state, Edits.keep, Edits.edit_body, Edits.edit_to_other_pins,
     Edits.refuse_something,
 ]  # fmt: skip

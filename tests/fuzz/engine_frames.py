@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ class Moment:
 
     running: Running | None = None
     memory: dict[Memory, np.ndarray] = field(default_factory=dict)
+    waiting: dict[Memory, np.ndarray] = field(default_factory=dict)  # what states were given that do not run yet
     time: float | None = None
     findings: Findings = field(default_factory=Findings)
     values: dict[Any, Any] = field(default_factory=dict)  # by Output
@@ -39,7 +41,7 @@ class Moment:
 
 
 def next_moments(
-    before: Moment, net: Net, time: float | None, resets: set[Memory], manner: Manner | None = None
+    before: Moment, net: Net, time: float | None, resets: Mapping[Memory, np.ndarray], manner: Manner | None = None
 ) -> list[Moment]:
     """What one frame may lead to; a description that is right leads to one moment only."""
     after = _next_moment(before, net, time, resets, manner or Manner(), False)
@@ -49,12 +51,14 @@ def next_moments(
 
 
 def _next_moment(
-    before: Moment, net: Net, time: float | None, resets: set[Memory], manner: Manner, all_alike: bool
+    before: Moment, net: Net, time: float | None, resets: Mapping[Memory, np.ndarray], manner: Manner, all_alike: bool
 ) -> Moment:
     """One frame: all of it is computed anew."""
     instances, scope = instances_of(net)
     checked = Checker(instances)
     after = replace(before, memory=dict(before.memory), time=time, findings=checked.findings)
+    described = {one.node for one in instances}
+    after.waiting = {node: value for node, value in {**before.waiting, **resets}.items() if node in described}
     if checked.findings.ok:
         after.running = Running(instances, scope, checked.types)
         own = {one.node for one in instances if isinstance(one.node, Memory)}
@@ -68,8 +72,8 @@ def _next_moment(
     for one in running.instances:
         if isinstance(one.node, Memory):
             after.memory.setdefault(one.node, one.node.initial)
-            if one.node in resets:
-                after.memory[one.node] = one.node.initial
+            if one.node in after.waiting:
+                after.memory[one.node] = after.waiting.pop(one.node)
     made = Values(running.instances, running.types, after.memory, time, running.numbers, manner)
     after.values, after.failed, after.inputs, after.taken = made.values, made.failed, made.inputs, made.taken
     after.needed, after.causes = made.needed, made.causes

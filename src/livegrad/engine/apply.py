@@ -14,7 +14,7 @@ from livegrad.engine.compile import Compilation, compile_graph
 from livegrad.engine.executor import Executable, Executor, StepError
 from livegrad.engine.flatten import find_keys
 from livegrad.engine.frame import EngineError, Frame
-from livegrad.engine.graph import Block, Graph, Pin, State
+from livegrad.engine.graph import Block, Graph, Pin, StateValue
 from livegrad.engine.hot_parameters import HotParameter, HotParameters
 from livegrad.engine.journal import Detail, Entry, words_of
 from livegrad.engine.keys import pin_key
@@ -74,6 +74,7 @@ class Applier:
         self._runtime.is_quiet = False
         if self._refused and len(self._refused) == len(entries):
             return entries  # what the compiler refused does not become better by being tried again
+        entries = [entry for entry in entries if entry.kind != "state" or find_keys(self._graph, entry.subject.state)]
         numbers: list[Entry] = []
         others: list[Entry] = []
         for entry in entries:
@@ -87,7 +88,7 @@ class Applier:
                     self._replan(others, frame)
             except EngineError as error:
                 problems = error.problems
-                left = entries if self._runtime.executable is None else others
+                left = entries if self._runtime.executable is None else [*others, *self._waiting_states(numbers)]
                 if error.__cause__ is None:  # what could not be put in place may find room the next time
                     self._refused = left
         self._put("_plan_problems", problems)
@@ -106,7 +107,7 @@ class Applier:
         Numbers that a library call was captured with are part of the plan: a change of one means another capture.
         """
         if entry.kind not in ("rebind", "value") or self._runtime.executable is None:
-            return entry.kind in ("value", "feature", "reset")
+            return entry.kind in ("value", "feature", "state")
         if entry.kind == "value" and not self._runtime.executable.plan.captured:
             return True
         plan, pin = self._runtime.executable.plan, entry.subject
@@ -277,12 +278,12 @@ class Applier:
             raise
 
     def _apply_numbers(self, entries: list[Entry], frame: Frame) -> None:
-        """Numbers, contents, features and resets: no plan changes, only what is in it."""
+        """Numbers, contents, features and values of states: no plan changes, only what is in it."""
         for entry in entries:
             if entry.kind == "feature":
                 self._apply_feature(entry, frame)
-            elif entry.kind == "reset":
-                self._apply_reset(entry.subject)
+            elif entry.kind == "state":
+                self._apply_state(entry.subject, words_of(entry.detail))
             else:
                 self._apply_value(entry, frame)
 
@@ -351,16 +352,22 @@ class Applier:
         executable.write(key, contents)
         return level
 
-    def _apply_reset(self, state: State) -> None:
+    def _waiting_states(self, entries: list[Entry]) -> list[Entry]:
+        """Values for states that are not running yet: they begin with them."""
+        assert self._runtime.executable is not None
+        running = {spec.owner for spec in self._runtime.executable.plan.states}
+        return [entry for entry in entries if entry.kind == "state" and entry.subject.state not in running]
+
+    def _apply_state(self, given: StateValue, done: str) -> None:
         assert self._runtime.executable is not None
         for spec in self._runtime.executable.plan.states:
-            if spec.owner is state:  # else it waits to take the place of the one that has its name
+            if spec.owner is given.state:  # else it waits to take the place of the one that has its name
                 held = self._transaction.states
                 if spec.value not in held:
                     held[spec.value] = self._runtime.executable.read(spec.value)
-                self._runtime.executable.write(spec.value, state.initial)
+                self._runtime.executable.write(spec.value, given.value)
                 self._runtime.still.discard(spec.key)
-                self._runtime.touch(spec.value, f"{spec.key} was reset")
+                self._runtime.touch(spec.value, f"{spec.key} was {done}")
 
     def _touch(self, operand: str | FeatureLevel, level: Level, cause: str, frame: Frame) -> None:
         """What reads a number, a feature or a buffer has changed, and may have to run."""

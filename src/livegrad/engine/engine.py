@@ -23,7 +23,18 @@ from livegrad.engine.drawing import draw_blocks
 from livegrad.engine.executor import Executable, Executor, Reading
 from livegrad.engine.flatten import find_keys, output_keys
 from livegrad.engine.frame import EngineError, Frame, describe_frame
-from livegrad.engine.graph import AnyBlock, Block, Graph, Pin, Place, State, Watch, only_output, require_block
+from livegrad.engine.graph import (
+    AnyBlock,
+    Block,
+    Graph,
+    Pin,
+    Place,
+    State,
+    StateValue,
+    Watch,
+    only_output,
+    require_block,
+)
 from livegrad.engine.journal import Journal, Observer
 from livegrad.engine.live_plan import LivePlan
 from livegrad.engine.phases import describe_phases
@@ -143,9 +154,32 @@ class Engine:
         """Takes away what feeds an input."""
         self.graph.disconnect(target)
 
-    def set(self, target: Pin, value: Any) -> None:
-        """Gives an input a value: a number is a live parameter, an array is copied."""
-        self.graph.set(target, value)
+    def set(self, target: Pin | State, value: Any) -> None:
+        """Gives an input a value: a number is a live parameter, an array is copied.
+
+        Gives a state the value that the next frame reads; from there it goes on as ever. It has the state's shape.
+
+        >>> from livegrad.authoring.block import block
+        >>> engine = Engine()
+        >>> count = engine.add(State("count", 0.0))
+        >>> more = engine.add(block(lambda x: x + 1.0, name="more"))
+        >>> engine.connect(count, more["x"]), engine.connect(more, count["next"])
+        (None, None)
+        >>> _ = engine.step()
+        >>> engine.set(count, 10.0)
+        >>> _ = engine.step()
+        >>> float(engine.read(more)), float(engine.read(count))
+        (11.0, 11.0)
+        """
+        if isinstance(target, State):
+            self._set_state(target, target.value_of(value))
+        else:
+            self.graph.set(target, value)
+
+    def _set_state(self, state: State, value: Numbers) -> None:
+        with self.graph.editing(), self._journal.observed("state", None, state, value):
+            self.graph_of(state)
+            self._journal.write("state", StateValue(state, value), "set")
 
     def bind(self, target: Pin, external: ExternalBuffer | Any) -> ExternalBuffer:
         """Lets an input read memory that belongs to someone else; stale every frame unless it has a version."""
@@ -180,7 +214,7 @@ class Engine:
             raise UsageError("`reset` takes a state", where=caller_origin(), found=type(state).__name__)
         with self.graph.editing(), self._journal.observed("reset", None, state):
             self.graph_of(state)
-            self._journal.write("reset", state, "reset")
+            self._journal.write("state", StateValue(state, state.initial), "reset")
 
     # --- running ---
 

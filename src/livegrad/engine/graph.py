@@ -13,6 +13,9 @@ from functools import wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, Protocol, TypeVar
 
+import numpy as np
+
+from livegrad.backends.arguments import array_argument
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin, shown
 from livegrad.engine.captured import CapturedCall
 from livegrad.engine.cuda_kernel import CudaKernel
@@ -30,7 +33,7 @@ from livegrad.engine.sources import (
     settled_number,
 )
 from livegrad.ir.node import Function
-from livegrad.ir.types import Type
+from livegrad.ir.types import Tensor, Type, scalar_of_dtype
 from livegrad.ops.context import FeatureLevel
 
 
@@ -228,7 +231,8 @@ class State(Block):
     """A value that lasts from frame to frame: readers of `value` see the last frame's, `next` becomes the new one.
 
     The only way to close a cycle. It advances once a frame, after all steps have run. One that begins with a Python
-    float is float32; begin it with `np.float64(0.0)` for float64.
+    float is float32; begin it with `np.float64(0.0)` for float64. `engine.set(state, value)` gives it another value,
+    `engine.reset(state)` its first one.
 
     >>> State("position", [0.0, 0.0, 0.0])["next"]
     position.next
@@ -243,6 +247,21 @@ class State(Block):
 
     def default_of(self, name: str) -> Any:
         return None
+
+    def value_of(self, value: Any) -> Numbers:
+        """A copy of a value that it can hold: numbers take its type, arrays have it, and the shape is its own."""
+        own = self.initial
+        type = Tensor(scalar_of_dtype(own.dtype), own.shape)
+        array = array_argument(value, type, f"the value of state `{self.name}`")
+        if array.shape != own.shape:
+            raise UsageError(
+                f"the value of state `{self.name}` does not fit",
+                where=caller_origin(),
+                expected=str(type),
+                found=f"shape {array.shape}",
+                help="a state keeps its shape; for another one, remove it and add another",
+            )
+        return np.array(array)
 
 
 class Composite(Block):
@@ -340,6 +359,14 @@ class Edge:
 
 
 Source = Edge | Setting | Binding
+
+
+@dataclass(frozen=True, eq=False)
+class StateValue:
+    """What a state holds from the next frame on."""
+
+    state: State
+    value: Numbers
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from livegrad.engine.sources import Setting, same_value
 
-EntryKind = Literal["value", "feature", "rebind", "code", "structure", "reset"]
+EntryKind = Literal["value", "feature", "rebind", "code", "structure", "state"]
 
 
 Detail = str | tuple[float, float]  # words, or a number before and after

@@ -61,7 +61,23 @@ def block(
     >>> block(lambda x, gain=1.0: x * gain, name="amplify", shapes={"result": "same(0)"})
     <block amplify(x, gain) -> result>
     """
-    return Block(body_of(what, inputs, outputs, name), name, shapes)
+    body = body_of(what, inputs, outputs, name)
+    if isinstance(body, TracedBody) and inputs is not None:
+        _require_parameters(body, inputs)
+    return Block(body, name, shapes)
+
+
+def _require_parameters(body: TracedBody, inputs: Sequence[str] | Mapping[str, Type | None]) -> None:
+    """A mapping may say something of some parameters, a sequence names them all."""
+    parameters = [spec.name for spec in body.inputs]
+    named = tuple(inputs) if isinstance(inputs, Mapping) else pin_names(inputs, "inputs")
+    if not set(named) <= set(parameters) or not (isinstance(inputs, Mapping) or list(named) == parameters):
+        raise UsageError(
+            f"the inputs of `{body.name}` are its parameters",
+            where=caller_origin(),
+            expected=", ".join(parameters) or "none",
+            found=", ".join(named) or "none",
+        )
 
 
 def body_of(
@@ -83,17 +99,7 @@ def body_of(
         if own is not None and not isinstance(own, Type):
             expected = "a type such as lg.f32, or None for any"
             raise UsageError(f"no type for `{input}`", where=caller_origin(), expected=expected, found=shown(own))
-    body = TracedBody(what, types, own_outputs, name)
-    parameters = [spec.name for spec in body.inputs]
-    strangers = [input for input in own_inputs or () if input not in parameters]
-    if strangers or not (own_inputs is None or isinstance(inputs, Mapping) or list(own_inputs) == parameters):
-        raise UsageError(
-            f"the inputs of `{body.name}` are its parameters",
-            where=caller_origin(),
-            expected=", ".join(parameters) or "none",
-            found=", ".join(own_inputs or ()) or "none",
-        )
-    return body
+    return TracedBody(what, types, own_outputs, name)
 
 
 def edit(engine: Engine, target: Block, what: Function | Callable[..., Any]) -> None:

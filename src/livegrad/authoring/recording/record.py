@@ -149,6 +149,8 @@ class Recording:
                 return {"block": before}
             case "remove" | "reset":
                 return {"block": describer.number_of(first)}
+            case "state":
+                return {"block": describer.number_of(first), "value": encode_value(arguments[1])}
             case "edit":
                 return {"block": describer.number_of(first), "body": before}
             case "connect":

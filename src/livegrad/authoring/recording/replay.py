@@ -170,6 +170,10 @@ class _Replaying:
             assert isinstance(state, State)
             state.initial = self._initial.pop(state, state.initial)
             self.engine.reset(state)
+        elif edit == "state":
+            state = self._blocks[line["block"]]
+            assert isinstance(state, State)
+            self.engine.set(state, decode_value(line["value"]))
         elif edit == "keep":
             self.engine.keep(self._pin(line["pin"]))
         elif edit == "expose":
