@@ -1,5 +1,6 @@
 """Meshes of parts: closed, with sharp edges, few triangles where the part is flat, and never less than the part."""
 
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,17 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 import livegrad as lg
-from livegrad.authoring.assembly import Assembly, AssemblyError, add_expression, dual_clusters, dual_vertices
+from livegrad.authoring.assembly import (
+    Assembly,
+    AssemblyError,
+    add_expression,
+    dual_clusters,
+    dual_triangles,
+    dual_vertices,
+    edge_changes,
+    meshing,
+    resources,
+)
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.dual_cells import CrossedCells, edge_ends, faces_of, loops_of
 from livegrad.authoring.assembly.meshing import mesh
@@ -224,3 +235,23 @@ def test_a_mesh_made_in_pieces_has_the_bits_of_one_made_at_once(sharp: bool, mon
     assert max(lengths) > 5000
     np.testing.assert_array_equal(in_pieces.vertices, whole.vertices)
     np.testing.assert_array_equal(in_pieces.triangles, whole.triangles)
+
+
+def test_the_memory_of_a_mesh_is_a_few_times_that_of_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vertex and its two triangles take 72 bytes; what is worked out about them is so for some at a time."""
+    for module in (dual_triangles, dual_vertices, edge_changes, resources):
+        monkeypatch.setattr(module, "_AT_ONCE", 1 << 12)  # so that a small mesh has many pieces
+    monkeypatch.setattr(meshing, "_BLOCKS_AT_ONCE", 64)
+    turn = "6.2831853"
+    waves = [f"sin(pos.{a}*{turn})*cos(pos.{b}*{turn})" for a, b in ("xy", "yz", "zx")]
+    gyroid = shape(" + ".join(waves))
+    mesh(gyroid, feature_size=0.5)  # compiles
+    tracemalloc.start()
+    try:
+        surface = mesh(gyroid, feature_size=0.1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(surface.vertices) > 100_000
+    assert surface.is_closed()
+    assert peak / len(surface.vertices) < 500

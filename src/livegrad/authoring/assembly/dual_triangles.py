@@ -6,7 +6,7 @@ three or four corners; it is cut along the diagonal that is nearer to the surfac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from livegrad.authoring.assembly.dual_cells import Faces, Indices
 from livegrad.authoring.assembly.dual_clusters import VertexTree
-from livegrad.authoring.assembly.dual_vertices import Crossings, Placed, Space, meet_missed_edges
+from livegrad.authoring.assembly.dual_vertices import Crossings, Placed, Space, meet_missed_edges, pieces
 from livegrad.authoring.assembly.edge_changes import change_edges, flip_edges
 from livegrad.authoring.assembly.surface_points import Points
 
@@ -33,7 +33,7 @@ _INNER = np.array([[1, 1, 1], [0.7, 0.15, 0.15], [0.15, 0.7, 0.15], [0.15, 0.15,
 
 
 def triangles_of(
-    places: Callable[[Indices], Placed],
+    place_some: Callable[[Indices], Placed],
     space: Space,
     faces: Faces,
     found: Crossings,
@@ -43,14 +43,14 @@ def triangles_of(
 ) -> tuple[Points, Indices]:
     """The places of vertices and the triangles that they join, every vertex in use.
 
-    Vertices that stand for others are taken apart until no triangle fails: those of single cells always do. `places`
-    finds the places of the latter, once they are needed.
+    Vertices that stand for others are taken apart until no triangle fails: those of single cells always do.
+    `place_some` finds places of the latter, once they are needed.
     """
     leaves = len(faces.cells)
     placed = _at_start(space, tree, leaves)
     place = placed.place
     # Faces to look at; those with one vertex only.
-    rows, inner = np.empty(0, np.int32), np.arange(len(found.place), dtype=np.int32)
+    rows, inner = np.empty(0, np.int32), np.arange(len(faces.start), dtype=np.int32)
     top = np.full(leaves, -1, np.int32)
     while True:
         before, top = top, tree.tops()
@@ -61,8 +61,10 @@ def triangles_of(
         fresh = np.flatnonzero(used[:leaves])
         fresh = fresh[np.isnan(place[fresh, 0])]
         if len(fresh):
-            own = places(fresh)
-            place[fresh], placed.normal[fresh], placed.on_edge[fresh] = own.place, own.normal, own.on_edge
+            for piece in pieces(len(fresh)):
+                some = fresh[piece]
+                own = place_some(some)
+                place[some], placed.normal[some], placed.on_edge[some] = own.place, own.normal, own.on_edge
             if sharp:
                 meet_missed_edges(space, placed, _neighbours(corners), leaves)
         every, triangles, faults, wrong = _cut(space, placed, corners, found, rows, error, leaves)
@@ -88,15 +90,17 @@ def _cut(
     fours, offset = _by_diagonal(space, place, fours, found, rows[whole])
     far = offset > _FARTHEST
     near = rows[whole[~far]]
-    every = np.concatenate([place, found.place[rows[whole[far]]]]) if far.any() else place
+    every = np.concatenate([place, found.place(rows[whole[far]])]) if far.any() else place
     a, b, c, d = fours[:, ~far]
     triangles = np.concatenate([threes, np.stack([a, b, c]), np.stack([a, c, d]), _fans(fours[:, far], len(place))], 1)
     face = np.concatenate([rows[part], near, near, np.tile(rows[whole[far]], 4)])
+    wrong = [fours[:, offset > 2 * error]]
+    del a, b, c, d, fours, offset  # what follows takes as much memory again
 
     to_try = np.ones(len(every), bool)
     to_try[:leaves] = placed.on_edge[:leaves]
 
-    faults = np.zeros(triangles.shape[1], np.int64)
+    faults = np.zeros(triangles.shape[1], np.int16)
     suspect = np.flatnonzero(
         _in_pieces(triangles, lambda some: _is_suspect(every, triangles[:, some], found.normal[face[some]], to_try))
     )
@@ -104,7 +108,7 @@ def _cut(
     faults[suspect] = faults_of(triangles[:, suspect])
     if not _is_hopeless(faults):
         triangles, faults = flip_edges(triangles, faults, len(every), faults_of)
-    wrong = [fours[:, offset > 2 * error], triangles[:, faults >= _AWAY], _with_shared_edges(triangles, len(every))]
+    wrong += [triangles[:, faults >= _AWAY], _with_shared_edges(triangles, len(every))]
     return every, triangles, faults, np.unique(np.concatenate([corners.reshape(-1) for corners in wrong]))
 
 
@@ -138,11 +142,16 @@ def _at_start(space: Space, tree: VertexTree, leaves: int) -> Placed:
     return Placed(np.concatenate([unknown, places]), np.concatenate([np.zeros((leaves, 3)), normals]), on_edge)
 
 
-def _neighbours(corners: Indices) -> Indices:
-    """The pairs of vertices that a face may join, by its sides and diagonals: each is there in both directions."""
-    others = [np.roll(corners, -1, axis=0), np.roll(corners, -2, axis=0)]
-    pairs = np.stack([np.concatenate([corners, corners]), np.concatenate(others)]).reshape(2, -1)
-    return pairs[:, pairs[0] < pairs[1]]
+def _neighbours(corners: Indices) -> Iterator[Indices]:
+    """The pairs of vertices that faces may join, by their sides and diagonals, some faces at a time.
+
+    Each is there in both directions.
+    """
+    for at in range(0, corners.shape[1], _AT_ONCE):
+        some = corners[:, at : at + _AT_ONCE]
+        others = [np.roll(some, -1, axis=0), np.roll(some, -2, axis=0)]
+        pairs = np.stack([np.concatenate([some, some]), np.concatenate(others)]).reshape(2, -1)
+        yield pairs[:, pairs[0] < pairs[1]]
 
 
 def _between(
@@ -182,7 +191,7 @@ def _by_diagonal(
     turned, offset = np.zeros(fours.shape[1], bool), np.empty(fours.shape[1])
     for at in range(0, fours.shape[1], _AT_ONCE):
         some = slice(at, at + _AT_ONCE)
-        crossing, normal = found.place[face[some]], found.normal[face[some]]
+        crossing, normal = found.place(face[some]), found.normal[face[some]]
         turned[some], offset[some] = _turned(space, places, fours[:, some], crossing, normal)
     return np.where(turned, np.roll(fours, -1, axis=0), fours), offset
 

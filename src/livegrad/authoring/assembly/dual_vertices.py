@@ -6,7 +6,7 @@ lie on it, near an edge or a corner of the part on that; each stays in its cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -44,14 +44,26 @@ _FAR = 0.9  # how many cells a vertex may move for that
 
 @dataclass(frozen=True)
 class Crossings:
-    """Where the surface crosses the lattice edge of each face, in cells from the lattice's origin, and its normal.
+    """Where the surface crosses the lattice edge of each face, and its normal there.
 
-    `share` is how far on the edge it lies.
+    `tables` has four rows: how far on the edge the crossing lies, and the normal. Face k is in column k + 1; column 0
+    stands for edges that the surface does not cross.
     """
 
-    place: Points
-    normal: Points
-    share: NDArray[np.float64]
+    faces: Faces
+    tables: NDArray[np.float64]
+
+    @property
+    def normal(self) -> Points:
+        """The normal at each crossing."""
+        return self.tables[1:, 1:].T
+
+    def place(self, rows: Indices) -> Points:
+        """The crossings of some faces, in cells from the lattice's origin."""
+        place = self.faces.start[rows].astype(np.float64)
+        axis = np.searchsorted(np.cumsum(self.faces.numbers), rows, side="right")
+        place[np.arange(len(rows)), axis] += self.tables[0, 1:][rows]
+        return place
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,7 @@ class Space:
 def find_crossings(space: Space, faces: Faces) -> Crossings:
     """The crossing of each face's lattice edge, kept off the lattice points."""
     number = len(faces.start)
-    found = Crossings(np.empty((number, 3)), np.empty((number, 3)), np.empty(number))
+    tables = np.zeros((4, number + 1))
     for some in pieces(number):
         place = faces.start[some].astype(np.float64)
         axis = np.searchsorted(np.cumsum(faces.numbers), np.arange(some.start, some.stop), side="right")
@@ -93,11 +105,10 @@ def find_crossings(space: Space, faces: Faces) -> Crossings:
         high = low.copy()
         high[along] += space.cell
         share, normal = crossings(space.part, low, high)
-        share = np.clip(np.nan_to_num(share, nan=0.5), 1e-3, 1 - 1e-3)
-        place[along] += share
-        found.place[some], found.share[some] = place, share
-        found.normal[some] = np.nan_to_num(np.stack(normal, -1), posinf=0.0, neginf=0.0)
-    return found
+        tables[0, 1:][some] = np.clip(np.nan_to_num(share, nan=0.5), 1e-3, 1 - 1e-3)
+        for table, row in zip(tables[1:, 1:], normal, strict=True):
+            table[some] = np.nan_to_num(row, posinf=0.0, neginf=0.0)
+    return Crossings(faces, tables)
 
 
 def pieces(number: int) -> list[slice]:
@@ -107,9 +118,7 @@ def pieces(number: int) -> list[slice]:
 
 def planes_around(faces: Faces, found: Crossings) -> PlanesOf:
     """The planes around vertices, seen from the lowest corner of their cells: gathered for those that are asked for."""
-    # Place 0 of the tables stands for edges that the surface does not cross.
-    tables = [np.concatenate([[0.0], row]) for row in (found.share, *found.normal.T)]
-    return lambda some: list(in_batches(_gathered_planes(), list(_columns(faces.edges, some)), tables))
+    return lambda some: list(in_batches(_gathered_planes(), list(_columns(faces.edges, some)), list(found.tables)))
 
 
 def _columns(table: NDArray[Any], some: slice | Indices) -> NDArray[Any]:
@@ -196,18 +205,18 @@ def _onto_edges(
     crossing = edges[edges > 0] - 1
     place = np.clip(place, cells, cells + 1.0)
     moved, strength, outward = _look_closer(
-        space, vertex, place, found.place[crossing], found.normal[crossing], cells, _SLACK
+        space, vertex, place, found.place(crossing), found.normal[crossing], cells, _SLACK
     )
     accepted = (strength >= _WEAKEST) & _within(moved, cells)
     return moved, accepted & space.is_at_surface(moved, outward, _LONGEST)
 
 
-def meet_missed_edges(space: Space, placed: Placed, pairs: Indices, leaves: int) -> None:
+def meet_missed_edges(space: Space, placed: Placed, neighbours: Iterable[Indices], leaves: int) -> None:
     """Moves one of two neighbours onto the edge of the part that passes between them, the nearer one.
 
     An edge may cross a cell of which it leaves all lattice edges alone, and nothing in there knows of it.
     """
-    pairs = _new_pairs(placed, pairs, leaves)
+    pairs = _new_pairs(placed, neighbours, leaves)
     for _ in range(_ROUNDS):
         pairs = pairs[:, ~placed.on_edge[pairs].any(0)]
         number = pairs.shape[1]
@@ -233,24 +242,22 @@ def meet_missed_edges(space: Space, placed: Placed, pairs: Indices, leaves: int)
         pairs = pairs[:, np.isfinite(away).reshape(2, -1).any(0)]
 
 
-def _new_pairs(placed: Placed, pairs: Indices, leaves: int) -> Indices:
-    """Pairs between which the surface turns, and that were not looked at before."""
-    first, second = pairs
-    apart = ~placed.on_edge[first] & ~placed.on_edge[second] & (np.minimum(first, second) < leaves)
-    first, second = pairs[:, apart]
-    turned = np.concatenate(
-        [
-            np.einsum("ij,ij->i", placed.normal[first[some]], placed.normal[second[some]]) < _TURNED
-            for some in pieces(len(first))
-        ]
-        or [np.empty(0, bool)]
-    )
-    # Where the surface turns nearly everywhere, it is finer than cells, and there are no edges to be found.
-    if turned.sum() > max(leaves, _FEW):
-        return pairs[:, :0]
-    keys = np.setdiff1d(first[turned].astype(np.int64) * len(placed.place) + second[turned], placed.seen)
+def _new_pairs(placed: Placed, neighbours: Iterable[Indices], leaves: int) -> Indices:
+    """Pairs between which the surface turns, and that were not looked at before; `neighbours` come some at a time."""
+    number, most = len(placed.place), max(leaves, _FEW)
+    found, left = [np.empty(0, np.int64)], most
+    for first, second in neighbours:
+        apart = ~placed.on_edge[first] & ~placed.on_edge[second] & (np.minimum(first, second) < leaves)
+        first, second = first[apart], second[apart]
+        turned = np.einsum("ij,ij->i", placed.normal[first], placed.normal[second]) < _TURNED
+        found.append(first[turned].astype(np.int64) * number + second[turned])
+        left -= len(found[-1])
+        # Where the surface turns nearly everywhere, it is finer than cells, and there are no edges to be found.
+        if left < 0:
+            return np.empty((2, 0), np.int64)
+    keys = np.setdiff1d(np.concatenate(found), placed.seen)
     placed.seen = np.union1d(placed.seen, keys)
-    return np.stack(np.divmod(keys, len(placed.place)))
+    return np.stack(np.divmod(keys, number))
 
 
 def _look_closer(

@@ -16,6 +16,7 @@ from livegrad.authoring.assembly.dual_cells import Indices
 from livegrad.authoring.assembly.surface_points import Points
 
 _ROUNDS = 6
+_AT_ONCE = 1 << 17  # triangles
 _SHORT = 1.0  # cells: longer edges are not shrunk
 Faults = NDArray[np.integer]
 FaultsOf = Callable[[Indices], Faults]  # how bad each column of three vertices is, 0 where it is good
@@ -63,12 +64,9 @@ def _candidates(triangles: Indices, bad: Indices, number: int) -> tuple[Indices,
     order = np.argsort(wanted)
     ranked = wanted[order]
     neighbour, tip = np.full(len(wanted), -1), np.zeros(len(wanted), triangles.dtype)
-    for corner in range(3):
-        edges = triangles[corner].astype(np.int64) * number + triangles[(corner + 1) % 3]
-        place = np.minimum(np.searchsorted(ranked, edges), len(ranked) - 1)
-        hits = np.flatnonzero(ranked[place] == edges)
-        neighbour[order[place[hits]]] = hits
-        tip[order[place[hits]]] = triangles[(corner + 2) % 3, hits]
+    for at, corner, place in _edges_among(triangles, ranked, number):
+        neighbour[order[place]] = at
+        tip[order[place]] = triangles[(corner + 2) % 3, at]
     known = np.flatnonzero((neighbour >= 0) & (tip != c))
     own, neighbour, a, b, c, tip = (row[known] for row in (own, neighbour, a, b, c, tip))
     made = np.stack([np.stack([a, tip, c]), np.stack([tip, b, c])], axis=1)
@@ -78,15 +76,29 @@ def _candidates(triangles: Indices, bad: Indices, number: int) -> tuple[Indices,
 
 def _are_edges(triangles: Indices, first: Indices, second: Indices, number: int) -> NDArray[np.bool_]:
     """Which pairs of vertices are joined already."""
-    wanted = np.minimum(first, second).astype(np.int64) * number + np.maximum(first, second)
-    ranked = np.unique(wanted)
+    both = np.stack([first.astype(np.int64) * number + second, second.astype(np.int64) * number + first])
+    ranked = np.unique(both)
     seen = np.zeros(len(ranked), bool)
-    for corner in range(3):
-        start, end = triangles[corner], triangles[(corner + 1) % 3]
-        edges = np.minimum(start, end).astype(np.int64) * number + np.maximum(start, end)
-        place = np.minimum(np.searchsorted(ranked, edges), len(ranked) - 1)
-        seen[place[ranked[place] == edges]] = True
-    return seen[np.searchsorted(ranked, wanted)]
+    for _, _, place in _edges_among(triangles, ranked, number):
+        seen[place] = True
+    forward, backward = seen[np.searchsorted(ranked, both)]
+    return forward | backward
+
+
+def _edges_among(triangles: Indices, ranked: Indices, number: int) -> Iterator[tuple[Indices, int, Indices]]:
+    """Edges that are among the ranked ones: their triangles, the corner where they start, and which they are.
+
+    Some triangles at a time: numbers of all edges take more memory than the mesh.
+    """
+    if not len(ranked):
+        return
+    for start in range(0, triangles.shape[1], _AT_ONCE):
+        some = triangles[:, start : start + _AT_ONCE]
+        for corner in range(3):
+            edges = some[corner].astype(np.int64) * number + some[(corner + 1) % 3]
+            place = np.minimum(np.searchsorted(ranked, edges), len(ranked) - 1)
+            hits = np.flatnonzero(ranked[place] == edges)
+            yield start + hits, corner, place[hits]
 
 
 def _chosen(own: Indices, other: Indices, made: Indices, flips: Indices) -> Indices:

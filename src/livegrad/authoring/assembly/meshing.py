@@ -17,7 +17,6 @@ from livegrad.authoring.assembly.dual_vertices import (
     Points,
     Space,
     find_crossings,
-    pieces,
     place_vertices,
     planes_around,
 )
@@ -51,7 +50,7 @@ def mesh(
 
     Cells are half that size, and triangles no further from the surface. Where the surface is within `tolerance` of flat
     (a thirty-second of a feature unless told), cells are joined: triangles are as large as the part allows; with a
-    tolerance of 0 none are. Time and memory grow with the surface, not with the volume: up to a kilobyte a cell, and
+    tolerance of 0 none are. Time and memory grow with the surface, not with the volume: half a kilobyte a cell, and
     more than `most_triangles` before cells are joined are refused. With `sharp`, the part's edges and corners are kept.
     `progress` is told what is being done, and how far it is from 0 to 1.
 
@@ -82,7 +81,9 @@ def mesh(
     faces = faces_of(crossed)
     del crossed
     vertices, triangles = _surface(Space(part, cells.lattice), faces, error, sharp, progress)
-    made = TriangleMesh(vertices, triangles.astype(np.int64), part.name)
+    del faces
+    made = TriangleMesh(vertices, triangles.astype(np.int64, copy=False), part.name)
+    del vertices, triangles
     warn_of_losses("mesh", "a volume of", made.volume(), cells)
     progress("done", 1.0)
     return made
@@ -112,18 +113,14 @@ def _surface(space: Space, faces: Faces, error: float, sharp: bool, progress: Pr
     """Vertices in the part's coordinates, and triangles."""
     crossings = find_crossings(space, faces)
     progress("joining cells", 0.7)
-    tree = join_vertices(faces, planes_around(faces, crossings), error=error, sharp=sharp)
+    planes = planes_around(faces, crossings)
+    tree = join_vertices(faces, planes, error=error, sharp=sharp)
 
-    def places(vertices: Indices) -> Placed:
-        placed = Placed(np.empty((len(vertices), 3)), np.empty((len(vertices), 3)), np.empty(len(vertices), bool))
-        planes = planes_around(faces, crossings)
-        for some in pieces(len(vertices)):
-            own = place_vertices(space, faces, crossings, vertices[some], planes(vertices[some]), sharp)
-            placed.place[some], placed.normal[some], placed.on_edge[some] = own.place, own.normal, own.on_edge
-        return placed
+    def place_some(vertices: Indices) -> Placed:
+        return place_vertices(space, faces, crossings, vertices, planes(vertices), sharp)
 
     progress("cutting faces", 0.9)
-    vertices, triangles = triangles_of(places, space, faces, crossings, tree, error, sharp)
+    vertices, triangles = triangles_of(place_some, space, faces, crossings, tree, error, sharp)
     return space.outside(vertices), triangles
 
 

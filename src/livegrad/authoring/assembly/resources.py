@@ -15,6 +15,7 @@ from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.types import Scalar
 
+_AT_ONCE = 1 << 16  # triangles: all at once take more memory than the mesh
 IDENTITY: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
@@ -124,16 +125,20 @@ class TriangleMesh:
         if not len(self.triangles):
             return 0.0
         # About a vertex of its own: far from the origin the sum would lose digits.
-        a, b, c = (self.vertices[self.triangles] - self.vertices[self.triangles[0, 0]]).transpose(1, 0, 2)
-        return float(np.einsum("ij,ij->", a, np.cross(b, c)) / 6)
+        origin, total = self.vertices[self.triangles[0, 0]], 0.0
+        for at in range(0, len(self.triangles), _AT_ONCE):
+            a, b, c = (self.vertices[self.triangles[at : at + _AT_ONCE]] - origin).transpose(1, 0, 2)
+            total += float(np.einsum("ij,ij->", a, np.cross(b, c)))
+        return total / 6
 
     def is_closed(self) -> bool:
         """Whether every edge joins exactly two triangles, in opposite directions."""
-        edges = np.concatenate([self.triangles[:, [i, (i + 1) % 3]] for i in range(3)])
-        forward = edges[:, 0] * len(self.vertices) + edges[:, 1]
-        backward = edges[:, 1] * len(self.vertices) + edges[:, 0]
-        forward, backward = np.sort(forward), np.sort(backward)
-        return bool((np.diff(forward) > 0).all() and np.array_equal(forward, backward))
+        corners, following = self.triangles, np.roll(self.triangles, -1, axis=1)
+        forward = (corners * len(self.vertices) + following).ravel()
+        backward = (following * len(self.vertices) + corners).ravel()
+        forward.sort()
+        backward.sort()
+        return bool((forward[1:] > forward[:-1]).all() and np.array_equal(forward, backward))
 
     def is_box(self) -> bool:
         """Whether the mesh is the surface of the box around it, however that is cut into triangles.
