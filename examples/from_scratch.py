@@ -224,11 +224,12 @@ def gradients(root: Node, by: Iterable[Node]) -> list[Node]:
 
 
 # --- The schedule: what runs together -----------------------------------------------------------------------------
-# Roots end up in memory: results, and sums, which others can read only when they are complete. Every other node is
-# part of the expression of the roots that need it: it is fused, and computed in a register. Roots share one loop if
-# none needs another and all go stale together, because they need the same leaves: a step that runs does no work in
-# vain. The real scheduler does this over any iteration space, orders steps for the least memory, and splits long sums
-# in the same way for any number of threads.
+# Roots are materialised, that is they end up in memory: results, and sums, which others can read only when they are
+# complete. Every other node is part of the expression of the roots that need it: it is fused, and computed in a
+# register. Roots share one loop if none needs another and all go stale together, because they need the same leaves: a
+# step that runs does no work in vain. In the real compiler (`compiler.py`) each of these decisions is a plan pass:
+# materialise, fuse, order for memory, build steps, allocate. It fuses over any iteration space, and splits long sums in
+# the same way for any number of threads.
 
 
 @dataclass(frozen=True)

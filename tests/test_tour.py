@@ -5,9 +5,10 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.ir.node import Module
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import PLAN_PASSES, compile_plan, passes_for
 from livegrad.ir.text import summarize
-from livegrad.passes.pipeline import PipelineTrace, run_pipeline
+from livegrad.passes.pipeline import PipelineTrace
 from livegrad.tools.tour import run_tour
 from livegrad.tools.tour.page import FILES
 from livegrad.tools.tour.script import Scale
@@ -115,9 +116,9 @@ def test_one_compiled_function_serves_all_sizes() -> None:
 def test_every_pass_can_be_looked_at() -> None:
     f = lg.trace(lambda x: ops.bwd_diff(x, x, function=lg.trace(lambda x: x * x, lg.f32)), lg.f32)
     trace = PipelineTrace()
-    run_pipeline(Module((f,)), trace=trace)
+    compile_plan(f, CPU, trace=trace)
     names = [stage.name for stage in trace.stages]
-    assert names == ["input", "differentiate", "optimize_outputs", "flatten_calls", "lower_bfloat16", "simplify"]
+    assert names == ["input", *(step.name for part in passes_for(CPU) for step in part), *(p.name for p in PLAN_PASSES)]
     assert "bwd_diff" in trace.stages[0].text
     assert "bwd_diff" not in trace.stages[1].text
 

@@ -13,13 +13,14 @@ from livegrad.backends.cpu.native.gemm import shapes_for
 from livegrad.backends.cpu.native.gemm_product import Launches
 from livegrad.backends.cpu.native.pool import set_threads, threads
 from livegrad.backends.cpu.native.vector_ir import TileShapes, tile_shapes
+from livegrad.backends.cpu.target import CPU
 from livegrad.backends.reference import evaluate
+from livegrad.compiler import compile_plan
 from livegrad.ir.function import trace
 from livegrad.ir.types import Tensor, f16, f32, f64
 from livegrad.ops.convolution import convolve
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.schedule.plan import KernelStep
-from livegrad.schedule.schedule import schedule
 from tests.backends.launches import run
 
 Row = tuple[tuple[int, ...], tuple[int, ...], int, int, int]
@@ -159,7 +160,8 @@ def test_the_image_is_padded_once_for_the_convolution_and_the_gradient_by_its_ke
         y = same(x, w)
         return y, y.op.transpose(y, ct, False, True)[1]
 
-    plan = schedule(trace(both, Tensor(f32, (4, 3, 16, 16)), Tensor(f32, (8, 3, 3, 3)), Tensor(f32, (4, 8, 16, 16))))
+    types = Tensor(f32, (4, 3, 16, 16)), Tensor(f32, (8, 3, 3, 3)), Tensor(f32, (4, 8, 16, 16))
+    plan = compile_plan(trace(both, *types), CPU)
     assert len([b for b in plan.buffers if b.name == "pad"]) == 1
     # All are read where they lie: but for the padding, nothing is moved beside the result of the gradient.
     kernels = [step for step in plan.steps if isinstance(step, KernelStep) and step.results[0].name != "pad"]

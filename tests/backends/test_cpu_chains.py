@@ -11,18 +11,17 @@ import pytest
 from livegrad.backends.cpu import chains
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.function import run_function
-from livegrad.backends.cpu.kernels import make_recipe
 from livegrad.backends.cpu.native.pool import set_threads, threads
 from livegrad.backends.cpu.recipe import decode, encode
+from livegrad.backends.cpu.target import CPU
 from livegrad.backends.reference import evaluate
+from livegrad.compiler import compile_plan
 from livegrad.ir.function import trace
-from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32, f64
 from livegrad.ops.elementwise import maximum
 from livegrad.ops.linalg import matmul, swap_last
 from livegrad.ops.movement import broadcast
-from livegrad.passes.pipeline import run_pipeline
-from livegrad.schedule.schedule import schedule
 from tests.schedule.plans import along, softmax, total
 
 
@@ -68,18 +67,12 @@ def prepared(name: str, element: Any = f32) -> tuple[Function, list[np.ndarray]]
     return trace(callable, *(Tensor(element, shape) for shape in shapes)), arrays
 
 
-def planned(function: Function) -> Any:
-    return schedule(run_pipeline(Module((function,))).functions[0])
-
-
 def chained(function: Function) -> CompiledPlan:
-    return CompiledPlan.from_plan(planned(function), run_function)
+    return CompiledPlan.from_plan(compile_plan(function, CPU), run_function)
 
 
 def step_by_step(function: Function) -> CompiledPlan:
-    plan = planned(function)
-    recipe, counts, codes = make_recipe(plan)
-    return CompiledPlan(recipe, codes, plan, run_function, counts)
+    return CompiledPlan.from_plan(compile_plan(function, CPU.without("tile_row_chains")), run_function)
 
 
 @pytest.mark.parametrize("element", [f32, f64])

@@ -12,7 +12,7 @@ from livegrad import ops
 from livegrad.backends.cpu import CpuFunction, chains, tiers
 from livegrad.backends.cpu import kernels as kernels_module
 from livegrad.backends.cpu.native import gemm
-from livegrad.schedule import schedule as schedule_module
+from livegrad.schedule import plan_passes
 from livegrad.schedule.plan import KernelStep
 
 ROWS = lg.types.Tensor(lg.f32, (20, 300))
@@ -134,7 +134,7 @@ def test_products_look_at_each_way_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_kernels_are_written_before_there_is_a_whole_plan(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: True)
-    log.watch(schedule_module, "allocate", "planned")
+    log.watch(plan_passes, "allocate_arena", "planned")
     CpuFunction(lg.trace(_three_kernels, ROWS))(VALUES)
     assert log.events == [*["written", "compiled"] * 3, "planned"]
 

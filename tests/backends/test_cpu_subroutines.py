@@ -11,15 +11,16 @@ from livegrad.backends.cpu.emit import body, subroutines
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.values import Register
 from livegrad.backends.cpu.kernels import forget_kernels
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import lower
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.types import f32, f64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import call, make_cond, map_over
-from livegrad.passes import flatten_calls as flatten_calls_pass
-from livegrad.passes.flatten_calls import flatten_calls
-from livegrad.passes.pipeline import NATIVE_PIPELINE, run_pipeline
+from livegrad.passes import inline_calls as inline_calls_pass
+from livegrad.passes.inline_calls import inline_calls
 
 
 def nested(levels: int) -> Function:
@@ -59,7 +60,7 @@ def test_nested_calls_are_compiled_once_each_and_compute_what_numpy_does(
 ) -> None:
     monkeypatch.setenv("LIVEGRAD_CODE", code)
     function = nested(10)
-    (lowered,) = run_pipeline(Module((function,)), NATIVE_PIPELINE).functions
+    lowered = lower(function, CPU)
     assert sum(len(nodes_of(each)) for each in reachable_functions([lowered])) < 200  # 1,024 leaves written out: 10,000
     x, y = points()
     np.testing.assert_allclose(compile_function(map_over(function))(x, y), expected(10, x, y), rtol=1e-4, atol=1e-4)
@@ -70,7 +71,7 @@ def test_what_is_called_with_equal_arguments_from_many_places_is_computed_once()
     for _ in range(60):  # as Fibonacci counts: 10^12 calls, of 62 different ones
         before, last = functions[-2:]
         functions.append(trace(lambda x, a=before, b=last: call(x, function=a) * 0.5 + call(x, function=b) * 0.5, f32))
-    (lowered,) = run_pipeline(Module((functions[-1],)), NATIVE_PIPELINE).functions
+    lowered = lower(functions[-1], CPU)
     assert len(nodes_of(lowered)) < 400
     assert not any(node.op is call for node in nodes_of(lowered))
 
@@ -79,7 +80,7 @@ def test_calls_that_would_never_end_are_refused_at_once() -> None:
     with pytest.raises(CompileError, match="`level59` is too large: functions in it call others again and again"):
         compile_function(map_over(nested(60)))(*points(4))
     with pytest.raises(CompileError, match="expected at most 65,536 nodes"):
-        flatten_calls(Module((nested(60),)))
+        inline_calls(Module((nested(60),)))
 
 
 def long_sum(terms: int) -> Function:
@@ -146,7 +147,7 @@ def test_functions_return_at_most_two_results_in_registers(
         return finish(asm, inner, returned, parameters)
 
     monkeypatch.setattr(subroutines, "_finish", note)
-    monkeypatch.setattr(flatten_calls_pass, "SMALL", 20)
+    monkeypatch.setattr(inline_calls_pass, "SMALL", 20)
 
     def several(x: Any, y: Any) -> tuple[Any, ...]:
         for n in range(10):

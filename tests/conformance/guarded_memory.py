@@ -18,7 +18,7 @@ from livegrad.backends.cpu import execute, function, loop_body, rows
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar
-from livegrad.schedule import row_chains, schedule
+from livegrad.schedule import plan_passes
 from livegrad.schedule.allocate import Touching, live_ranges
 from livegrad.schedule.plan import ALIGNMENT, Buffer
 
@@ -110,8 +110,7 @@ def guarding_buffers() -> Iterator[None]:
     before = set_default_cache(ObjectCache(CacheSettings(None)))
     _forget()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (schedule, row_chains):
-            patch.setattr(module, "allocate", _allocate)
+        patch.setattr(plan_passes, "allocate_arena", _allocate)
         for module in (execute, loop_body):
             patch.setattr(module, "plan_memory", _plan_memory)
         for module in (execute, rows):

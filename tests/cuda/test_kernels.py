@@ -9,12 +9,12 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.backends.cpu import CpuFunction
 from livegrad.backends.cuda import DeviceError, reason_for_no_cuda
 from livegrad.backends.cuda.bind import Bound, bind
 from livegrad.backends.cuda.compiler import compile_source, reason_for_no_compiler
 from livegrad.backends.cuda.depend import dependencies
 from livegrad.backends.cuda.kernel import KernelText, emit_kernel
+from livegrad.compiler import compile_plan
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
@@ -23,6 +23,7 @@ from livegrad.ir.types import Scalar, Tensor, f16, f32, f64, i32
 from livegrad.ops.control import map_over
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.schedule.plan import KernelStep
+from livegrad.schedule.target import CUDA
 from tests.conformance.cases import CASES
 from tests.differentiate.checks import derived
 from tests.differentiate.programs import PROGRAMS
@@ -34,7 +35,7 @@ SIZES = {"n": 5, "m": 3, "k": 4}
 
 
 def kernels(function: Function) -> list[KernelText]:
-    plan = CpuFunction(function).schedule(SIZES, for_cpu=False)
+    plan = compile_plan(function, CUDA, SIZES)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
     return [emit_kernel(step.kernel, bind(step, plan).layout) for step in steps]
 
@@ -80,7 +81,7 @@ def fold(shape: tuple[int, ...], axis: int, kind: str = "sum", element: Scalar =
 
 
 def bound(function: Function) -> Bound:
-    plan = CpuFunction(function).schedule(SIZES, for_cpu=False)
+    plan = compile_plan(function, CUDA, SIZES)
     (step,) = [step for step in plan.steps if isinstance(step, KernelStep)]
     return bind(step, plan, share_rows=True)
 
@@ -188,7 +189,7 @@ def test_folds_of_all_layouts_compile(architecture: str) -> None:
     functions.append(trace(lambda x: ops.arg_reduce(x, kind="argmax", axis=0), Tensor(f32, (30_000, 70))))
     functions += [long, trace(lambda x, y: x / y, Tensor(f32, (1 << 20,)), Tensor(f32, (1 << 20,)))]
     for function in functions:
-        plan = CpuFunction(function).schedule(SIZES, for_cpu=False)
+        plan = compile_plan(function, CUDA, SIZES)
         for step in plan.steps:
             assert isinstance(step, KernelStep)
             text = emit_kernel(step.kernel, bind(step, plan, share_rows=True).layout)
@@ -211,7 +212,7 @@ def test_a_check_names_its_site() -> None:
 def test_kernels_that_remember_run_one_by_one() -> None:
     """They share memory that is no buffer of the plan."""
     function = trace(lambda x, y: (ops.sin(x), ops.cos(y)), Tensor(f32, (8,)), Tensor(f32, (9,)))
-    plan = CpuFunction(function).schedule(for_cpu=False)
+    plan = compile_plan(function, CUDA)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
     assert dependencies(steps, plan) == [[], []]
     assert dependencies(steps, plan, one_by_one=[0, 1]) == [[], [0]]
@@ -225,7 +226,7 @@ def test_launches_wait_only_for_what_they_touch() -> None:
             y, kind="sum", axes=(0,)
         )
 
-    plan = CpuFunction(trace(function, Tensor(f32, (64,)), Tensor(f32, (32,)))).schedule(for_cpu=False)
+    plan = compile_plan(trace(function, Tensor(f32, (64,)), Tensor(f32, (32,))), CUDA)
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
     found = dependencies(steps, plan)
     for number, before in enumerate(found):

@@ -8,10 +8,10 @@ import pytest
 
 from livegrad import ops
 from livegrad.authoring.block import cuda_block
-from livegrad.backends.cpu import CpuFunction
 from livegrad.backends.cuda.bind import bind
 from livegrad.backends.cuda.compiler import compile_source, reason_for_no_compiler
 from livegrad.backends.cuda.kernel import emit_kernel
+from livegrad.compiler import compile_plan
 from livegrad.diagnostics import CompileError, UsageError
 from livegrad.engine.cuda.control import APPEND_WORDS, CONTROL_WORDS, engine_sources
 from livegrad.engine.cuda.source_code import machine_code
@@ -21,6 +21,7 @@ from livegrad.engine.sources import Given
 from livegrad.ir.function import trace
 from livegrad.ir.types import Tensor, f32, f64
 from livegrad.schedule.plan import KernelStep
+from livegrad.schedule.target import CUDA
 
 pytestmark = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
 ARCHITECTURES = ("sm_75", "sm_90", "sm_100")
@@ -60,7 +61,7 @@ def test_a_kernel_takes_one_struct_of_as_many_words_as_are_packed(architecture):
         lambda x, y, s: (ops.reduce(x * y, kind="sum", axes=(1,)), x + y * ops.broadcast(s, shape=(3, 5), axes=())),
         Tensor(f32, (3, 5)), Tensor(f32, (3, 5)), f32,
     )  # fmt: skip
-    plan = CpuFunction(function).schedule({}, for_cpu=False)
+    plan = compile_plan(function, CUDA, {})
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
     assert steps
     for step in steps:

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 from livegrad import ops
-from livegrad.backends.cpu import CpuFunction
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.backends.cuda.compiler import forget_cubins, load_compiled, reason_for_no_compiler
 from livegrad.backends.cuda.libraries.call import shared_library
 from livegrad.backends.cuda.libraries.cublas import Matrices, _matrices
 from livegrad.backends.cuda.recipe import HostRecipe, decode, encode, make_recipe, recipe_key
+from livegrad.compiler import compile_plan
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, f32, f64, i32
+from livegrad.schedule.target import CUDA
 
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
 
@@ -39,7 +40,7 @@ def own_cache(tmp_path: Path) -> Any:
 
 @needs_nvrtc
 def test_a_recipe_comes_back_from_text_as_it_was(own_cache: None) -> None:
-    recipe = make_recipe(CpuFunction(several_steps()).schedule(for_cpu=False), "sm_90")
+    recipe = make_recipe(compile_plan(several_steps(), CUDA), "sm_90")
     data = encode(recipe)
     assert data is not None
     found = decode(data)
@@ -53,7 +54,7 @@ def test_a_recipe_comes_back_from_text_as_it_was(own_cache: None) -> None:
 
 @needs_nvrtc
 def test_a_recipe_whose_code_is_gone_is_none(own_cache: None, tmp_path: Path) -> None:
-    recipe = make_recipe(CpuFunction(several_steps()).schedule(for_cpu=False), "sm_90")
+    recipe = make_recipe(compile_plan(several_steps(), CUDA), "sm_90")
     data = encode(recipe)
     assert data is not None
     forget_cubins()
@@ -68,7 +69,7 @@ def test_a_recipe_whose_code_is_gone_is_none(own_cache: None, tmp_path: Path) ->
 @needs_nvrtc
 def test_steps_of_the_host_stand_between_graphs_and_are_not_kept_on_disk(own_cache: None) -> None:
     function = trace(lambda a: ops.sin(ops.det(ops.cos(a))), Tensor(f64, (4, 3, 3)))
-    recipe = make_recipe(CpuFunction(function).schedule(for_cpu=False), "sm_90")
+    recipe = make_recipe(compile_plan(function, CUDA), "sm_90")
     assert [isinstance(segment, HostRecipe) for segment in recipe.segments] == [False, True, False]
     assert encode(recipe) is None
 

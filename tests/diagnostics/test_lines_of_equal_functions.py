@@ -24,14 +24,14 @@ from livegrad.backends.cpu import compile_function, kernels
 from livegrad.backends.cpu import function as cpu_function
 from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.compiler import lower
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Module
 from livegrad.ir.places import equal_but_for_lines
 from livegrad.ir.walk import nodes_of
 from livegrad.passes.expand import expand_ops
-from livegrad.passes.flatten_calls import flatten_calls
-from livegrad.passes.pipeline import run_pipeline
+from livegrad.passes.inline_calls import inline_calls
 from livegrad.passes.simplify import Simplify
 from tests.node_counts import settled_node_count
 
@@ -111,7 +111,7 @@ def test_the_reference_names_the_line_of_the_function_that_ran(case: Any) -> Non
 
 def test_passes_keep_the_lines_of_each_function(case: Any) -> None:
     functions, arguments = case
-    lowered = [run_pipeline(Module((function,))).functions[0] for function in functions]
+    lowered = [lower(function) for function in functions]
     assert [place_of(reference.evaluate, function, *arguments) for function in lowered] == EXPECTED
     simplified = [Simplify()(Module((function,))).functions[0] for function in functions]
     assert [place_of(reference.evaluate, function, *arguments) for function in simplified] == EXPECTED
@@ -131,7 +131,7 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]
 
         return run
 
-    for owner, name in ((cpu_function, "run_pipeline"), (kernels.Compiling, "_made")):
+    for owner, name in ((cpu_function, "lower"), (kernels.Compiling, "_made")):
         monkeypatch.setattr(owner, name, counted(name, getattr(owner, name)))
     before = set_default_cache(ObjectCache(CacheSettings(tmp_path / "objects")))
     kernels.forget_kernels()
@@ -143,7 +143,7 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]
 def test_functions_that_differ_in_lines_are_compiled_once(case: Any, work: list[str], tmp_path: Path) -> None:
     functions, arguments = case
     assert place_of(compile_function(functions[0]), *arguments) == EXPECTED[0]
-    assert {"run_pipeline", "_made"} <= set(work)
+    assert {"lower", "_made"} <= set(work)
     work.clear()
     set_default_cache(ObjectCache(CacheSettings(tmp_path / "nothing")))  # the code is in memory
     assert place_of(compile_function(functions[1]), *arguments) == EXPECTED[1]
@@ -168,7 +168,7 @@ def test_a_function_that_calls_two_equal_ones_names_the_line_of_the_one_that_fai
         return ops.call(a, b, function=first) + ops.call(a, c, function=second)
 
     function = lg.trace(both, I, I, I)
-    flat = flatten_calls(Module((function,))).functions[0]
+    flat = inline_calls(Module((function,))).functions[0]
     for run in (compile_function(function), partial(reference.evaluate, function), partial(reference.evaluate, flat)):
         assert place_of(run, 6, 0, 2) == EXPECTED[0]
         assert place_of(run, 6, 2, 0) == EXPECTED[1]
@@ -182,7 +182,7 @@ def test_the_same_check_at_two_lines_of_a_function_is_made_once() -> None:
         return first * 3 + second
 
     function = lg.trace(twice, I, I)
-    lowered = run_pipeline(Module((function,))).functions[0]
+    lowered = lower(function)
     assert [node.op.name for node in nodes_of(function)].count("floor_div") == 2
     assert [node.op.name for node in nodes_of(lowered)].count("floor_div") == 1
     place = place_of(compile_function(function), 1, 0)

@@ -8,11 +8,12 @@ import pytest
 
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.reference import evaluate
+from livegrad.compiler import lower
 from livegrad.diagnostics import KernelCheckError, UsageError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
-from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import UNIT, Struct, Tensor, Trace, Tuple, f64, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make
@@ -30,7 +31,6 @@ from livegrad.passes.differentiate.budget import within_budget
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.report import storage_report
 from livegrad.passes.differentiate.reverse import vjp
-from livegrad.passes.pipeline import run_pipeline
 from tests.conformance.values import plain_shape
 from tests.differentiate.checks import check_orders, flat, op_names, results_of
 
@@ -154,7 +154,7 @@ def test_less_memory_is_used_where_layers_are_computed_again() -> None:
 
 def test_what_is_computed_again_is_not_made_one_with_what_was_computed_before() -> None:
     def products(mark: Any) -> int:
-        lowered = run_pipeline(Module((vjp(net(mark, 3)),))).functions[0]
+        lowered = lower(vjp(net(mark, 3)))
         return sum(node.op is matmul for node in nodes_of(lowered))
 
     assert products(call) == 24, "twelve there, twelve back"
@@ -171,7 +171,7 @@ def test_a_result_that_nobody_reads_has_no_part_in_the_gradient() -> None:
 
 
 def test_forward_mode_computes_nothing_twice() -> None:
-    lowered = run_pipeline(Module((jvp(net(recompute_call, 3)),))).functions[0]
+    lowered = lower(jvp(net(recompute_call, 3)))
     assert sum(node.op is matmul for node in nodes_of(lowered)) == 24
 
 
@@ -206,7 +206,7 @@ def test_a_loop_keeps_what_it_would_compute_from_its_index() -> None:
 
 
 def count_in_linear_part(function: Function, name: str) -> int:
-    gradient = run_pipeline(Module((vjp(function, with_value=True),))).functions[0]
+    gradient = lower(vjp(function, with_value=True))
     return sum(node.op.name == name for inner in reachable_functions([gradient]) for node in nodes_of(inner))
 
 
@@ -219,7 +219,7 @@ def test_what_is_kept_inside_is_not_computed_again() -> None:
     def products(mark: Callable[[Node], Node]) -> tuple[Function, int]:
         inner = trace(lambda x, w: sin(mark(matmul(x, w)) * 0.1), SQUARE, SQUARE)
         whole = trace(lambda x, w: sin(recompute_call(x, w, function=inner)), SQUARE, SQUARE)
-        lowered = run_pipeline(Module((vjp(whole, with_value=True),))).functions[0]
+        lowered = lower(vjp(whole, with_value=True))
         return whole, sum(node.op is matmul for node in nodes_of(lowered))
 
     assert products(lambda v: v)[1] == 4
@@ -230,7 +230,7 @@ def test_what_is_kept_inside_is_not_computed_again() -> None:
 
 def test_marks_are_gone_after_the_passes() -> None:
     for function in (from_the_index(kept), in_a_map(kept), trace(loop, f64, f64)):
-        lowered = run_pipeline(Module((vjp(function),))).functions[0]
+        lowered = lower(vjp(function))
         assert op_names(lowered).isdisjoint({"kept", "recompute_call", "recompute_linear"})
 
 

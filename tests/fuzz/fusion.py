@@ -13,14 +13,13 @@ import numpy as np
 import livegrad as lg
 from livegrad.authoring.tensor.handle import wrap
 from livegrad.authoring.tensor.tracing import close, placeholders
-from livegrad.backends.cpu.chains import worthwhile
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.function import CpuFunction, run_function
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import OPTIONAL
 from livegrad.ir.node import Function
 from livegrad.schedule.plan import Plan
 from livegrad.schedule.roots import is_storable
-from livegrad.schedule.row_chains import row_chains
-from livegrad.schedule.shortcuts import ALL, Shortcuts
 from tests.fuzz import operations, operations_folding, operations_fusing  # noqa: F401  register what programs are made of
 from tests.fuzz.programs import Livegrad, Program, random_program
 from tests.fuzz.reference import Reference
@@ -78,14 +77,11 @@ def _compare(function: Function, arguments: list[Any], program: Program, seed: i
     source = CpuFunction(function)
     plan = source.schedule()
     counts = {program.float_type: 1}
-    steady = _run(plan, ALL, reference, "with all")
-    names = Shortcuts.names()
-    for name in [names[(seed + k) % len(names)] for k in range(4)]:
-        shortcuts = ALL.without(name)
-        other = plan if name == "row_chains" else source.schedule(shortcuts=shortcuts)
-        differs = bool(worthwhile(row_chains(plan))) if name == "row_chains" else _text(other) != _text(plan)
-        if differs:
-            steady &= _run(other, shortcuts, reference, f"without {name}")
+    steady = _run(plan, reference, "with all")
+    for name in [OPTIONAL[(seed + k) % len(OPTIONAL)] for k in range(4)]:
+        other = source.schedule(target=CPU.without(name))
+        if (other.chains, _text(other)) != (plan.chains, _text(plan)):
+            steady &= _run(other, reference, f"without {name}")
             counts[f"without {name}"] = 1
     return counts if steady else {**counts, "magnifies rounding": 1}
 
@@ -94,8 +90,8 @@ def _text(plan: Plan) -> str:
     return "\n".join(map(str, plan.steps))
 
 
-def _run(plan: Plan, shortcuts: Shortcuts, reference: Reference, what: str) -> bool:
-    compiled = CompiledPlan.from_plan(plan, run_function, shortcuts=shortcuts)
+def _run(plan: Plan, reference: Reference, what: str) -> bool:
+    compiled = CompiledPlan.from_plan(plan, run_function)
     steady = True
     for run in range(2):  # what a run leaves behind must not show in the next
         found = compiled.run([np.array(a, order="C") for a in reference.arguments])

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import livegrad as lg
 from livegrad import ops
+from livegrad.compiler import lower
 from livegrad.diagnostics import KernelCheckError, Mark, TextOrigin
 from livegrad.ir.function import map_results, trace
 from livegrad.ir.keeping import keeping_places
 from livegrad.ir.leaves import constant, input_node
-from livegrad.ir.node import Key, Module, Node
+from livegrad.ir.node import Key, Node
 from livegrad.ir.origins import originating_from, telling_lines_apart
 from livegrad.ir.places import equal_but_for_lines, exchange_places, lines_to_blame, mark_places, name_place
 from livegrad.ir.types import f32, i32, i64
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import nodes_of
-from livegrad.passes.pipeline import run_pipeline
 
 FIRST, SECOND = TextOrigin("first.py", 3), TextOrigin("second.py", 40)
 
@@ -83,7 +83,7 @@ def test_passes_do_not_add_places_to_shared_nodes() -> None:
     before = {node: node.own_origins for node in nodes_of(kept)}
     other = trace(lambda x, y: x * y * 1.9375, f32, f32)
     assert kept == other
-    lowered = run_pipeline(Module((other,))).functions[0]
+    lowered = lower(other)
     map_results(lowered, lambda node: None)
     assert {node: node.own_origins for node in nodes_of(kept) if node.operands} == {
         node: origins for node, origins in before.items() if node.operands

@@ -33,9 +33,9 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     looked_at: list[str] = []
     original = verify._check_structure
 
-    def recording(function: Function) -> Any:
+    def recording(function: Function, known: Any) -> Any:
         looked_at.append(function.name)
-        return original(function)
+        return original(function, known)
 
     monkeypatch.setattr(verify, "_check_structure", recording)
     return looked_at

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from livegrad.backends.reference import evaluate
+from livegrad.compiler import lower, lower_module
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Module, Node
@@ -17,7 +18,6 @@ from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.transcendental import exp, sin
 from livegrad.ops.vector import dot
 from livegrad.passes.differentiate.lower import differentiate
-from livegrad.passes.pipeline import run_pipeline
 
 POINT = 0.6
 
@@ -81,14 +81,14 @@ def test_derivatives_of_derivatives_agree_with_differences(program: Callable[[No
     lowered = differentiate(module)
     expected = central_difference(lambda x: float(evaluate(lowered.functions[0], x)))
     assert evaluate(lowered.functions[1], POINT) == pytest.approx(expected, rel=1e-6, abs=1e-6)
-    compiled = run_pipeline(module)
+    compiled = lower_module(module)
     assert evaluate(compiled.functions[1], POINT) == pytest.approx(evaluate(lowered.functions[1], POINT), rel=1e-12)
 
 
 def test_several_results_come_as_a_pair_of_tuples() -> None:
     both = trace(lambda x, y: (x * y, x + y), f64, f64, name="both")
     function = trace(lambda x, y: fwd_diff(x, y, x * 0.0 + 1.0, y * 0.0, function=both), f64, f64, name="f")
-    (after,) = run_pipeline(Module((function,))).functions
+    after = lower(function)
     assert evaluate(after, 2.0, 3.0) == ((6.0, 5.0), (3.0, 1.0))
 
 
@@ -103,7 +103,7 @@ def test_what_carries_no_derivative_gives_the_unit() -> None:
             bwd_diff(n, x, unit, one, function=mixed),
         )
 
-    (after,) = run_pipeline(Module((trace(f, i64, f64),))).functions
+    after = lower(trace(f, i64, f64))
     assert evaluate(after, 1, 3.0) == (((2, 9.0), ((), 6.0)), ((), 6.0))
 
 
@@ -120,7 +120,7 @@ def test_a_derivative_inside_a_body_is_lowered_there() -> None:
 
     function = trace(root, f64)
     slope = trace(lambda a: bwd_diff(a, constant(1.0, f64), function=function), f64, name="slope")
-    compiled = run_pipeline(Module((function, slope)))
+    compiled = lower_module(Module((function, slope)))
     assert evaluate(compiled.functions[0], 2.0) == pytest.approx(np.sqrt(2.0))
     assert evaluate(compiled.functions[1], 2.0) == pytest.approx(0.5 / np.sqrt(2.0))
 
@@ -136,5 +136,5 @@ def test_a_value_that_a_loop_throws_away_does_not_spoil_the_gradient() -> None:
         derived = function
         for mode in order:
             derived = MODES[mode](derived)
-        (after,) = run_pipeline(Module((derived,))).functions
+        after = lower(derived)
         assert evaluate(after, 1.0) == pytest.approx(expected)

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from livegrad.compiler import VALUE_PASSES, passes_for
 from livegrad.ir.text import parse_module, print_module
-from livegrad.passes.pipeline import PIPELINE, Pass, run_pipeline
+from livegrad.passes.pipeline import Pass, run_passes
+from livegrad.schedule.target import PORTABLE
 
 GOLDEN = sorted(Path(__file__).parent.glob("*.ir"))
-PASSES = {step.name: (step,) for step in PIPELINE} | {"pipeline": PIPELINE}
+PASSES = {step.name: (step,) for step in VALUE_PASSES} | {"pipeline": passes_for(PORTABLE)[0]}
+SIZES = {"n": 6}
 MARK = "\n# after "
 NAME = re.compile(r'@("(?:[^"\\]|\\.)*"|[\w.]+)')
 
@@ -31,5 +34,10 @@ def test_a_pass_makes_the_expected_text(path: Path, check_golden: Callable[[Path
     before, rest = path.read_text(encoding="utf-8").split(MARK, 1)
     name = rest.split("\n", 1)[0]
     passes: tuple[Pass, ...] = PASSES[name]
-    after = run_pipeline(parse_module(before, file=path.name), passes)
+    after = run_passes(parse_module(before, file=path.name), passes, SIZES)
     check_golden(path, f"{before}{MARK}{name}\n\n{numbered(print_module(after))}")
+
+
+def test_every_value_pass_has_a_golden_file() -> None:
+    shown = {path.read_text(encoding="utf-8").split(MARK, 1)[1].split("\n", 1)[0] for path in GOLDEN}
+    assert set(PASSES) == shown

@@ -2,7 +2,9 @@
 
 import pytest
 
+from livegrad.backends.cpu.target import CPU
 from livegrad.backends.reference import evaluate
+from livegrad.compiler import OPTIONAL, PLAN_PASSES, lower, lower_module, passes_for
 from livegrad.diagnostics import DifferentiationError, VerifyError
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import input_node, parameter
@@ -14,7 +16,8 @@ from livegrad.ops.control import call, make_for_loop
 from livegrad.ops.custom import custom_call, recompute_call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.order import kept
-from livegrad.passes.pipeline import PIPELINE, Pass, PipelineTrace, run_pipeline
+from livegrad.passes.pipeline import Pass, PipelineTrace, run_passes
+from livegrad.schedule.target import CUDA, PORTABLE, Target
 
 
 @pytest.fixture
@@ -23,24 +26,40 @@ def module() -> Module:
     return Module((trace(lambda x: get(fwd_diff(x, x, function=square), index=1), f32, name="main"),))
 
 
+def names(target: Target) -> list[str]:
+    return [step.name for part in passes_for(target) for step in part]
+
+
 def test_passes_come_in_this_order() -> None:
-    assert [step.name for step in PIPELINE] == [
-        *("differentiate", "optimize_outputs", "flatten_calls", "lower_bfloat16", "simplify")
+    first = ["differentiate", "eliminate_dead_results", "inline_calls", "lower_bfloat16", "simplify"]
+    bound = ["bind_sizes", "flatten_signature"]
+    last = ["thread_accumulators", "scalarise_maps", "push_transpose_through_matmul", "share_row_reductions"]
+    assert names(CUDA) == [*first, *bound, "expand_unsupported", "lower_windows", *last]
+    first[2] = "inline_small_calls"
+    cpu = ["split_complex", "interchange_elementwise_loops", "unroll_small_matmuls", "split_at_concatenations"]
+    assert names(CPU) == [*first, *bound, *cpu, "lower_windows", *last]
+    assert [step.name for step in PLAN_PASSES] == [
+        *("materialise", "fuse", "order_for_memory", "assign_buffers", "write_in_place", "build_steps"),
+        *("tile_row_chains", "allocate"),
     ]
-    assert frozenset().union(*(step.removes for step in PIPELINE)) == {
-        fwd_diff,
-        bwd_diff,
-        custom_call,
-        recompute_call,
-        kept,
-        call,
-    }
+
+
+def test_a_target_leaves_out_optimisations_by_name() -> None:
+    assert set(names(CPU)) - set(names(CPU.without("thread_accumulators"))) == {"thread_accumulators"}
+    for name in OPTIONAL:
+        assert CPU.uses(name)
+        assert not CPU.without(name).uses(name)
+
+
+def test_derivatives_and_calls_are_gone_after_lowering() -> None:
+    removed = frozenset().union(*(step.removes for step in passes_for(PORTABLE)[0]))
+    assert removed == {fwd_diff, bwd_diff, custom_call, recompute_call, kept, call}
 
 
 def test_a_trace_has_the_text_after_each_pass(module: Module) -> None:
     stages = PipelineTrace()
-    result = run_pipeline(module, trace=stages)
-    assert [stage.name for stage in stages.stages] == ["input", *(step.name for step in PIPELINE)]
+    result = lower_module(module, trace=stages)
+    assert [stage.name for stage in stages.stages] == ["input", *(step.name for step in passes_for(PORTABLE)[0])]
     assert "fwd_diff" in stages.stages[0].text
     assert parse_module(stages.stages[-1].text) == result
     assert str(stages).startswith("# after input\nfunction @square(")
@@ -48,25 +67,25 @@ def test_a_trace_has_the_text_after_each_pass(module: Module) -> None:
 
 def test_a_pass_that_leaves_what_it_removes_is_named(module: Module) -> None:
     with pytest.raises(VerifyError, match=r"after pass `nothing`: .*`fwd_diff` is still there"):
-        run_pipeline(module, [Pass("nothing", lambda module: module, removes=frozenset({fwd_diff}))])
+        run_passes(module, [Pass("nothing", lambda module: module, removes=frozenset({fwd_diff}))])
 
 
 def test_a_pass_that_brings_back_what_another_removed_is_named(module: Module) -> None:
-    passes = (*PIPELINE, Pass("undo", lambda _: module))
+    passes = (*passes_for(PORTABLE)[0], Pass("undo", lambda _: module))
     with pytest.raises(VerifyError, match="after pass `undo`"):
-        run_pipeline(module, passes)
+        run_passes(module, passes)
 
 
 def test_a_pass_that_changes_a_signature_is_named(module: Module) -> None:
     with pytest.raises(VerifyError, match="pass `lose` changed the module's functions"):
-        run_pipeline(module, [Pass("lose", lambda _: Module(()))])
+        run_passes(module, [Pass("lose", lambda _: Module(()))])
 
 
 def test_a_pass_that_makes_broken_ir_is_named(module: Module) -> None:
     x, other = parameter(0, f32), parameter(1, f32)
     broken = Module((Function("main", (x,), (x + other,)),))
     with pytest.raises(VerifyError, match=r"after pass `break`.*not one of the function's parameters"):
-        run_pipeline(module, [Pass("break", lambda _: broken)])
+        run_passes(module, [Pass("break", lambda _: broken)])
 
 
 def test_an_error_within_a_pass_keeps_its_message_and_names_the_pass(module: Module) -> None:
@@ -74,20 +93,20 @@ def test_an_error_within_a_pass_keeps_its_message_and_names_the_pass(module: Mod
         raise DifferentiationError("cannot differentiate `x`")
 
     with pytest.raises(DifferentiationError) as caught:
-        run_pipeline(module, [Pass("differentiate", fail)])
+        run_passes(module, [Pass("differentiate", fail)])
     assert str(caught.value) == "cannot differentiate `x`"
     assert caught.value.__notes__ == ["in pass `differentiate`"]
 
 
 def test_a_broken_module_is_refused_before_the_first_pass() -> None:
     with pytest.raises(VerifyError, match="not one of the function's parameters"):
-        run_pipeline(Module((Function("main", (), (parameter(0, f32),)),)), [])
+        run_passes(Module((Function("main", (), (parameter(0, f32),)),)), [])
 
 
 def test_inputs_by_key_pass_through() -> None:
     key = Key("time")
     module = Module((Function("main", (), (input_node(key, f32) * 1.0,)),))
-    assert run_pipeline(module).functions[0].results == (input_node(key, f32),)
+    assert lower_module(module).functions[0].results == (input_node(key, f32),)
 
 
 def test_the_whole_pipeline_gives_the_gradient_of_a_loop() -> None:
@@ -96,5 +115,5 @@ def test_the_whole_pipeline_gives_the_gradient_of_a_loop() -> None:
 
     function = trace(power, i64, f64)
     one = trace(lambda n, x: get(bwd_diff(n, x, x * 0.0 + 1.0, function=function), index=1), i64, f64, name="slope")
-    (after,) = run_pipeline(Module((one,))).functions
+    after = lower(one)
     assert evaluate(after, 3, 2.0) == pytest.approx(4 * 2.0**3)

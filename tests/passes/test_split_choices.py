@@ -12,13 +12,13 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.emit.body import native_form
+from livegrad.compiler import lower
 from livegrad.ir.leaves import constant, parameter_op
-from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import cond, make_cond, map_over
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
-from livegrad.passes.pipeline import run_pipeline
 from livegrad.passes.split_choices import Choices, Group, Nested, split_choices
 
 BOTH = (True, True)
@@ -266,7 +266,7 @@ def test_all_leaves_together_give_the_bits_of_the_function() -> None:
         found += [(x * 1.7 + 0.3) * (x * x) - y * y for _ in range(2)] + [x * y - x * 1.7, y * 1.7 - x * y]
         return reduce(ops.min, found)
 
-    function = run_pipeline(Module((lg.trace(members, f32, f32),))).functions[0]
+    function = lower(lg.trace(members, f32, f32))
     choices = split(function, most=64)
     assert all(len(leaf.steps) == 1 for leaf in choices.root.leaves())
     expanded = Choices(choices.name, native_form(choices.values), choices.root)

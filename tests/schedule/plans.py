@@ -3,21 +3,22 @@
 from collections.abc import Callable
 from typing import Any
 
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import compile_plan
 from livegrad.ir.function import trace
-from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, shape_of
 from livegrad.ops.movement import broadcast
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import exp, log, sqrt
-from livegrad.passes.pipeline import run_pipeline
 from livegrad.schedule.plan import HostStep, KernelStep, Plan
-from livegrad.schedule.schedule import schedule
+from livegrad.schedule.target import Target
 
 
-def plan_of(callable: Callable[..., Any] | Function, *types: Type, for_cpu: bool = True) -> Plan:
-    """The plan of a function after all passes."""
+def plan_of(callable: Callable[..., Any] | Function, *types: Type, target: Target = CPU) -> Plan:
+    """The plan of a function after all passes, without chains of rows that run tile by tile."""
     function = callable if isinstance(callable, Function) else trace(callable, *types)
-    return schedule(run_pipeline(Module((function,))).functions[0], for_cpu)
+    return compile_plan(function, target.without("tile_row_chains"))
 
 
 def host_ops(plan: Plan) -> list[str]:

@@ -15,6 +15,7 @@ from livegrad.ops.sorting import searchsorted, take_along_axis
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.schedule.indexed_writes import place_of
 from livegrad.schedule.plan import KernelStep, Plan
+from livegrad.schedule.target import CUDA
 from livegrad.schedule.views import Affine
 from tests.schedule.plans import host_ops, plan_of, writing_kernels
 
@@ -106,7 +107,7 @@ def test_assignments_are_never_made_in_chunks() -> None:
 
 def test_other_backends_write_from_the_host() -> None:
     function = trace(lambda t, v, i: scatter_add(t, v, i), Tensor(f32, (100,)), Tensor(f32, (500,)), PLACES)
-    assert host_ops(plan_of(function, for_cpu=False)) == ["scatter_add"]
+    assert host_ops(plan_of(function, target=CUDA)) == ["scatter_add"]
 
 
 def test_searching_is_part_of_the_kernel_that_uses_it() -> None:

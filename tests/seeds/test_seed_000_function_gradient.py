@@ -12,10 +12,12 @@ from livegrad.authoring.assembly.gradient_function import GradientKey, gradient_
 from livegrad.authoring.assembly.graph import GraphFunction
 from livegrad.authoring.assembly.lower_gradient import gradient_nodes
 from livegrad.authoring.assembly.node_types import GRADIENT_TYPES
+from livegrad.compiler import lower_module, passes_for
 from livegrad.formats.threemf import load_3mf, save_3mf
 from livegrad.ir.node import Module
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.passes.pipeline import PIPELINE, PipelineTrace, run_pipeline
+from livegrad.passes.pipeline import PipelineTrace
+from livegrad.schedule.target import PORTABLE
 from tests.authoring.assembly.gradient_graphs import field, with_gradient, with_normalized_distance
 
 SCALAR, VECTOR = PortType.SCALAR, PortType.VECTOR
@@ -100,8 +102,8 @@ def test_full_pipeline_runs_and_no_gradient_node_reaches_code_generation() -> No
         assert isinstance(function, GraphFunction)
         assert not [node for node in function.nodes.values() if node.type.name in GRADIENT_TYPES]
     trace = PipelineTrace()
-    module = run_pipeline(Module((to_function(made, "main"),)), trace=trace)
-    assert [stage.name for stage in trace.stages] == ["input", *(step.name for step in PIPELINE)]
+    module = lower_module(Module((to_function(made, "main"),)), trace=trace)
+    assert [stage.name for stage in trace.stages] == ["input", *(step.name for step in passes_for(PORTABLE)[0])]
     ops = {node.op.name for function in reachable_functions(module.functions) for node in nodes_of(function)}
     assert not ops & {"fwd_diff", "bwd_diff", "call"}
     normal, _, _ = lg.compile(module.functions[0])(np.array([1, 2, 3], np.float32), np.float32(1e-2))
@@ -110,7 +112,7 @@ def test_full_pipeline_runs_and_no_gradient_node_reaches_code_generation() -> No
 
 def test_exact_gradients_leave_no_derivative_op_for_code_generation() -> None:
     """Seed 000, "Non-goals", which we exceed: analytic differentiation, gone before code generation as well."""
-    module = run_pipeline(Module((to_function(with_gradient(), "main", exact=True),)))
+    module = lower_module(Module((to_function(with_gradient(), "main", exact=True),)))
     ops = {node.op.name for function in reachable_functions(module.functions) for node in nodes_of(function)}
     assert not ops & {"fwd_diff", "bwd_diff", "call"}
 

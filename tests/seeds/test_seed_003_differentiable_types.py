@@ -10,10 +10,9 @@ import livegrad as lg
 from livegrad.authoring.differentiable.pair import pair_type
 from livegrad.authoring.function.type_reading import plain_type
 from livegrad.authoring.function.types import RecordType
-from livegrad.ir.node import Module
+from livegrad.compiler import lower
 from livegrad.ir.text import print_function
 from livegrad.ir.types import Struct
-from livegrad.passes.pipeline import run_pipeline
 
 
 @lg.differentiable
@@ -448,7 +447,7 @@ def test_pairs_are_lowered_to_structs():
 
     function = f.specialization_for().function
     assert "struct Pair[float]" in print_function(function) or isinstance(function.parameter_types[0], Struct)
-    lowered = run_pipeline(Module((function,))).functions[0]
+    lowered = lower(function)
     assert isinstance(lowered.parameter_types[0], Struct)
 
 

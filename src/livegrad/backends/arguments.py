@@ -16,7 +16,7 @@ from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.bfloat16 import LARGEST, narrow
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.node import Function
-from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bf16, components, f32
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Trace, Tuple, Type, Vector, bf16, components, f32
 
 _RANK = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
 _RANK_OF_NUMPY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
@@ -202,3 +202,36 @@ def _compare_shape(type: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int
             known = sorted({name for s in type.shape if isinstance(s, Dimension) for name in s.symbols} & sizes.keys())
             bound = ", ".join(f"{name} = {sizes[name]}" for name in known)
             _refuse(place, f"{type} with {bound}" if known else str(type), f"shape {shape}")
+
+
+class Remembered:
+    """Stands for the class of what a loop remembers, which goes from step to step as it is."""
+
+
+# How an argument looks that needs no conversion: the dtype and shape of an array (None: of symbolic size), or the class
+# and range of a number.
+DenseForm = tuple[Any, tuple[int, ...] | None, type | None, float, float]
+
+
+def dense_form(type: Type) -> DenseForm:
+    """How an argument of a type looks that needs no conversion."""
+    match type:
+        case Tensor(element=element, shape=shape):
+            return element.dtype, None if is_symbolic(type) else shape, None, 0, 0  # type: ignore[return-value]
+        case Vector(element=element, size=size):
+            return element.dtype, (size,), None, 0, 0
+        case Matrix(element=element, rows=rows, columns=columns):
+            return element.dtype, (rows, columns), None, 0, 0
+        case Scalar(kind="float" | "signed" | "unsigned"):
+            if type is bf16:  # a number must become its two bytes first
+                return type.dtype, (), None, 0, 0
+            low, high = scalar_range(type)
+            return type.dtype, None, float if type.kind == "float" else int, low, high
+        case Trace():
+            return np.dtype(object), None, Remembered, 0, 0
+    return None, (), None, 0, 0
+
+
+def is_symbolic(type: Type) -> bool:
+    """Whether a type has sizes that only arguments tell."""
+    return isinstance(type, Tensor) and not all(isinstance(size, int) for size in type.shape)

@@ -20,16 +20,22 @@ _Made = TypeVar("_Made")
 
 
 class keeping_places:
-    """What is made inside from these functions stands for their lines; `keep` puts those beside a function made."""
+    """What is made inside from these functions stands for their lines; `keep` puts those beside a function made.
 
-    __slots__ = ("_before", "_functions", "_origins", "_plain")
+    Work that is done in several goes enters the same one again, and has nothing of it in between.
+    """
+
+    __slots__ = ("_before", "_functions", "_origins", "_own", "_plain")
 
     def __init__(self, functions: Iterable[Function]) -> None:
         self._functions = functions
+        self._own: PlaceTable | None = None
 
     def __enter__(self) -> keeping_places:
         self._before, self._origins, self._plain = ambient.table, ambient.origins, ambient.plain
-        table = PlaceTable() if self._before is None else self._before
+        table = self._before
+        if table is None:
+            table = self._own = PlaceTable() if self._own is None else self._own
         pending = [function for function in self._functions if function not in table.functions]
         while pending:  # those that use others first: they know best
             function = pending.pop()
@@ -81,19 +87,6 @@ class keeping_places:
 
     def __exit__(self, *exception: object) -> None:
         ambient.table, ambient.origins, ambient.plain = self._before, self._origins, self._plain
-
-
-class apart_from_passes:
-    """What is done inside is no part of the pass at work: nodes know their lines themselves, as after all passes."""
-
-    __slots__ = ("_before",)
-
-    def __enter__(self) -> None:
-        self._before = ambient.table, ambient.origins, ambient.plain
-        ambient.table, ambient.origins, ambient.plain = None, None, not ambient.every_line
-
-    def __exit__(self, *exception: object) -> None:
-        ambient.table, ambient.origins, ambient.plain = self._before
 
 
 def keeps_places(transform: Callable[Concatenate[_Subject, _P], _Made]) -> Callable[Concatenate[_Subject, _P], _Made]:

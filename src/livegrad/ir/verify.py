@@ -30,24 +30,36 @@ def verify_function(function: Function, *, allow_inputs: bool = False, forbidden
     _verify((function,), allow_inputs, frozenset(forbidden))
 
 
-def verify_module(module: Module, *, allow_inputs: bool = False, forbidden: Collection[Op] = ()) -> None:
-    """`verify_function` for every function of a module, whose names must differ."""
+def verify_module(
+    module: Module,
+    *,
+    allow_inputs: bool = False,
+    forbidden: Collection[Op] = (),
+    before: Module | None = None,
+) -> None:
+    """`verify_function` for every function of a module, whose names must differ.
+
+    What was found right in the module that it was made from, `before`, is not looked at again.
+    """
     names: set[str] = set()
     for function in module.functions:
         if function.name in names:
             raise VerifyError(f"a module has two functions named `{function.name}`", help="rename one of them")
         names.add(function.name)
-    _verify(module.functions, allow_inputs, frozenset(forbidden))
+    known = set[Node]() if before is None else {node for function in before.functions for node in nodes_of(function)}
+    _verify(module.functions, allow_inputs, frozenset(forbidden), known)
 
 
-def _verify(functions: Iterable[Function], allow_inputs: bool, forbidden: frozenset[Op]) -> None:
+def _verify(
+    functions: Iterable[Function], allow_inputs: bool, forbidden: frozenset[Op], known: Collection[Node] = ()
+) -> None:
     unwanted = forbidden if allow_inputs else forbidden | {input_op}
     pending = list(functions)
     seen = set(pending)
     while pending:
         function = pending.pop()
         if function not in _verified:
-            _check_structure(function)
+            _check_structure(function, known)
             _verified.add(function)
         if not ops_in(function).isdisjoint(unwanted):
             raise _unwanted_op(function, unwanted)
@@ -57,14 +69,15 @@ def _verify(functions: Iterable[Function], allow_inputs: bool, forbidden: frozen
                 pending.append(used)
 
 
-def _check_structure(function: Function) -> None:
+def _check_structure(function: Function, known: Collection[Node]) -> None:
     _check_parameters(function)
     own = set(function.parameters)
     for node in _ordered(function):
-        if node.attributes:
-            _check_attributes(function, node)
-        if not is_interned(node):
-            raise _not_interned(function, node)  # one that is has the type that its op gave it
+        if node not in known:
+            if node.attributes:
+                _check_attributes(function, node)
+            if not is_interned(node):
+                raise _not_interned(function, node)  # one that is has the type that its op gave it
         if node.op is parameter_op and node not in own:
             raise _broken(
                 function,

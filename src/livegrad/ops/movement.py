@@ -322,3 +322,18 @@ def sum_to(value: Node, shape: tuple[Size, ...]) -> Node:
     extra = len(full) - len(shape)
     axes = tuple(i for i, n in enumerate(full) if i < extra or (shape[i - extra] == 1 and n != 1))
     return reshape(Op.named("reduce")(value, kind="sum", axes=axes), shape=shape)
+
+
+def sizes(node: Node) -> tuple[int, ...]:
+    """A node's shape, in a function whose sizes are all known."""
+    return shape_of(node.type)  # type: ignore[return-value]
+
+
+def squeezed_axes(source: tuple[int, ...], target: tuple[int, ...]) -> list[int | None] | None:
+    """For a reshape that only adds or drops dimensions of 1: for each source dimension its target (None for a 1)."""
+    kept_source = [size for size in source if size != 1]
+    kept_target = [axis for axis, size in enumerate(target) if size != 1]
+    if kept_source != [target[axis] for axis in kept_target]:
+        return None
+    supply = iter(kept_target)
+    return [None if size == 1 else next(supply) for size in source]

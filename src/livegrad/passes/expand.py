@@ -9,6 +9,7 @@ from livegrad.ir.keeping import keeps_places
 from livegrad.ir.node import Function, Node
 from livegrad.ir.origins import originating_from
 from livegrad.ir.walk import nodes_of, rebuild
+from livegrad.ops.sorting import top_positions
 
 
 @keeps_places
@@ -41,6 +42,11 @@ def expand_ops(function: Function, should_expand: Callable[[Node], bool]) -> Fun
             done[node] = rebuilt
             pending.pop()
     return Function(function.name, function.parameters, tuple(done[result] for result in function.results))
+
+
+def expand_unsupported(function: Function) -> Function:
+    """The function without ops for which devices have no code: they sort, but do not look for the largest few."""
+    return expand_ops(function, lambda node: node.op is top_positions)
 
 
 def _expansion(node: Node) -> Node:

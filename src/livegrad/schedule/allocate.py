@@ -30,7 +30,7 @@ def live_ranges(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> dict[Bu
     return ranges
 
 
-def allocate(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
+def allocate_arena(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
     """Byte offsets and the arena's size. Largest first, each at the lowest offset that no living neighbour holds."""
     ranges = live_ranges(steps, buffers)
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step

@@ -29,7 +29,7 @@ class Source(NamedTuple):
     number: int
 
 
-class Target(NamedTuple):
+class Sink(NamedTuple):
     """Where a result of a stage's body goes: to an output, or into a row value, folded there if `reduce` is given.
 
     whole: the result is that tensor, changed in place by index; nothing else reads it.
@@ -55,7 +55,7 @@ class Stage:
     level: Level
     body: Function
     sources: tuple[Source, ...]
-    targets: tuple[Target, ...]
+    sinks: tuple[Sink, ...]
     scan: Scan | None = None
 
 
@@ -97,7 +97,7 @@ class Kernel:
     @cached_property
     def written(self) -> frozenset[int]:
         """The numbers of the wholes that are changed in place."""
-        return frozenset(t.number for stage in self.stages for t in stage.targets if t.kind == "whole")
+        return frozenset(t.number for stage in self.stages for t in stage.sinks if t.kind == "whole")
 
     @cached_property
     def _hash(self) -> int:

@@ -13,7 +13,7 @@ from livegrad.ir.types import Scalar, f16, f32
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.reduction import arg_reduce
 from livegrad.schedule.fuse import Group
-from livegrad.schedule.kernel import Kernel, Level, Port, Source, Stage, Target, Whole
+from livegrad.schedule.kernel import Kernel, Level, Port, Sink, Source, Stage, Whole
 from livegrad.schedule.plan import Buffer, KernelStep, View
 from livegrad.schedule.views import Affine
 from livegrad.schedule.work import KernelBuilder, Work, is_row_level
@@ -34,11 +34,11 @@ class OpenStage:
 
     level: Level
     results: list[Node] = field(default_factory=list)
-    targets: list[Target] = field(default_factory=list)
+    sinks: list[Sink] = field(default_factory=list)
 
-    def add(self, result: Node, target: Target) -> None:
+    def add(self, result: Node, target: Sink) -> None:
         self.results.append(result)
-        self.targets.append(target)
+        self.sinks.append(target)
 
 
 @dataclass
@@ -68,10 +68,10 @@ class StepBuilder:
     def chunks(self) -> int:
         return -(-self.group.inner[0] // self.chunk) if self.chunk else 0
 
-    def output(self, port: Port, view: View) -> Target:
+    def output(self, port: Port, view: View) -> Sink:
         self.ports.append(port)
         self.views.append(view)
-        return Target("output", len(self.ports) - 1)
+        return Sink("output", len(self.ports) - 1)
 
     # --- stages ---
 
@@ -82,14 +82,14 @@ class StepBuilder:
         for work in works:
             if work.reduce is not None:
                 for value, slot in zip(work.values, self.builder.row_slots[work.root], strict=True):
-                    stage.add(value, Target("row", slot, work.reduce))  # type: ignore[arg-type]
+                    stage.add(value, Sink("row", slot, work.reduce))  # type: ignore[arg-type]
                 folded.append(work)
                 continue
             if work.root in self.wanted:
                 self.store_values(stage, work, row_level)
             if row_level:
                 for value, slot in zip(work.values, self.builder.row_slots[work.root], strict=True):
-                    stage.add(value, Target("row", slot))
+                    stage.add(value, Sink("row", slot))
         self.stages.append(stage)
         if any(work.root in self.wanted for work in folded):
             self.stages.append(self._store_folds(folded))
@@ -189,7 +189,7 @@ class StepBuilder:
         seen = set(toposort([node for results in later for node in results], stop=wanted.__contains__))
         return [node for node in nodes if node in seen]
 
-    def _scratch_port(self, node: Node) -> Target:
+    def _scratch_port(self, node: Node) -> Sink:
         assert isinstance(node.type, Scalar)
         buffer = self.new_buffer("scratch", node.type, self.group.inner, "region")
         view = View(buffer, 0, (*[0] * len(self.group.domain), *buffer.strides))
@@ -244,7 +244,7 @@ class StepBuilder:
 
     def _closed(self, stage: OpenStage) -> Stage:
         body, sources = self.builder.expressions.stage_function("stage", stage.results)
-        return Stage(stage.level, body, sources, tuple(stage.targets))
+        return Stage(stage.level, body, sources, tuple(stage.sinks))
 
     def _with_chunks(self, view: View) -> View:
         """Room for the chunk dimension, along which only partial results move."""
@@ -257,10 +257,10 @@ class StepBuilder:
         if not self.chunks:
             return stage
         sources = tuple(Source("index", s.number + 1) if s.kind == "index" else s for s in stage.sources)
-        return Stage(stage.level, stage.body, sources, stage.targets, stage.scan)
+        return Stage(stage.level, stage.body, sources, stage.sinks, stage.scan)
 
 
-def build_steps(
+def build_kernel_steps(
     builder: KernelBuilder,
     stored: Mapping[Node, Buffer],
     new_buffer: NewBuffer,
@@ -304,9 +304,9 @@ def _combine(step: StepBuilder) -> list[KernelStep]:
 
 def _combine_one(group: Group, result: Buffer, component: int, buffer: Buffer, kind: str) -> KernelStep:
     read, held = input_node(Key("partial"), buffer.element), input_node(Key("row"), result.element)
-    target = Target("row", 0, kind)  # type: ignore[arg-type]
+    target = Sink("row", 0, kind)  # type: ignore[arg-type]
     fold = Stage("point", make_function("combine", [read], [read]), (Source("read", 0),), (target,))
-    store = Stage("row", make_function("store", [held], [held]), (Source("row", 0),), (Target("output", 0),))
+    store = Stage("row", make_function("store", [held], [held]), (Source("row", 0),), (Sink("output", 0),))
     kernel = Kernel(
         name=f"combine {kind}",
         domain_rank=len(group.domain),

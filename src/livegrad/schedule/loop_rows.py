@@ -18,7 +18,7 @@ from livegrad.ops.aggregate import make
 from livegrad.ops.control import while_loop
 from livegrad.ops.rules import add_values, zero
 from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
-from livegrad.schedule.signature import flatten_signature, leaf_types, leaves_of
+from livegrad.passes.flatten_signature import flatten_signature, leaf_types, leaves_of
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from math import prod
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, scalar_of
+from livegrad.ops.movement import sizes
 from livegrad.schedule.fuse import Group
-from livegrad.schedule.roots import Roots, sizes
+from livegrad.schedule.roots import Roots
 
 
 def in_memory_order(groups: Sequence[Group], roots: Roots, results: Iterable[Node]) -> list[Group]:

@@ -155,6 +155,32 @@ class HostStep:
 Step = KernelStep | HostStep
 
 
+@dataclass(frozen=True, eq=False)
+class RowChain:
+    """Steps of a plan that may run tile by tile over the rows of their results."""
+
+    numbers: tuple[int, ...]  # of the steps: others may lie between them, which can wait until the chain is over
+    steps: tuple[Step, ...]
+    rows: tuple[int, ...]  # the leading dimensions that number the rows
+    private: frozenset[Buffer]  # what no other step reads: it needs memory for one tile only
+    tile: int = 0  # rows that go through all steps together
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        return tuple(b for step in self.steps for b in step.inputs if b not in self.private)
+
+    @property
+    def results(self) -> tuple[Buffer, ...]:
+        return tuple(b for step in self.steps for b in step.results if b not in self.private)
+
+    @property
+    def row_bytes(self) -> int:
+        """What one row of everything that the chain writes takes."""
+        return sum(buffer.bytes for buffer in {b for step in self.steps for b in step.results}) // max(
+            1, prod(self.rows)
+        )
+
+
 @dataclass(frozen=True)
 class Plan:
     """Steps in order, the buffers they use, and which of those are arguments and results of the function."""
@@ -167,6 +193,7 @@ class Plan:
     places: Mapping[Buffer, int]  # byte offsets in the arena, for buffers that live within the plan
     arena_bytes: int
     function: Function
+    chains: tuple[RowChain, ...] = ()  # steps that run tile by tile; those of a chain follow each other
 
     @property
     def kernels(self) -> int:
@@ -189,10 +216,20 @@ class Plan:
             f"{self.bytes_moved} bytes moved, "
             f"peak {self.arena_bytes} bytes of {self.naive_bytes} without reuse"
         ]
-        for number, step in enumerate(self.steps):
-            reads, writes = ", ".join(map(str, reads_of(step))), ", ".join(map(str, writes_of(step)))
-            lines.append(f"  {number}: {_describe(step)}({reads}) -> {writes}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *step_lines(self.steps, self.chains)])
+
+
+def step_lines(steps: Sequence[Step], chains: Sequence[RowChain] = ()) -> list[str]:
+    """Steps as people read them, those of a chain under a line of their own."""
+    tiled = {id(step): chain for chain in chains for step in chain.steps}
+    lines: list[str] = []
+    for number, step in enumerate(steps):
+        chain = tiled.get(id(step))
+        if chain is not None and step is chain.steps[0]:
+            lines.append(f"  by tiles of {chain.tile} of {prod(chain.rows)} rows:")
+        reads, writes = ", ".join(map(str, reads_of(step))), ", ".join(map(str, writes_of(step)))
+        lines.append(f"{'  ' if chain is None else '    '}{number}: {_describe(step)}({reads}) -> {writes}")
+    return lines
 
 
 def _counted(number: int, noun: str) -> str:
@@ -219,4 +256,4 @@ def _describe(step: Step) -> str:
         return step.op.name
     domain = "x".join(map(str, step.domain)) or "1"
     inner = f" over {'x'.join(map(str, step.inner))}" if step.inner else ""
-    return f"kernel {step.kernel.name} [{domain}{inner}]"
+    return f"kernel {step.kernel.name or 'copy'} [{domain}{inner}]"

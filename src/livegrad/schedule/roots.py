@@ -14,7 +14,7 @@ from typing import Literal
 
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, bf16, inner_types, shape_of
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, bf16, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import make
 from livegrad.ops.assignment import assign
@@ -24,13 +24,12 @@ from livegrad.ops.convolution import convolve
 from livegrad.ops.host import host_call
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
-from livegrad.ops.movement import concatenate, pad, permute, reshape, slice_
+from livegrad.ops.movement import concatenate, pad, permute, reshape, sizes, slice_, squeezed_axes
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
 from livegrad.schedule.accumulating import accumulates, memory_below
 from livegrad.schedule.indexed_writes import WRITES, choice_of
-from livegrad.schedule.views import squeezed_axes
 
 GroupKind = Literal["fused", "scan", "place", "write", "host", "view"]
 Roots = dict[Node, GroupKind]  # in topological order
@@ -99,17 +98,14 @@ def long_chain_cuts(function: Function) -> set[Node]:
     return cuts
 
 
-def forced_kinds(function: Function, for_cpu: bool) -> ForcedKinds:
-    """How each node but parameters must be computed, users of objects that only the host can make among them.
-
-    Kernels of the CPU write and search by index, those of others not.
-    """
+def forced_kinds(function: Function, kernels_write_by_index: bool) -> ForcedKinds:
+    """How each node but parameters must be computed, users of objects that only the host can make among them."""
     kinds: ForcedKinds = {}
     objects: set[Node] = set()
     for node in nodes_of(function):
         if node.op is not parameter_op:
             kind = root_kind(node) if objects.isdisjoint(node.operands) else "host"
-            if not for_cpu and node.op in _BY_INDEX and kind in (None, "write"):
+            if not kernels_write_by_index and node.op in _BY_INDEX and kind in (None, "write"):
                 kind = "place" if node.op is pad else "host"
             kinds[node] = kind
             if kind != "host":
@@ -254,11 +250,6 @@ def _is_native_map(node: Node) -> bool:
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
-
-
-def sizes(node: Node) -> tuple[int, ...]:
-    """A node's shape, in a function whose sizes are all known."""
-    return shape_of(node.type)  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=4096)

@@ -10,13 +10,12 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Scalar, shape_of
 from livegrad.ops.elementwise import maximum, minimum
-from livegrad.ops.movement import concatenate
+from livegrad.ops.movement import concatenate, sizes
 from livegrad.ops.reduction import cumulative, fold_start
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Port, Scan, Stage
 from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
 from livegrad.schedule.plan import Buffer, KernelStep, View
-from livegrad.schedule.roots import sizes
 from livegrad.schedule.space import space_over
 from livegrad.schedule.work import KernelBuilder, Work
 
@@ -38,7 +37,7 @@ def build_scan(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer)
     body, sources = builder.expressions.stage_function("scan", [following], first=(before,))
     exclusive = root.op is cumulative and root.attribute("exclusive")
     scan = Scan(start, root.attribute("reverse"), exclusive)
-    closed = Stage("point", body, sources, tuple(stage.targets), scan)
+    closed = Stage("point", body, sources, tuple(stage.sinks), scan)
     reads = [
         (Port(buffer.element, "point"), View(buffer, offset, strides))
         for buffer, offset, strides in builder.expressions.reads

@@ -1,6 +1,6 @@
 """Checks of a plan: nothing is read before it is written, no two living buffers share bytes, no view leaves its buffer.
 
-The scheduler calls `verify_plan` on every plan that it makes; it takes time in proportion to the plan's size.
+Plan passes are verified with these on every plan; they take time in proportion to its size.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from livegrad.schedule.plan import Buffer, KernelStep, Plan, Slot, View, reached
 def verify_plan(plan: Plan) -> None:
     """Raises `VerifyError` where the plan could not run as it stands."""
     verify_order(plan)
-    _verify_views(plan)
-    _verify_sharing(plan)
+    verify_views(plan)
+    verify_sharing(plan)
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
@@ -47,7 +47,8 @@ def _owner(slot: Slot) -> Slot:
 # --- views -----------------------------------------------------------------------------------------------------------
 
 
-def _verify_views(plan: Plan) -> None:
+def verify_views(plan: Plan) -> None:
+    """Raises `VerifyError` where a kernel leaves a buffer."""
     for number, step in enumerate(plan.steps):
         if isinstance(step, KernelStep):
             extents = (*step.domain, *step.inner)
@@ -71,10 +72,14 @@ def _is_inside(view: View, extents: tuple[int, ...]) -> bool:
 # --- shared bytes ----------------------------------------------------------------------------------------------------
 
 
-def _verify_sharing(plan: Plan) -> None:
-    """Walks the steps with the set of living buffers, in the order of their places: only neighbours can overlap."""
-    inside = [buffer for buffer in plan.buffers if buffer.lifetime == "graph"]
-    ranges = live_ranges(plan.steps, inside)
+def verify_sharing(plan: Plan) -> None:
+    """Raises `VerifyError` where two living buffers share bytes.
+
+    Walks the steps with the set of living buffers, in the order of their places: only neighbours can overlap.
+    """
+    private = {buffer for chain in plan.chains for buffer in chain.private}
+    inside = [buffer for buffer in plan.buffers if buffer.lifetime == "graph" and buffer not in private]
+    ranges = _widened(live_ranges(plan.steps, inside), plan)
     begins: dict[int, list[Buffer]] = {}
     ends: dict[int, list[Buffer]] = {}
     for buffer, (first, last) in ranges.items():
@@ -86,6 +91,17 @@ def _verify_sharing(plan: Plan) -> None:
             _place(plan, living, buffer)
         for buffer in ends.get(number, ()):
             living.remove(_spot(plan, buffer))
+
+
+def _widened(ranges: dict[Buffer, tuple[int, int]], plan: Plan) -> dict[Buffer, tuple[int, int]]:
+    """Lives in which all steps of a chain, which run in turn, count as one."""
+    if not plan.chains:
+        return ranges
+    number = {id(step): number for number, step in enumerate(plan.steps)}
+    spans = [sorted(number[id(step)] for step in chain.steps) for chain in plan.chains]
+    first_of = {inside: span[0] for span in spans for inside in span}
+    last_of = {inside: span[-1] for span in spans for inside in span}
+    return {b: (first_of.get(first, first), last_of.get(last, last)) for b, (first, last) in ranges.items()}
 
 
 def _spot(plan: Plan, buffer: Buffer) -> tuple[int, int, Buffer]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from livegrad.ir.node import Node
 from livegrad.ir.types import shape_of
+from livegrad.ops.movement import squeezed_axes
 
 
 class Affine(NamedTuple):
@@ -30,16 +31,6 @@ def shifted(index: Index, start: int, step: int) -> Index:
     if isinstance(index, Node):
         return index * step + start
     return Affine(index.axis, start + step * index.start, step * index.step, index.loose)
-
-
-def squeezed_axes(source: tuple[int, ...], target: tuple[int, ...]) -> list[int | None] | None:
-    """For a reshape that only adds or drops dimensions of 1: for each source dimension its target (None for a 1)."""
-    kept_source = [size for size in source if size != 1]
-    kept_target = [axis for axis, size in enumerate(target) if size != 1]
-    if kept_source != [target[axis] for axis in kept_target]:
-        return None
-    supply = iter(kept_target)
-    return [None if size == 1 else next(supply) for size in source]
 
 
 def operand_index(node: Node, index: tuple[Index, ...]) -> tuple[Index, ...] | None:

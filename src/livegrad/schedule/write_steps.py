@@ -16,14 +16,13 @@ from livegrad.ir.node import Key, Node
 from livegrad.ir.origins import originating_from
 from livegrad.ir.types import Tensor, i64, shape_of
 from livegrad.ops.indexing import scatter_add
-from livegrad.ops.movement import reshape, slice_
+from livegrad.ops.movement import reshape, sizes, slice_
 from livegrad.ops.rules import zero
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.indexed_writes import place_of
-from livegrad.schedule.kernel import Source, Target
+from livegrad.schedule.kernel import Sink, Source
 from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
 from livegrad.schedule.plan import Buffer, KernelStep
-from livegrad.schedule.roots import sizes
 from livegrad.schedule.space import Space, space_over
 from livegrad.schedule.special import build_copy
 from livegrad.schedule.work import KernelBuilder
@@ -72,7 +71,7 @@ def _writing(root: Node, target: Buffer, stored: Stored, new_buffer: NewBuffer, 
     with originating_from(root.origins):
         changed = root.op(whole, value, *indices)
     stage = OpenStage("point" if space.axes else "row")
-    stage.add(changed, Target("whole", expressions.wholes[target]))
+    stage.add(changed, Sink("whole", expressions.wholes[target]))
     step.stages.append(stage)
     return step.finish(along=_runs_along(root, space))
 

@@ -136,10 +136,23 @@ def graph(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: the standard output")
 
 
+def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--size",
+        type=value.dimension,
+        action="append",
+        default=[],
+        metavar="NAME=NUMBER",
+        help="a size that the function leaves open; can be repeated",
+    )
+
+
 def passes(parser: argparse.ArgumentParser) -> None:
     _add_what(parser, "a 3MF file or .vm tape")
     parser.add_argument("--part", metavar="NAME", help="its name, or its number from 1, where a file has several")
     parser.add_argument("--only", metavar="PASS", help="only the text after this pass")
+    parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu", help="default: cpu; no device is needed")
+    _add_sizes(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="default: the standard output; a page if it ends in .html"
     )
@@ -149,14 +162,7 @@ def passes(parser: argparse.ArgumentParser) -> None:
 def explain(parser: argparse.ArgumentParser) -> None:
     _add_what(parser, "a 3MF file or .vm tape")
     parser.add_argument("--part", metavar="NAME", help="its name, or its number from 1, where a file has several")
-    parser.add_argument(
-        "--size",
-        type=value.dimension,
-        action="append",
-        default=[],
-        metavar="NAME=NUMBER",
-        help="a size that the function leaves open; can be repeated",
-    )
+    _add_sizes(parser)
     _add_json(parser)
 
 

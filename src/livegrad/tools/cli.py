@@ -104,13 +104,14 @@ COMMANDS = {
         ),
     ),
     "passes": Command(
-        "the IR after every pass of the compiler, as text or as a page with differences",
+        "what every pass of the compiler made, as text or as a page with differences",
         f"{_HERE}.object_commands:show_passes",
         add.passes,
         (
             "livegrad passes scene.py:shade",
             "livegrad passes scene.py:shade -o shade.html",
             "livegrad passes scene.py:energy --types 'f32; vec<f32, 3>' --only simplify",
+            "livegrad passes scene.py:shade --target cuda --only fuse",
         ),
     ),
     "explain": Command(

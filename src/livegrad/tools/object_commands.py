@@ -15,15 +15,19 @@ from livegrad.authoring.context.program import Program
 from livegrad.authoring.differentiable.function import DifferentiableFunction
 from livegrad.authoring.tensor.handle import Tensor
 from livegrad.backends.cpu import compile_function
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import compile_plan, lower
 from livegrad.diagnostics import UsageError
 from livegrad.engine.drawing import draw_blocks
 from livegrad.engine.engine import Engine
 from livegrad.engine.graph import Edge
 from livegrad.formats.atomic import write_atomically
-from livegrad.ir.node import Function, Module
+from livegrad.ir.node import Function
 from livegrad.ir.text import print_function, summarize
-from livegrad.passes.pipeline import PipelineTrace, run_pipeline
+from livegrad.passes.bind_sizes import has_symbols
+from livegrad.passes.pipeline import PipelineTrace, Stage
 from livegrad.schedule.plan import Plan
+from livegrad.schedule.target import CUDA, Target
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.graph_text import function_dot, graph_dot, graph_text
 from livegrad.tools.objects import function_of, open_object, parse_types
@@ -111,16 +115,17 @@ def _engine_graph(engine: Engine, kind: str) -> str:
 # --- passes -----------------------------------------------------------------------------------------------------------
 
 
+_TARGETS = {"cpu": CPU, "cuda": CUDA}
+
+
 def show_passes(arguments: argparse.Namespace) -> Report:
-    """The IR after every pass of the compiler."""
+    """What every pass of the compiler made: the IR after value passes, the plan in the making after plan passes."""
     function = _function_at(arguments)
-    recorded = PipelineTrace()
-    run_pipeline(Module((function,)), trace=recorded)
-    stages = recorded.stages
+    stages = _stages(function, _TARGETS[arguments.target], dict(arguments.size))
     if arguments.only is not None:
+        names = ", ".join(stage.name for stage in stages)
         stages = [stage for stage in stages if stage.name == arguments.only]
         if not stages:
-            names = ", ".join(stage.name for stage in recorded.stages)
             raise CommandError(f"there is no pass `{arguments.only}`", expected=f"one of {names}")
     facts = {"function": function.name, "stages": [{"name": stage.name, "text": stage.text} for stage in stages]}
     if arguments.output is not None and arguments.output.suffix.lower() in (".html", ".htm"):
@@ -129,6 +134,16 @@ def show_passes(arguments: argparse.Namespace) -> Report:
     text = "\n\n".join(f"# {'input' if s.name == 'input' else f'after {s.name}'}\n{s.text.rstrip()}" for s in stages)
     written = _written(text, arguments.output, f"{len(stages)} stages")
     return Report({**facts, **written.facts}, written.lines)
+
+
+def _stages(function: Function, target: Target, sizes: dict[str, int]) -> list[Stage]:
+    """What each pass made; while sizes are open, of the passes that hold for all of them."""
+    recorded = PipelineTrace()
+    if sizes or not any(map(has_symbols, function.parameter_types)):
+        compile_plan(function, target, sizes, recorded)
+    else:
+        lower(function, target, recorded)
+    return recorded.stages
 
 
 def _function_at(arguments: argparse.Namespace) -> Function:

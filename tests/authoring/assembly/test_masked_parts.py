@@ -25,13 +25,13 @@ from livegrad.backends.cpu import derived as derived_functions
 from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.compiler import lower
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
-from livegrad.ir.node import Key, Module, Node
+from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Vector, f32
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import members_of
-from livegrad.passes.pipeline import run_pipeline
 
 WIDE = ((-1.2, -1.2, -1.2), (1.2, 1.2, 1.2))
 
@@ -204,7 +204,7 @@ def test_gradients_of_long_chains_grow_with_their_length() -> None:
         function = spheres(number).function
         inputs = [input_node(Key(str(place)), type) for place, type in enumerate(function.parameter_types)]
         slopes = make_function("slopes", inputs, [exact_gradient(function, inputs, 0)[1]])
-        lowered = run_pipeline(Module((slopes,))).functions[0]
+        lowered = lower(slopes)
         return sum(len(nodes_of(inner)) for inner in reachable_functions([lowered]))
 
     assert size(40) < 2.2 * size(20)

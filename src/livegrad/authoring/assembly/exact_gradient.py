@@ -13,7 +13,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, differential_of
 from livegrad.ops.aggregate import get, make_vector
 from livegrad.ops.rules import filled, zero
-from livegrad.passes.flatten_calls import calls_much
+from livegrad.passes.inline_calls import calls_much
 
 SMALLEST_LENGTH = 1e-8  # gradients shorter than this have no direction
 

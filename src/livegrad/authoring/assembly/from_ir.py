@@ -14,13 +14,13 @@ from livegrad.authoring.assembly.builder import FunctionBuilder, Wire
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.ir_writer import LARGEST, Condition, IrWriter, Members, Value, is_split, port_type
 from livegrad.authoring.assembly.ports import PortType
+from livegrad.compiler import lower
 from livegrad.diagnostics import Place, caller_origin
 from livegrad.ir.leaves import parameter_op
-from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Type, Vector
 from livegrad.ir.walk import nodes_of
 from livegrad.passes.expand import expand_ops
-from livegrad.passes.pipeline import run_pipeline
 
 
 def add_ir_function(
@@ -45,7 +45,7 @@ def add_ir_function(
     >>> list(add_ir_function(Assembly(), ball, ["pos", "radius"], ["shape"], name="ball").graph("ball").nodes)
     ['Length_1', 'Subtraction_2']
     """
-    prepared = run_pipeline(Module((function,))).functions[0]
+    prepared = lower(function)
     prepared = expand_ops(prepared, lambda node: node.op.name not in _RULES and node.op.expand is not None)
     _require_rules(prepared)
     build = FunctionBuilder(assembly, name or function.name, id=id)

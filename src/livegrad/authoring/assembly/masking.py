@@ -20,12 +20,13 @@ from livegrad.authoring.assembly.exact_gradient import SMALLEST_LENGTH
 from livegrad.authoring.assembly.part import Part, by_coordinates, gradients_over_points, over_points
 from livegrad.backends.cpu import DerivedFunction, derived_number
 from livegrad.backends.cpu.emit.body import native_form
-from livegrad.ir.node import Function, Module
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import lower
+from livegrad.ir.node import Function
 from livegrad.ops.control import map_over
 from livegrad.passes.functions import rearranged
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
 from livegrad.passes.mask_gradients import mask_gradients, with_tangents
-from livegrad.passes.pipeline import NATIVE_PIPELINE, run_pipeline
 from livegrad.passes.split_choices import LEAST_COST, Choices, function_cost, split_choices
 
 Masks = NDArray[np.uint32]  # a row for each word, a column for each box or point
@@ -38,7 +39,7 @@ def choices_of(function: Function) -> Choices | None:
     if _is_in_one_piece(function):
         return None
     plain = by_coordinates(function)
-    return split_choices(run_pipeline(Module((plain,)), NATIVE_PIPELINE).functions[0], least_cost=LEAST_COST)
+    return split_choices(lower(plain, CPU), least_cost=LEAST_COST)
 
 
 def _is_in_one_piece(function: Function) -> bool:
@@ -109,7 +110,7 @@ def _masked_gradients(function: Function) -> Any:
 def _gradients_by_words(function: Function) -> Function:
     choices = choices_of(function)
     assert choices is not None
-    tangents = run_pipeline(Module((with_tangents(choices.values, _AXES),)), NATIVE_PIPELINE).functions[0]
+    tangents = lower(with_tangents(choices.values, _AXES), CPU)
     masked = mask_gradients(choices, native_form(tangents), undefined_values(choices, _ranged(choices)))
     return _over_all(masked, _AXES, len(choices.values.parameters) - _AXES)
 

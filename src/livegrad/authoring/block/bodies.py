@@ -33,7 +33,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.context import FeatureKey, feature_leaves, feature_of
-from livegrad.schedule.signature import flatten_signature
+from livegrad.passes.flatten_signature import flatten_signature
 
 _MOST_KEPT = 64  # specialisations of one body
 _KINDS = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}

@@ -20,7 +20,7 @@ from livegrad.ir.node import Function, Module
 from livegrad.ir.types import Scalar, Tensor, Type, components, scalar_of
 from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.passes.differentiate.lower import differentiate
-from livegrad.passes.optimize_outputs import optimize_outputs
+from livegrad.passes.eliminate_dead_results import eliminate_dead_results
 
 
 def function_source(function: Function, dialect: Dialect) -> str:
@@ -63,7 +63,7 @@ def kernel_source(
 
 def _prepared(function: Function) -> Function:
     """The function without derivatives to be made and results nobody reads."""
-    return optimize_outputs(differentiate(Module((function,)))).functions[0]
+    return eliminate_dead_results(differentiate(Module((function,)))).functions[0]
 
 
 class Source:

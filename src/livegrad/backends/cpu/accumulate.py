@@ -19,11 +19,11 @@ from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, components, 
 from livegrad.ir.walk import substitute
 from livegrad.ops.aggregate import get, member
 from livegrad.ops.control import for_loop, parameters_of
+from livegrad.passes.flatten_signature import assemble_value, leaves_of
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Port
 from livegrad.schedule.kernels import OpenStage, StepBuilder
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Lifetime, Plan, View, storage
-from livegrad.schedule.signature import assemble_value, leaves_of
 from livegrad.schedule.space import space_over
 from livegrad.schedule.work import KernelBuilder
 

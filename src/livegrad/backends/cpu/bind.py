@@ -216,7 +216,7 @@ def _widest_varying(kernel: Kernel, every: Sequence[Node], reads: Sequence[Seque
 
 def _folds_across(kernel: Kernel) -> bool:
     """Whether lanes have a fold each, in a register or (by index) in memory."""
-    folds = any(target.reduce is not None for stage in kernel.stages for target in stage.targets)
+    folds = any(target.reduce is not None for stage in kernel.stages for target in stage.sinks)
     runs = any(stage.scan is not None for stage in kernel.stages)
     return not kernel.along and (folds or runs or bool(kernel.written))
 

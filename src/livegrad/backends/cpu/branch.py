@@ -12,8 +12,8 @@ from livegrad.backends.cpu.loop_body import Memory, reader
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.node import Function, Node
 from livegrad.ops.control import cond
+from livegrad.passes.flatten_signature import assemble_value, flatten_value
 from livegrad.schedule.plan import HostStep, ObjectSlot
-from livegrad.schedule.signature import assemble_value, flatten_value
 
 
 class RunnablePlan(Protocol):

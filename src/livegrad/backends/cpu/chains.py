@@ -1,6 +1,7 @@
-"""Chains of a plan's steps on the CPU: which of them to run block by block, and the recipe of such a run.
+"""Chains of a plan's steps on the CPU: which of them to run tile by tile, and the recipe of such a run.
 
-Called when a plan's recipe is made. `schedule/row_chains.py` says what may be chained; here is what should.
+`schedule/tile_row_chains.py` says what may be chained; here is what should (`rows_of_tile`). The recipe is made with
+that of the plan.
 """
 
 from __future__ import annotations
@@ -15,17 +16,11 @@ from livegrad.backends.cpu.native.gemm import goes_by_rows
 from livegrad.backends.cpu.native.pool import default_threads
 from livegrad.backends.cpu.products import native_product
 from livegrad.backends.cpu.recipe import KernelRecipe, Word
-from livegrad.schedule.plan import Buffer, HostStep
-from livegrad.schedule.row_chains import RowChain
+from livegrad.schedule.plan import Buffer, HostStep, RowChain
 
 _MOST_ROWS, _LEAST_ROWS = 96, 16
 _ROWS_OF_TILES = 6  # of the highest tiles of most products
 _BLOCK_BYTES = 3 << 18  # what a block of everything that a chain writes takes: about half of a second-level cache
-
-
-def worthwhile(chains: Sequence[RowChain]) -> list[RowChain]:
-    """The chains that the CPU runs block by block: all products do well that way, and many threads find work."""
-    return [chain for chain in chains if row_block(chain) is not None and all(map(_is_native, chain.steps))]
 
 
 def _is_native(step: object) -> bool:
@@ -35,8 +30,11 @@ def _is_native(step: object) -> bool:
     return product is not None and goes_by_rows(product)
 
 
-def row_block(chain: RowChain) -> RowBlock | None:
-    """How many rows are one block. A block never reaches from one matrix into the next."""
+def rows_of_tile(chain: RowChain) -> int | None:
+    """How many rows run together; None where products do worse that way, or threads would find too little work.
+
+    A tile never reaches from one matrix into the next.
+    """
     total, rows = prod(chain.rows), chain.rows[-1]
     if not total:
         return None
@@ -49,7 +47,11 @@ def row_block(chain: RowChain) -> RowBlock | None:
         block = min(most, _whole(-(-total // count), _ROWS_OF_TILES))
     else:
         block = max((size for size in range(4, most + 1, 4) if rows % size == 0), default=0)
-    return RowBlock(total, block) if block >= _LEAST_ROWS else None
+    return block if block >= _LEAST_ROWS and all(map(_is_native, chain.steps)) else None
+
+
+def row_block(chain: RowChain) -> RowBlock:
+    return RowBlock(prod(chain.rows), chain.tile)
 
 
 @dataclass

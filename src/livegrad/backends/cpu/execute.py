@@ -12,7 +12,6 @@ import numpy as np
 
 from livegrad.backends.cpu.accumulate import AccumulatingCall
 from livegrad.backends.cpu.branch import BranchCall
-from livegrad.backends.cpu.chains import worthwhile
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.host_parts import computed_in_parts
 from livegrad.backends.cpu.kernel_calls import CLEAN, KernelCall, joined
@@ -27,11 +26,13 @@ from livegrad.backends.cpu.native.pool import interrupt_flag_address
 from livegrad.backends.cpu.native.pool_ir import MAX_THREADS
 from livegrad.backends.cpu.recipe import KernelRecipe, Recipe, Word
 from livegrad.backends.cpu.rows import Rows
+from livegrad.backends.cpu.target import CPU
 from livegrad.backends.cpu.tiers import Code
 from livegrad.backends.reference import apply_node
+from livegrad.compiler import compile_plan
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.entries import Entries
-from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.places import Places, name_place
 from livegrad.ir.types import Tuple
 from livegrad.ops.aggregate import get, make
@@ -39,12 +40,8 @@ from livegrad.ops.control import cond, for_loop, switch, while_loop
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.ops.trace import trace_set, trace_stack, trace_unstack
-from livegrad.passes.pipeline import run_pipeline
 from livegrad.schedule.accumulating import accumulates
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
-from livegrad.schedule.row_chains import row_chains, with_row_chains
-from livegrad.schedule.schedule import schedule
-from livegrad.schedule.shortcuts import ALL, Shortcuts
 
 Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
 
@@ -87,12 +84,9 @@ class CompiledPlan:
         run_nested: Callable[..., Any],
         places: Places = (),
         compiling: Compiling | None = None,
-        shortcuts: Shortcuts = ALL,
     ) -> CompiledPlan:
         """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
-        chains = worthwhile(row_chains(plan)) if shortcuts.row_chains else []
-        plan = with_row_chains(plan, chains)
-        recipe, counts, codes = make_recipe(plan, chains, compiling)
+        recipe, counts, codes = make_recipe(plan, compiling)
         return cls(recipe, codes, plan, run_nested, counts, places)
 
     @classmethod
@@ -245,7 +239,7 @@ def host_call(step: HostStep, owner: Memory, plan: Plan) -> Call:
 
 
 def _branch_plan(branch: Function, owner: Memory) -> CompiledPlan:
-    return CompiledPlan.from_plan(schedule(run_pipeline(Module((branch,))).functions[0]), owner.run_nested)
+    return CompiledPlan.from_plan(compile_plan(branch, CPU), owner.run_nested)
 
 
 class HostCall:

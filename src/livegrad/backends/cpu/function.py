@@ -5,33 +5,39 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument, scalar_range
+from livegrad.backends.arguments import (
+    Remembered,
+    array_argument,
+    dense_form,
+    is_symbolic,
+    learn_sizes,
+    named_leaves,
+    scalar_argument,
+)
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.kernels import Compiling
 from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import Recipe, decode, encode, recipe_key
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import Compilation, lower
 from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
 from livegrad.ir.collecting import collection_paused
 from livegrad.ir.digest import function_digest
-from livegrad.ir.keeping import keeping_places
-from livegrad.ir.node import Function, Module
+from livegrad.ir.node import Function
 from livegrad.ir.places import mark_places, name_place, written_alike
-from livegrad.ir.types import Matrix, Scalar, Tensor, Trace, Type, Vector, bf16
-from livegrad.passes.bind_sizes import bind_sizes
-from livegrad.passes.pipeline import NATIVE_PIPELINE, run_pipeline
+from livegrad.ir.types import Matrix, Scalar, Tensor, Vector
+from livegrad.passes.flatten_signature import assemble_value, leaf_types
 from livegrad.schedule.plan import KernelStep, Plan
-from livegrad.schedule.schedule import schedule
-from livegrad.schedule.shortcuts import ALL, Shortcuts
-from livegrad.schedule.signature import assemble_value, leaf_types
+from livegrad.schedule.target import Target
 
 _MOST_FUNCTIONS = 512
 _MOST_PLANS = 32  # of one function: each has memory of its own
@@ -57,8 +63,8 @@ class CpuFunction:
         self._single = len(function.results) == 1
         self._plain = not any(leaf_types(type) != [type] for type in function.result_types)
         self._plans = _PlanCache()
-        self._fixed = not any(_symbolic(type) for type in self._leaves)
-        self._expected = [_dense_form(type) for type in self._leaves]
+        self._fixed = not any(is_symbolic(type) for type in self._leaves)
+        self._expected = [dense_form(type) for type in self._leaves]
 
     def for_equal(self, function: Function) -> CpuFunction:
         """The compiled form of an equal function: the same plans, and errors that name this function and its lines."""
@@ -87,11 +93,6 @@ class CpuFunction:
         values = tuple(assemble_value(supply, type) for type in self.function.result_types)
         return values[0] if self._single else values
 
-    @property
-    def expected_leaves(self) -> list[_DenseForm] | None:
-        """How arguments look that need no conversion; None where one of them is made of several leaves."""
-        return None if self._apart else self._expected
-
     def _dense_shapes(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
         """The shapes of symbolic size when all arguments can be used as they are, else None.
 
@@ -106,7 +107,7 @@ class CpuFunction:
                 own = type(leaf)
                 if (
                     own is not dtype.type
-                    and number is not _Remembered
+                    and number is not Remembered
                     and (own is not number or not low <= leaf <= high)
                 ):
                     return None
@@ -169,31 +170,22 @@ class CpuFunction:
 
     @cached_property
     def lowered(self) -> Function:
-        """The function after all passes, as backends take it that have no code for calls."""
-        return run_pipeline(Module((self.function,))).functions[0]
+        """What all sizes have in common."""
+        return lower(self.function, CPU)
 
-    @cached_property
-    def _lowered_for_cpu(self) -> Function:
-        return run_pipeline(Module((self.function,)), NATIVE_PIPELINE).functions[0]
-
-    def schedule(
-        self,
-        sizes: dict[str, int] | None = None,
-        for_cpu: bool = True,
-        begin: Callable[[KernelStep], None] | None = None,
-        shortcuts: Shortcuts = ALL,
-    ) -> Plan:
-        """The plan for these sizes, as it would be compiled; `begin` is told each kernel as soon as it is there."""
-        bound = bind_sizes(self._lowered_for_cpu if for_cpu else self.lowered, sizes or {})
-        with keeping_places((bound,)):
-            return schedule(bound, for_cpu, begin, shortcuts)
+    def schedule(self, sizes: dict[str, int] | None = None, target: Target = CPU) -> Plan:
+        """The plan for these sizes, as it would be compiled; of a target, the CPU without some optimisations."""
+        return Compilation(self.lowered, target, sizes).plan
 
     def _make(self, sizes: dict[str, int]) -> CompiledPlan:
         try:
             compiling = Compiling()
             source = compile_function(self._marked) if self._places else self
-            plan = source.schedule(sizes, begin=compiling.begin)
-            made = CompiledPlan.from_plan(plan, run_function, self._places, compiling)
+            compilation = Compilation(source.lowered, CPU, sizes)
+            for step in compilation:
+                if isinstance(step, KernelStep):
+                    compiling.begin(step)
+            made = CompiledPlan.from_plan(compilation.plan, run_function, self._places, compiling)
         except LivegradError as error:
             if not isinstance(error.where, Mark):
                 CpuFunction(self.function).schedule(sizes)  # says the same of this function's own name and lines
@@ -231,37 +223,6 @@ class _PlanCache:
         self.by_shapes: dict[tuple[Any, ...], CompiledPlan] = {}  # those for arguments that are used as they are
         self.lock = threading.RLock()
         renew_lock_after_fork(self, "lock", threading.RLock)
-
-
-class _Remembered:
-    """Stands for the class of what a loop remembers, which goes from step to step as it is."""
-
-
-# How an argument looks that needs no conversion: the dtype and shape of an array (None: of symbolic size), or the class
-# and range of a number.
-_DenseForm = tuple[Any, tuple[int, ...] | None, type | None, float, float]
-
-
-def _dense_form(type: Type) -> _DenseForm:
-    match type:
-        case Tensor(element=element, shape=shape):
-            return element.dtype, None if _symbolic(type) else shape, None, 0, 0  # type: ignore[return-value]
-        case Vector(element=element, size=size):
-            return element.dtype, (size,), None, 0, 0
-        case Matrix(element=element, rows=rows, columns=columns):
-            return element.dtype, (rows, columns), None, 0, 0
-        case Scalar(kind="float" | "signed" | "unsigned"):
-            if type is bf16:  # a number must become its two bytes first
-                return type.dtype, (), None, 0, 0
-            low, high = scalar_range(type)
-            return type.dtype, None, float if type.kind == "float" else int, low, high
-        case Trace():
-            return np.dtype(object), None, _Remembered, 0, 0
-    return None, (), None, 0, 0
-
-
-def _symbolic(type: Type) -> bool:
-    return isinstance(type, Tensor) and not all(isinstance(size, int) for size in type.shape)
 
 
 _functions: OrderedDict[Function, CpuFunction] = OrderedDict()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,13 +37,11 @@ from livegrad.backends.cpu.tiers import (
 )
 from livegrad.backends.sites import place_sites
 from livegrad.diagnostics import Mark
-from livegrad.ir.keeping import apart_from_passes
 from livegrad.ir.lru import LruCache
 from livegrad.ir.places import Places, exchange_places, lines_to_blame
 from livegrad.ops.convolution import convolve
 from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, Step
-from livegrad.schedule.row_chains import RowChain
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
 
 ALIGNMENT = 64
 _MOST_KERNELS = 2048
@@ -77,7 +75,7 @@ renew_lock_after_fork(sys.modules[__name__], "_lock")
 class Compiling:
     """The code of a plan's kernels, which come one by one: what is new is compiled while the next ones are written.
 
-    They may come as soon as the scheduler has them (`begin`), long before there is a plan.
+    They may come as soon as they are scheduled (`begin`), long before there is a plan.
     """
 
     def __init__(self) -> None:
@@ -90,10 +88,9 @@ class Compiling:
     def begin(self, step: KernelStep) -> None:
         """Has a step's kernel compiled, in the form in which it runs by itself: nearly always, a chain has the same."""
         if id(step) not in self._begun:
-            with apart_from_passes():
-                own = across_short_rows(step)
-                bound = bind(own, host_target().vector_bytes)
-                self._begun[id(step)] = step, ReadyStep(own, bound, self.add(own.kernel, bound.layout))
+            own = across_short_rows(step)
+            bound = bind(own, host_target().vector_bytes)
+            self._begun[id(step)] = step, ReadyStep(own, bound, self.add(own.kernel, bound.layout))
 
     def ready(self, step: KernelStep, rows: RowBlock | None) -> ReadyStep:
         """A step of the plan, by itself or in a chain over these rows."""
@@ -245,9 +242,9 @@ class RecipeBuilder:
     building: ChainBuilder | None = None
     steps: dict[int, ReadyStep] = field(default_factory=dict)  # by the identity of the plan's
 
-    def prepare(self, chains: Sequence[RowChain], compiling: Compiling) -> None:
+    def prepare(self, compiling: Compiling) -> None:
         """Compiles the kernels of all steps: some while others are written."""
-        blocks = {id(step): block for chain in chains for block in (row_block(chain),) for step in chain.steps}
+        blocks = {id(step): row_block(chain) for chain in self.plan.chains for step in chain.steps}
         for step in self.plan.steps:
             if isinstance(step, KernelStep):
                 self.steps[id(step)] = compiling.ready(step, blocks.get(id(step)))
@@ -268,7 +265,6 @@ class RecipeBuilder:
     def chain(self, chain: RowChain) -> tuple[KernelRecipe, ...]:
         """What prepares a chain, and the kernel that runs it block by block."""
         block = row_block(chain)
-        assert block is not None
         self.building = builder = ChainBuilder(chain, block)
         before: list[KernelRecipe] = []
         members: list[tuple[KernelRecipe, int]] = []
@@ -368,17 +364,17 @@ def _scratch_bytes(step: KernelStep, bound: Bound) -> int:
 
 
 def make_recipe(
-    plan: Plan, chains: Sequence[RowChain] = (), compiling: Compiling | None = None
+    plan: Plan, compiling: Compiling | None = None
 ) -> tuple[Recipe, list[int | None], Mapping[bytes, Code]]:
     """The plan as a recipe, how many of its kernels each step is (None for a step of the host), and their code by key.
 
     The steps of a chain count as its first one. `compiling` may have begun with the plan's kernels.
     """
     builder = RecipeBuilder(plan)
-    builder.prepare(chains, compiling or Compiling())
+    builder.prepare(compiling or Compiling())
     place = {id(step): number for number, step in enumerate(plan.steps)}
-    starts = {place[id(chain.steps[0])]: chain for chain in chains}
-    inside = {place[id(step)] for chain in chains for step in chain.steps[1:]}
+    starts = {place[id(chain.steps[0])]: chain for chain in plan.chains}
+    inside = {place[id(step)] for chain in plan.chains for step in chain.steps[1:]}
     steps: list[tuple[KernelRecipe, ...] | None] = []
     for number, step in enumerate(plan.steps):
         if number in starts:

@@ -17,9 +17,9 @@ from livegrad.backends.cpu.rows import Column, Rows, as_rows, longer_column, new
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.entries import Entries
 from livegrad.ops.control import for_loop
+from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
 from livegrad.schedule.loop_rows import RowTrace, row_loop
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
-from livegrad.schedule.signature import assemble_value, flatten_value, leaf_types
 
 _FIRST_ROWS = 16  # of a loop that may take any number of trips
 _MOST_AT_ONCE = 1 << 62  # trips of one that remembers nothing

@@ -19,14 +19,13 @@ from livegrad.backends.cpu.native.pool import interrupt_flag_address, runtime
 from livegrad.backends.cpu.native.pool_ir import MAX_THREADS
 from livegrad.backends.cpu.native.trips import PLACE, trips_library
 from livegrad.backends.cpu.recipe import KernelRecipe, Recipe
+from livegrad.backends.cpu.target import CPU_LOOP_BODY
 from livegrad.backends.sites import Site
+from livegrad.compiler import compile_plan
 from livegrad.diagnostics import KernelCheckError
-from livegrad.ir.node import Module
-from livegrad.passes.pipeline import run_pipeline
+from livegrad.passes.flatten_signature import leaf_types
 from livegrad.schedule.loop_rows import RowLoop
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
-from livegrad.schedule.schedule import schedule
-from livegrad.schedule.signature import leaf_types
 
 _CLEAN = -1
 
@@ -59,7 +58,7 @@ class LoopBody:
 
     def __init__(self, loop: RowLoop, is_while: bool, run_nested: Callable[..., Any], make_call: MakeCall) -> None:
         self.loop, self.is_while, self.run_nested = loop, is_while, run_nested
-        self.plan = schedule(run_pipeline(Module((loop.body,))).functions[0])
+        self.plan = compile_plan(loop.body, CPU_LOOP_BODY)
         self._arrange_slots()
         self.index = np.zeros((), np.int64)
         self.goes_on = np.zeros((), np.bool_)

@@ -56,7 +56,7 @@ def _has_short_rows(step: KernelStep) -> bool:
 
 
 def _uses_rows(kernel: Kernel) -> bool:
-    return any(end.kind == "row" for stage in kernel.stages for end in (*stage.sources, *stage.targets))
+    return any(end.kind == "row" for stage in kernel.stages for end in (*stage.sources, *stage.sinks))
 
 
 def _with_inner(step: KernelStep, first: int) -> KernelStep:
@@ -68,7 +68,7 @@ def _with_inner(step: KernelStep, first: int) -> KernelStep:
         inner_rank=kernel.domain_rank - first,
         reads=_leveled(kernel.reads, step.reads, first),
         outputs=tuple(port._replace(level="point") for port in kernel.outputs),
-        stages=tuple(Stage("point", stage.body, stage.sources, stage.targets) for stage in kernel.stages),
+        stages=tuple(Stage("point", stage.body, stage.sources, stage.sinks) for stage in kernel.stages),
     )
     return replace(step, kernel=made, domain=step.domain[:first], inner=step.domain[first:])
 

@@ -30,7 +30,7 @@ def turn_step(step: KernelStep) -> KernelStep:
     # A failed check is reported by the number of its element, in the order of the domain.
     if kernel.along or kernel.split or step.inner or any(has_divergence(stage.body) for stage in kernel.stages):
         return step
-    if any(end.kind == "row" for stage in kernel.stages for end in (*stage.sources, *stage.targets)):
+    if any(end.kind == "row" for stage in kernel.stages for end in (*stage.sources, *stage.sinks)):
         return step
     dimensions = loop_dimensions(step)
     swept = swept_dimension(dimensions)
@@ -99,4 +99,4 @@ def _with_inner(step: KernelStep, dimensions: Dimensions, order: list[int], swep
 
 def _at_points(stage: Stage, place: dict[int, int]) -> Stage:
     sources = tuple(Source("index", place[s.number]) if s.kind == "index" else s for s in stage.sources)
-    return Stage("point", stage.body, sources, stage.targets)
+    return Stage("point", stage.body, sources, stage.sinks)

@@ -141,7 +141,7 @@ def _who_runs_a_row(kernel: Kernel, rows: int, points: int) -> RowRunner:
 
 def _fold_bytes(kernel: Kernel) -> list[int]:
     """What a partial result takes of each fold of a kernel."""
-    pairs = [(t, r) for stage in kernel.stages for t, r in zip(stage.targets, stage.body.results, strict=True)]
+    pairs = [(t, r) for stage in kernel.stages for t, r in zip(stage.sinks, stage.body.results, strict=True)]
     return [partial_bytes(t.reduce, r.type) for t, r in pairs if t.reduce is not None and isinstance(r.type, Scalar)]
 
 

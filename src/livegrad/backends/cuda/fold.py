@@ -16,7 +16,7 @@ from livegrad.ir.types import Scalar, f16
 from livegrad.ops.comparison import bit_and, bit_or
 from livegrad.ops.elementwise import add, maximum, minimum, mul
 from livegrad.ops.reduction import fold_start
-from livegrad.schedule.kernel import Target
+from livegrad.schedule.kernel import Sink
 
 _OPS = {"sum": add, "prod": mul, "any": bit_or, "all": bit_and, "max": maximum, "min": minimum}
 COLUMNS = 32  # rows that a block takes together when neighbours in memory are neighbouring rows
@@ -25,7 +25,7 @@ COLUMNS = 32  # rows that a block takes together when neighbours in memory are n
 class Fold:
     """A running fold of a row."""
 
-    def __init__(self, writer: KernelWriter, target: Target, type: Scalar) -> None:
+    def __init__(self, writer: KernelWriter, target: Sink, type: Scalar) -> None:
         self.writer, self.type = writer, type
         self.kind = target.reduce or ""
         self.indexed = self.kind.startswith("arg")

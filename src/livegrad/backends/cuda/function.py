@@ -7,10 +7,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import cached_property
 from typing import Any
 
-from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument
-from livegrad.backends.cpu import CpuFunction
+from livegrad.backends.arguments import array_argument, dense_form, learn_sizes, named_leaves, scalar_argument
 from livegrad.backends.cpu import run_function as run_on_cpu
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.native.object_cache import default_cache
@@ -18,12 +18,14 @@ from livegrad.backends.cuda.driver import device
 from livegrad.backends.cuda.memory import DeviceArray
 from livegrad.backends.cuda.plan import CudaPlan
 from livegrad.backends.cuda.recipe import decode, encode, recipe_key
+from livegrad.compiler import Compilation, compile_plan, lower
 from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
 from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function
 from livegrad.ir.places import mark_places, name_place, written_alike
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
-from livegrad.schedule.signature import assemble_value, leaf_types
+from livegrad.passes.flatten_signature import assemble_value, leaf_types
+from livegrad.schedule.target import CUDA
 
 _MOST_FUNCTIONS = 512
 _MOST_PLANS = 32  # of one function: each has memory of its own
@@ -38,10 +40,10 @@ class CudaFunction:
 
     def __init__(self, function: Function, ieee: bool = False) -> None:
         self.function, self.ieee = function, ieee
-        marked, self._places = mark_places(function)  # what is compiled is shared with functions of other lines
-        self._lowering = CpuFunction(marked)  # the passes and the schedule are the same
+        self._marked, self._places = mark_places(function)  # what is compiled is shared with functions of other lines
         # How arguments look that are used as they are, where each is one leaf.
-        self._expected = self._lowering.expected_leaves
+        apart = any(leaf_types(type) != [type] for type in function.parameter_types)
+        self._expected = None if apart else [dense_form(type) for type in function.parameter_types]
         self._plain = all(leaf_types(type) == [type] for type in function.result_types)
         self._plans = _PlanCache()
 
@@ -107,13 +109,18 @@ class CudaFunction:
                     plans.popitem(last=False)
             return plans[key]
 
+    @cached_property
+    def _lowered(self) -> Function:
+        """What all sizes have in common."""
+        return lower(self._marked, CUDA)
+
     def _make(self, sizes: dict[str, int]) -> CudaPlan:
         try:
-            plan = self._lowering.schedule(sizes, for_cpu=False)
+            plan = Compilation(self._lowered, CUDA, sizes).plan
             made = CudaPlan.from_plan(plan, run_on_cpu, self.ieee, self._places)
         except LivegradError as error:
             if not isinstance(error.where, Mark):
-                CpuFunction(self.function).schedule(sizes, for_cpu=False)  # says the same of this function's own lines
+                compile_plan(self.function, CUDA, sizes)  # says the same of this function's own lines
             name_place(error, self._places)
             raise
         digest, data = function_digest(self.function), encode(made.recipe)

@@ -20,7 +20,7 @@ from livegrad.backends.cuda.writer import KernelWriter
 from livegrad.backends.dimensions import StrideKind
 from livegrad.backends.sites import Site
 from livegrad.ir.types import Scalar, i64
-from livegrad.schedule.kernel import Kernel, Port, Stage, Target
+from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class _Emitter:
         pointer = self.word(f"uniform{number}", f"const {memory_type(type)}*")
         return self.writer.value(KERNELS.loaded(f"*{pointer}", type), type)
 
-    def _store(self, target: Target, value: Text) -> None:
+    def _store(self, target: Sink, value: Text) -> None:
         port = self.kernel.outputs[target.number]
         place = self._element("output", target.number, port, self.layout.outputs[target.number])
         once = f"if ({self._first_lane()}) " if self.together and port.level == "row" else ""
@@ -249,7 +249,7 @@ class _Emitter:
                 results = write_speculated(writer, stage.body, arguments, again)
             else:
                 results = writer.scalars(stage.body, arguments)
-            for target, value in zip(stage.targets, results, strict=True):
+            for target, value in zip(stage.sinks, results, strict=True):
                 if target.kind == "row":
                     self.rows[target.number] = value
                 else:
@@ -332,13 +332,13 @@ class _Emitter:
     def _point_stage(self, stage: Stage) -> None:
         folds = {
             index: Fold(self.writer, target, _scalar(stage, index))
-            for index, target in enumerate(stage.targets)
+            for index, target in enumerate(stage.sinks)
             if target.reduce is not None
         }
 
         def point() -> None:
             results = self.writer.scalars(stage.body, self._arguments(stage))
-            for index, (target, value) in enumerate(zip(stage.targets, results, strict=True)):
+            for index, (target, value) in enumerate(zip(stage.sinks, results, strict=True)):
                 if index in folds:
                     folds[index].take(value, self._linear_index())
                 else:
@@ -348,7 +348,7 @@ class _Emitter:
         if self.together and folds:
             self._combine(list(folds.values()))
         for index, fold in folds.items():
-            number = stage.targets[index].number
+            number = stage.sinks[index].number
             self.rows[number] = fold.result(self.kernel.rows[number])
 
     def _combine(self, folds: list[Fold]) -> None:
@@ -395,7 +395,7 @@ class _Emitter:
 
         def point() -> None:
             (result,) = writer.scalars(stage.body, [Text(state, type), *self._arguments(stage)])
-            self._store(stage.targets[0], Text(state, type) if scan.exclusive else result)
+            self._store(stage.sinks[0], Text(state, type) if scan.exclusive else result)
             writer.line(f"{state} = {result.text};")
 
         self._sweep(point, down=scan.reverse)

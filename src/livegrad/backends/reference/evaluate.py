@@ -41,9 +41,9 @@ from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.trace import add_plain, trace_get, trace_stack, zero_value
 from livegrad.passes.bind_sizes import bind_type
 from livegrad.passes.differentiate.lower import differentiate
+from livegrad.passes.flatten_signature import assemble_value
 from livegrad.passes.functions import uses_any
 from livegrad.passes.lower_bfloat16 import computes_bfloat16
-from livegrad.schedule.signature import assemble_value
 
 _FAILURES = (ZeroDivisionError, IndexError, OverflowError, np.linalg.LinAlgError)
 

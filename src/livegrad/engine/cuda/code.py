@@ -10,16 +10,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from livegrad.backends.cpu import CpuFunction
 from livegrad.backends.cuda.compiler import load_compiled
 from livegrad.backends.cuda.driver import DeviceError, device
 from livegrad.backends.cuda.modules import loaded_code
 from livegrad.backends.cuda.recipe import HostRecipe, LaunchRecipe, LibraryRecipe, PlanRecipe, make_recipe
+from livegrad.compiler import compile_plan
 from livegrad.diagnostics import CompileError
 from livegrad.engine.live_plan import BlockStep, BufferOperand
 from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function
 from livegrad.schedule.plan import Buffer, Plan
+from livegrad.schedule.target import CUDA
 
 _MOST_KEPT = 8192
 
@@ -82,7 +83,7 @@ class CodeCache:
 def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
     """Schedules a step's function and compiles its kernels; nothing is launched and no memory is taken."""
     assert isinstance(step.function, Function)
-    plan = CpuFunction(step.function).schedule(dict(step.sizes), for_cpu=False)
+    plan = compile_plan(step.function, CUDA, dict(step.sizes))
     slots: dict[int, int] = {}
     for position, slot in enumerate(plan.arguments):
         if not isinstance(slot, Buffer):

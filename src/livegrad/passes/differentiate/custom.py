@@ -19,7 +19,7 @@ from livegrad.passes.differentiate import forward, linearize
 from livegrad.passes.differentiate.propagate import active_flags, active_nodes, spread
 from livegrad.passes.differentiate.reverse import pull_back
 from livegrad.passes.differentiate.tangents import Tangent, is_zero, materialize, result_nodes, result_tangent
-from livegrad.passes.optimize_outputs import optimize_outputs
+from livegrad.passes.eliminate_dead_results import eliminate_dead_results
 
 
 def _push_forward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
@@ -132,7 +132,7 @@ def _require_linear(rule: Function, active: tuple[bool, ...]) -> None:
     results = tuple(active_nodes(linear.tangents, linear.function.results, flags))
     parameters = (*linear.function.parameters, *linear.tangent_parameters)
     # What a loop merely carries along beside the tangents has no part in them: it goes first.
-    (derivative,) = optimize_outputs(Module((Function(rule.name, parameters, results),))).functions
+    (derivative,) = eliminate_dead_results(Module((Function(rule.name, parameters, results),))).functions
     used = set(nodes_of(derivative))
     for index, (node, flag) in enumerate(zip(linear.function.parameters, active, strict=True)):
         if flag and node in used:

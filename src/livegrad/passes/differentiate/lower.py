@@ -20,8 +20,8 @@ from livegrad.ops.order import kept
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.passes.differentiate.tangents import pack_results, result_nodes
+from livegrad.passes.eliminate_dead_results import eliminate_dead_results
 from livegrad.passes.functions import rewrite_functions, uses_any
-from livegrad.passes.optimize_outputs import optimize_outputs
 
 # Ops that mean something to differentiation alone.
 DERIVATIVE_RULES = frozenset({custom_call, recompute_call, kept})
@@ -72,7 +72,7 @@ def with_derivatives_written(function: Function) -> Function:
 
 def _trimmed(function: Function) -> Function:
     """The function without what nobody reads: such a value may overflow, and infinity times a zero cotangent is NaN."""
-    return optimize_outputs(Module((function,))).functions[0]
+    return eliminate_dead_results(Module((function,))).functions[0]
 
 
 def _value_and_tangent(results: Node, number: int) -> Node:

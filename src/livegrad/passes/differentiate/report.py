@@ -24,7 +24,7 @@ from livegrad.ops.custom import recompute_call
 from livegrad.ops.trace import trace_set
 from livegrad.passes.differentiate.linearize import linearize
 from livegrad.passes.differentiate.propagate import active_nodes
-from livegrad.passes.optimize_outputs import optimize_outputs
+from livegrad.passes.eliminate_dead_results import eliminate_dead_results
 from livegrad.passes.regions import region_of
 
 Kind = Literal["argument", "stored", "traced", "again"]
@@ -108,7 +108,7 @@ def storage_report(function: Function) -> StorageReport:
 
 
 def _report(function: Function) -> StorageReport:
-    (trimmed,) = optimize_outputs(Module((function,))).functions
+    (trimmed,) = eliminate_dead_results(Module((function,))).functions
     linear = linearize(trimmed, tuple(map(is_differentiable, trimmed.parameter_types)))
     tangents = active_nodes(linear.tangents, linear.function.results, linear.flags)
     values: list[Remembered] = []

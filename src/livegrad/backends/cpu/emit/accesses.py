@@ -11,7 +11,7 @@ from livegrad.backends.cpu.emit.frame import AccessKind, Frame, Layout, Tail
 from livegrad.backends.cpu.emit.packed import load_columns, load_spread, store_columns, store_spread
 from livegrad.backends.cpu.emit.values import Register, Value, byte_size
 from livegrad.ir.types import Scalar, bool_, i64
-from livegrad.schedule.kernel import Kernel, Port, Stage, Target
+from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
 
 
 class Column(NamedTuple):
@@ -280,7 +280,7 @@ class Accesses(Frame):
 
     def _store(
         self,
-        stores: list[tuple[Target, Value]],
+        stores: list[tuple[Sink, Value]],
         indices: list[Register],
         tail: Tail | None,
         vector: bool,

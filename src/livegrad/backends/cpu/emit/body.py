@@ -25,7 +25,7 @@ from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.sorting import searchsorted
 from livegrad.ops.trace import trace_add, trace_get, trace_new, trace_set, trace_sum
 from livegrad.passes.expand import expand_ops
-from livegrad.schedule.row_chains import is_checked
+from livegrad.schedule.tile_row_chains import is_checked
 
 EmitNode = Callable[[Assembler, Node, list[Value]], Value]
 

@@ -14,14 +14,14 @@ from livegrad.backends.cpu.emit.tiles import Tiles
 from livegrad.backends.cpu.emit.values import Product, Register
 from livegrad.backends.cpu.emit.waves import emit_in_waves
 from livegrad.ir.types import Scalar, f32, i64
-from livegrad.schedule.kernel import Stage, Target
+from livegrad.schedule.kernel import Sink, Stage
 
 # Short bodies are written several times in a row, with folds of their own, to keep the processor's pipelines full.
 _UNROLL = 4
 _UNROLL_BELOW = 60.0
 
 
-def _width(target: Target) -> int:
+def _width(target: Sink) -> int:
     """How many registers a fold is: one that looks for a place has two."""
     return 2 if target.reduce in ("argmax", "argmin") else 1
 
@@ -38,7 +38,7 @@ class Stages(Tiles):
         emit = emit_in_waves if self.layout.waves else emit_function
         results = emit(self.asm, stage.body, arguments)
         stores = []
-        for target, value in zip(stage.targets, results, strict=True):
+        for target, value in zip(stage.sinks, results, strict=True):
             if target.kind == "row":
                 self.rows[target.number] = value
             elif target.kind == "output":
@@ -78,7 +78,7 @@ class Stages(Tiles):
         return start, asm.least(asm.apply("add", i64, start, self.chunk), self.inner[0])
 
     def _point_stage(self, stage: Stage) -> None:
-        folds = [target for target in stage.targets if target.reduce is not None]
+        folds = [target for target in stage.sinks if target.reduce is not None]
         start = [part for target in folds for part in self._fold_start(target)]
         if self.layout.row:
             ended = self._written_out(stage, start)
@@ -98,19 +98,19 @@ class Stages(Tiles):
         self.columns = {}
         return state
 
-    def _fold_start(self, target: Target) -> list[Register]:
+    def _fold_start(self, target: Sink) -> list[Register]:
         asm = self.asm
         type = reduce.accumulator_type(target.reduce or "", self._fold_type(target))
         return [asm.widen(register, asm.lanes) for register in reduce.initial(asm, target.reduce or "", type)]
 
-    def _fold_type(self, target: Target) -> Scalar:
+    def _fold_type(self, target: Sink) -> Scalar:
         for stage in self.kernel.stages:
-            for own, result in zip(stage.targets, stage.body.results, strict=True):
+            for own, result in zip(stage.sinks, stage.body.results, strict=True):
                 if own is target and isinstance(result.type, Scalar):
                     return result.type
         raise AssertionError("a fold has a scalar result")
 
-    def _end_folds(self, folds: list[Target], registers: list[Register]) -> None:
+    def _end_folds(self, folds: list[Sink], registers: list[Register]) -> None:
         supply = iter(registers)
         for target in folds:
             kind = target.reduce or ""
@@ -166,16 +166,16 @@ class Stages(Tiles):
                 groups += self._point(stage, [*indices, at], None, own)
             return groups
 
-        fresh = [part for t in stage.targets if t.reduce is not None for part in self._fold_start(t)]
+        fresh = [part for t in stage.sinks if t.reduce is not None for part in self._fold_start(t)]
         carried = [*state, *(fresh * (unroll - 1))]
         if self.quick:
             ended = counted_loop(self.asm, start, end, lane_count, carried, body_in_turn)
         else:
             ended = counted_loop(self.asm, start, end, step, carried, body)
-        folds = [target for target in stage.targets if target.reduce is not None]
+        folds = [target for target in stage.sinks if target.reduce is not None]
         return end, self._fold_groups(folds, ended, unroll)
 
-    def _fold_groups(self, folds: list[Target], registers: list[Register], unroll: int) -> list[Register]:
+    def _fold_groups(self, folds: list[Sink], registers: list[Register], unroll: int) -> list[Register]:
         size = len(registers) // unroll
         groups = [registers[k * size : (k + 1) * size] for k in range(unroll)]
         while len(groups) > 1:
@@ -183,7 +183,7 @@ class Stages(Tiles):
             groups = [self._fold_pair(folds, first, second) for first, second in pairs]
         return groups[0]
 
-    def _fold_pair(self, folds: list[Target], first: list[Register], second: list[Register]) -> list[Register]:
+    def _fold_pair(self, folds: list[Sink], first: list[Register], second: list[Register]) -> list[Register]:
         result: list[Register] = []
         position = 0
         for target in folds:
@@ -204,13 +204,13 @@ class Stages(Tiles):
             asm.element_step = None if along else self._inner_points()
         with asm.under(mask if self.masked else None):
             arguments = self._arguments(stage, indices, tail, True)
-            summed = [number for number, target in enumerate(stage.targets) if target.reduce == "sum"]
+            summed = [number for number, target in enumerate(stage.sinks) if target.reduce == "sum"]
             results = emit_results(asm, stage.body, arguments, summed)
         asm.element_index, asm.element_step = row, None
         following: list[Register] = []
         stores = []
         supply = iter(state)
-        for target, value in zip(stage.targets, results, strict=True):
+        for target, value in zip(stage.sinks, results, strict=True):
             if target.kind == "output":
                 assert not isinstance(value, Product)
                 stores.append((target, value))
@@ -244,11 +244,11 @@ class Stages(Tiles):
         """Whether which lanes there are is asked for: by checks, and by folds along them that have no call for that."""
         if self.masked or self.layout.direction == "across":
             return self.masked
-        folds = [self._fold_type(target) for target in stage.targets if target.reduce is not None]
+        folds = [self._fold_type(target) for target in stage.sinks if target.reduce is not None]
         return not all(self.quick and lanes.has_calls(type) for type in folds)
 
     def _folded(
-        self, target: Target, value: Register | Product, indices: list[Register], held: list[Register]
+        self, target: Sink, value: Register | Product, indices: list[Register], held: list[Register]
     ) -> list[Register]:
         asm = self.asm
         if isinstance(value, Product):
@@ -288,7 +288,7 @@ class Stages(Tiles):
                 result = emit_function(asm, stage.body, arguments)[0]
             assert isinstance(result, Register)
             result = asm.widen(result, asm.lanes)
-            self._store([(stage.targets[0], state[0] if scan.exclusive else result)], indices, self.tail, True)
+            self._store([(stage.sinks[0], state[0] if scan.exclusive else result)], indices, self.tail, True)
             return [result]
 
         self._sweep(stage, [start], body, down=scan.reverse)

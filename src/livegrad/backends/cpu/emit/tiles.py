@@ -43,7 +43,7 @@ class Tiles(Accesses):
         start, stop = span
         size = asm.constant(TILE, i64)
         reads = sorted({s.number for s in stage.sources if s.kind == "read" and self._is_turned("read", s.number)})
-        outputs = [t.number for t in stage.targets if t.kind == "output" and self._is_turned("output", t.number)]
+        outputs = [t.number for t in stage.sinks if t.kind == "output" and self._is_turned("output", t.number)]
 
         def tile(number: Register, carried: list[Register]) -> list[Register]:
             first = asm.apply("add", i64, start, asm.apply("mul", i64, number, size))

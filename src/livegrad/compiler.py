@@ -1,0 +1,180 @@
+"""The compiler on one screen: three lists of passes, and the driver that every backend calls.
+
+A function of the value IR and a target come in; a plan goes out. Value passes rewrite the function, plan passes decide
+what is stored, what runs together, in which order and in which memory. Each is verified after it ran, and can be shown
+(`livegrad passes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from livegrad.ir.keeping import keeping_places
+from livegrad.ir.node import Function, Module
+from livegrad.ops.control import call
+from livegrad.ops.differential import bwd_diff, fwd_diff
+from livegrad.passes.bind_sizes import bind_sizes
+from livegrad.passes.differentiate.lower import DERIVATIVE_RULES, differentiate
+from livegrad.passes.eliminate_dead_results import eliminate_dead_results
+from livegrad.passes.expand import expand_unsupported
+from livegrad.passes.flatten_signature import flatten_signature
+from livegrad.passes.inline_calls import inline_calls, inline_small_calls
+from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
+from livegrad.passes.lower_bfloat16 import lower_bfloat16
+from livegrad.passes.lower_windows import lower_windows
+from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
+from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
+from livegrad.passes.scalarise_maps import scalarise_maps
+from livegrad.passes.share_row_reductions import share_row_reductions
+from livegrad.passes.simplify import Simplify
+from livegrad.passes.split_at_concatenations import split_at_concatenations
+from livegrad.passes.split_complex import split_complex
+from livegrad.passes.thread_accumulators import thread_accumulators
+from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
+from livegrad.schedule.draft import Draft
+from livegrad.schedule.plan import Plan, Step
+from livegrad.schedule.plan_passes import (
+    PlanPass,
+    allocate,
+    assign_buffers,
+    build_steps,
+    fuse,
+    materialise,
+    order_for_memory,
+    tile_row_chains,
+    verify_chains,
+    verify_groups,
+    verify_memory,
+    verify_steps,
+    write_in_place,
+)
+from livegrad.schedule.target import PORTABLE, Target
+
+_CPU, _OTHERS = frozenset({"cpu"}), frozenset({"cuda", "portable"})
+
+VALUE_PASSES = (
+    Pass("differentiate", differentiate, removes=DERIVATIVE_RULES | {fwd_diff, bwd_diff}),
+    Pass("eliminate_dead_results", eliminate_dead_results),
+    Pass("inline_calls", inline_calls, targets=_OTHERS, removes=frozenset({call})),
+    Pass("inline_small_calls", inline_small_calls, targets=_CPU),
+    Pass("lower_bfloat16", lower_bfloat16),
+    Pass("simplify", Simplify()),
+    # From here on sizes are numbers.
+    Pass("bind_sizes", on_functions(bind_sizes), binds=True, keeps_signatures=False),
+    Pass("flatten_signature", on_functions(flatten_signature), keeps_signatures=False),
+    Pass("expand_unsupported", on_functions(expand_unsupported), targets=_OTHERS),
+    Pass("split_complex", on_functions(split_complex), targets=_CPU),
+    Pass("interchange_elementwise_loops", on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
+    Pass("unroll_small_matmuls", on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
+    Pass("split_at_concatenations", on_functions(split_at_concatenations), targets=_CPU, optional=True),
+    Pass("lower_windows", on_functions(lower_windows)),
+    Pass("thread_accumulators", on_functions(thread_accumulators), optional=True),
+    Pass("scalarise_maps", on_functions(scalarise_maps)),
+    Pass("push_transpose_through_matmul", on_functions(push_transpose_through_matmul), optional=True),
+    Pass("share_row_reductions", on_functions(share_row_reductions), optional=True),
+)
+
+PLAN_PASSES = (
+    PlanPass("materialise", materialise),
+    PlanPass("fuse", fuse, verify_groups),
+    PlanPass("order_for_memory", order_for_memory, verify_groups),
+    PlanPass("assign_buffers", assign_buffers),
+    PlanPass("write_in_place", write_in_place, optional=True),
+    PlanPass("build_steps", build_steps, verify_steps),
+    PlanPass("tile_row_chains", tile_row_chains, verify_chains, optional=True),
+    PlanPass("allocate", allocate, verify_memory),
+)
+
+# What `Target.without` takes; the first two are ways of a pass that always runs.
+OPTIONAL = (
+    *("fuse", "guard_padded_loads"),
+    *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES) if step.optional),
+)
+
+
+def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
+    """The value passes of a target: those that hold for all sizes, and those that follow for given ones."""
+    used = [p for p in VALUE_PASSES if (p.targets is None or target.name in p.targets) and _runs(p, target)]
+    first = next(number for number, step in enumerate(used) if step.binds)
+    return tuple(used[:first]), tuple(used[first:])
+
+
+def _runs(step: Pass | PlanPass, target: Target) -> bool:
+    return not step.optional or target.uses(step.name)
+
+
+def lower(function: Function, target: Target = PORTABLE, trace: Trace | None = None) -> Function:
+    """The function after the value passes that hold for all sizes: derivatives taken, calls inlined, simplified.
+
+    >>> import livegrad as lg
+    >>> print(lg.print_function(lower(lg.trace(lambda x: x * 1.0 + x, lg.f32))).splitlines()[1])
+      %0 = add(%p0, %p0): f32
+    """
+    return lower_module(Module((function,)), target, trace).functions[0]
+
+
+def lower_module(module: Module, target: Target = PORTABLE, trace: Trace | None = None) -> Module:
+    """`lower` for all functions of a module; `trace` is called with "input" first."""
+    if trace is not None:
+        trace("input", module)
+    return run_passes(module, passes_for(target)[0], trace=trace)
+
+
+class Compilation:
+    """A function that was lowered, on its way to a plan for some sizes.
+
+    It gives each step as soon as it is scheduled, so that a backend compiles it while the next ones are made; `plan` is
+    there at the end.
+    """
+
+    def __init__(
+        self, lowered: Function, target: Target, sizes: Mapping[str, int] | None = None, trace: Trace | None = None
+    ) -> None:
+        self._lowered, self._target, self._sizes, self._trace = lowered, target, sizes, trace
+        self._steps = self._run()
+        self._plan: Plan | None = None
+
+    def __iter__(self) -> Iterator[Step]:
+        return self._steps
+
+    @property
+    def plan(self) -> Plan:
+        """The plan; makes the steps that nobody has asked for yet."""
+        for _ in self._steps:
+            pass
+        assert self._plan is not None
+        return self._plan
+
+    def _run(self) -> Iterator[Step]:
+        places = keeping_places((self._lowered,))
+        with places:
+            passes = passes_for(self._target)[1]
+            module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
+            draft = Draft(module.functions[0], self._target)
+        for step in PLAN_PASSES:
+            if not _runs(step, self._target):
+                continue
+            with places:
+                made = step.run(draft)
+            # Whoever takes a step works outside of `places`: what is made there is no part of this function.
+            while made is not None:
+                with places:
+                    built = next(made, None)
+                if built is None:
+                    break
+                yield built
+            if step.verify is not None:
+                step.verify(draft)
+            if self._trace is not None:
+                self._trace(step.name, draft)
+        self._plan = draft.plan()
+
+
+def compile_plan(
+    function: Function,
+    target: Target,
+    sizes: Mapping[str, int] | None = None,
+    trace: Trace | None = None,
+) -> Plan:
+    """The plan of a function for a target, by all value passes and all plan passes."""
+    return Compilation(lower(function, target, trace), target, sizes, trace).plan

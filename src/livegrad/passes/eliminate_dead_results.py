@@ -1,0 +1,268 @@
+"""The `eliminate_dead_results` pass: results that nobody reads go, and with them what only they needed.
+
+A result of a called function is read when any of its callers reads it. A carried value of a loop is needed when its
+final value is read, when the next value of a needed one (or the loop's condition) is made from it, or when making its
+own next value may fail. Parameters and captures that are then unused go too. The module's own functions keep theirs.
+
+Checks. What may fail is kept as long as the loop, branch or map that it happens in remains: none of these loses a check
+because a value is unread. A call is no more than its body, so what is unread in a callee goes as dead code does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.origins import originating_from
+from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
+from livegrad.ops.aggregate import get
+from livegrad.ops.control import call, map_
+from livegrad.passes.functions import exchange_attributes, rearranged, renamed, uses_any
+from livegrad.passes.regions import REGIONS, Region, parameter_order, region_member, region_of
+
+# Sets of results, parameters and arguments are bits of an integer; this one has them all.
+ALL = -1
+Bits = int
+
+
+@keeps_places
+def eliminate_dead_results(module: Module) -> Module:
+    """The module without results, carried values, parameters and captures that nothing needs."""
+    order = reachable_functions(module.functions)
+    if not uses_any(order, REGIONS):
+        return module
+    liveness = _Liveness(called={})
+    # What one caller reads makes the callee need more of the others, who then read more: until all agree.
+    while True:
+        found = _find_liveness(module, order, liveness.called)
+        if found.called == liveness.called:
+            break
+        liveness = found
+    maker = _Maker(found)
+    for function in order:
+        for live in found.versions(function):
+            maker.make(function, live)
+    made = maker.made
+    return Module(tuple(renamed(made[function, _every(function)], function.name) for function in module.functions))
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """For each result of a function, the parameters that it needs; and which results may fail."""
+
+    needs: tuple[Bits, ...]
+    fails: Bits
+
+    def needed_by(self, results: Bits) -> Bits:
+        return _union(self.needs[index] for index in _indices(results))
+
+
+@dataclass
+class _Liveness:
+    """What is read of each function. Its callers share one version of it; loops, branches and maps have their own."""
+
+    called: dict[Function, Bits]  # by the callers together
+    facts: dict[Function, _Facts] = field(default_factory=dict)
+    run: dict[Function, set[Bits]] = field(default_factory=dict)  # by each region on its own
+    whole: set[Function] = field(default_factory=set)  # entries, and functions whose users are no regions
+    needed: dict[tuple[Function, Bits], dict[Node, Bits]] = field(default_factory=dict)  # by version: node → results
+
+    def versions(self, function: Function) -> list[Bits]:
+        found = set(self.run.get(function, ()))
+        if function in self.called:
+            found.add(self.called[function])
+        if function in self.whole:
+            found.add(_every(function))
+        return sorted(found)
+
+    def version_for(self, region: Region, place: int, kept: Bits) -> tuple[Function, Bits]:
+        """The version of a region's function that gives the kept results; a loop's condition gives its only one."""
+        function = region.functions[place]
+        return function, _every(function) if _is_test(region, place) else kept
+
+    def kept_results(self, region: Region, read: Bits) -> Bits:
+        """The results that stay when these are read."""
+        every = (1 << region.number) - 1
+        if region.node.op is call:
+            return (read | self.called.get(region.functions[0], 0)) & every
+        last = len(region.functions) - 1
+        kept = read & every
+        kept |= _union(self.facts[f].fails for i, f in enumerate(region.functions) if i == last or not region.is_loop)
+        if not region.is_loop:
+            return kept
+        pending, seen = kept | self._needed_arguments(region, 0) & every, 0
+        while pending:
+            seen |= pending
+            pending = self._needed_arguments(region, pending) & every & ~seen
+        return seen
+
+    def _needed_arguments(self, region: Region, kept: Bits) -> Bits:
+        """The arguments from which the functions make the kept results; a loop's condition counts always."""
+        total = 0
+        for place, offset in enumerate(region.offsets):
+            function, results = self.version_for(region, place, kept)
+            total |= self.facts[function].needed_by(results) >> offset
+        return total
+
+    def kept_arguments(self, region: Region, kept: Bits) -> list[int]:
+        needed = self._needed_arguments(region, kept) | (kept if region.is_loop else 0)
+        if region.node.op is map_:
+            lifted: tuple[bool, ...] = region.node.attribute("lifted")
+            if not any(lifted[index] for index in _indices(needed)):
+                needed |= 1 << lifted.index(True)  # the domain is what some lifted argument spans
+        return _indices(needed)
+
+    def used_operands(self, region: Region, kept: Bits) -> list[Node]:
+        return [*region.leading, *(region.arguments[index] for index in self.kept_arguments(region, kept))]
+
+    def fails(self, region: Region, kept: Bits) -> bool:
+        versions = (self.version_for(region, place, kept) for place in range(len(region.functions)))
+        return region.node.may_fail or any(self.facts[function].fails & results for function, results in versions)
+
+
+def _is_test(region: Region, place: int) -> bool:
+    return region.is_loop and place != len(region.functions) - 1
+
+
+def _every(function: Function) -> Bits:
+    return (1 << len(function.results)) - 1
+
+
+def _indices(bits: Bits) -> list[int]:
+    return [index for index, digit in enumerate(bin(bits)[:1:-1]) if digit == "1"]
+
+
+def _union(parts: Iterable[Bits]) -> Bits:
+    total = 0
+    for part in parts:
+        total |= part
+    return total
+
+
+def _region_read_by(node: Node) -> Node | None:
+    """The region of whose several results this node reads one."""
+    if node.op is not get:
+        return None
+    region = region_of(node.operands[0])
+    return node.operands[0] if region is not None and region.packed else None
+
+
+# --- what is needed: facts from the inside out, then demands from the outside in -------------------------------------
+
+
+def _find_liveness(module: Module, order: Sequence[Function], called: dict[Function, Bits]) -> _Liveness:
+    liveness = _Liveness(dict(called), whole=set(module.functions))
+    for function in order:
+        liveness.facts[function] = _find_facts(function, liveness)
+    for function in reversed(order):
+        for live in liveness.versions(function):
+            liveness.needed[function, live] = _find_needed(function, live, liveness)
+    return liveness
+
+
+def _find_facts(function: Function, liveness: _Liveness) -> _Facts:
+    needs: dict[Node, Bits] = {node: 1 << index for index, node in enumerate(function.parameters)}
+    fails: set[Node] = set()
+    regions: dict[tuple[Node, Bits], tuple[Bits, bool]] = {}
+    for node in nodes_of(function):
+        if node in needs:
+            continue
+        source = _region_read_by(node)
+        region = region_of(node if source is None else source)
+        if region is None:
+            needs[node] = _union(needs[operand] for operand in node.operands)
+            failing = node.may_fail or not fails.isdisjoint(node.operands)
+        else:
+            kept = liveness.kept_results(region, ALL if source is None else 1 << node.attribute("index"))
+            # A derivative is read in thousands of places, and all its results stay for each of them.
+            if (region.node, kept) not in regions:
+                used = liveness.used_operands(region, kept)
+                may_fail = liveness.fails(region, kept) or not fails.isdisjoint(used)
+                regions[region.node, kept] = _union(needs[operand] for operand in used), may_fail
+            needs[node], failing = regions[region.node, kept]
+        if failing:
+            fails.add(node)
+    failing_results = _union(1 << index for index, node in enumerate(function.results) if node in fails)
+    return _Facts(tuple(needs[node] for node in function.results), failing_results)
+
+
+def _find_needed(function: Function, live: Bits, liveness: _Liveness) -> dict[Node, Bits]:
+    """The nodes that the live results need, each with those of its results that stay; tells the functions it uses."""
+    needed: dict[Node, Bits] = {function.results[index]: ALL for index in _indices(live)}
+    for node in reversed(nodes_of(function)):
+        if node not in needed:
+            continue
+        source = _region_read_by(node)
+        region = region_of(node)
+        if source is not None:
+            needed[source] = needed.get(source, 0) | 1 << node.attribute("index")
+        elif region is not None:
+            needed[node] = liveness.kept_results(region, needed[node])
+            _tell_functions(region, needed[node], liveness)
+            needed.update(dict.fromkeys(liveness.used_operands(region, needed[node]), ALL))
+        else:
+            needed.update(dict.fromkeys(node.operands, ALL))
+            liveness.whole.update(node.functions)
+    return needed
+
+
+def _tell_functions(region: Region, kept: Bits, liveness: _Liveness) -> None:
+    if region.node.op is call:
+        liveness.called[region.functions[0]] = kept
+        return
+    for place in range(len(region.functions)):
+        function, results = liveness.version_for(region, place, kept)
+        liveness.run.setdefault(function, set()).add(results)
+
+
+# --- the functions anew, innermost first -----------------------------------------------------------------------------
+
+
+class _Maker:
+    """Versions of functions with their live results alone, made so far."""
+
+    def __init__(self, liveness: _Liveness) -> None:
+        self.liveness = liveness
+        self.made: dict[tuple[Function, Bits], Function] = {}
+        self._narrowed: dict[tuple[Function, tuple[int, ...]], Function] = {}
+
+    def make(self, function: Function, live: Bits) -> None:
+        """Makes a version. Its parameters stay: who runs it leaves out those that are unused."""
+        needed = self.liveness.needed[function, live]
+        values: dict[Node, Node] = {}
+        for node in nodes_of(function):
+            if node in needed:
+                with originating_from(node.origins):
+                    values[node] = self._moved(node, needed, values)
+        results = tuple(values[function.results[index]] for index in _indices(live))
+        self.made[function, live] = Function(function.name, function.parameters, results)
+
+    def _moved(self, node: Node, needed: dict[Node, Bits], values: dict[Node, Node]) -> Node:
+        source = _region_read_by(node)
+        region = region_of(node)
+        if source is not None:
+            kept_before = needed[source] & ((1 << node.attribute("index")) - 1)
+            return region_member(values[source], kept_before.bit_count())
+        if region is not None:
+            return self._make_region(region, needed[node], values)
+        moved = rebuild(node, tuple([values[operand] for operand in node.operands]))
+        inner = {f: self.made[f, _every(f)] for f in node.functions}
+        return exchange_attributes(moved, inner) if inner else moved
+
+    def _make_region(self, region: Region, kept: Bits, values: dict[Node, Node]) -> Node:
+        arguments = self.liveness.kept_arguments(region, kept)
+        functions = []
+        for place, offset in enumerate(region.offsets):
+            version = self.made[self.liveness.version_for(region, place, kept)]
+            functions.append(self._narrow(version, tuple(parameter_order(offset, arguments))))
+        # Operands that nothing needs have no value here, and are left out.
+        operands = [values.get(operand, operand) for operand in region.node.operands]
+        return region.rebuild(operands, functions, arguments, _indices(kept))
+
+    def _narrow(self, function: Function, order: tuple[int, ...]) -> Function:
+        found = self._narrowed.get((function, order))
+        if found is None:
+            found = self._narrowed[function, order] = rearranged(function, order)
+        return found

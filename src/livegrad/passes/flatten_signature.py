@@ -1,0 +1,70 @@
+"""The `flatten_signature` pass: aggregates among parameters and results are taken apart into scalars and tensors.
+
+`flatten_value` and `assemble_value` do the same to the values passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import Array, Struct, Tuple, Type, components
+from livegrad.ir.walk import rewrite
+from livegrad.ops.aggregate import get, make, member
+
+_APART = (Struct, Tuple, Array)
+
+
+def flatten_signature(function: Function) -> Function:
+    """The same function with a parameter and a result for each scalar, vector, matrix, tensor or trace."""
+    if not any(isinstance(type, _APART) for type in (*function.parameter_types, *function.result_types)):
+        return function
+    inputs: list[Node] = []
+    given = {parameter: _assembled(parameter.type, inputs) for parameter in function.parameters}
+    results = rewrite(function.results, _take_from_made, given)
+    return make_function(function.name, inputs, [leaf for result in results for leaf in leaves_of(result)])
+
+
+def _take_from_made(node: Node) -> Node | None:
+    return (
+        node.operands[0].operands[node.attribute("index")] if node.op is get and node.operands[0].op is make else None
+    )
+
+
+def _assembled(type: Type, inputs: list[Node]) -> Node:
+    if not isinstance(type, _APART):
+        inputs.append(input_node(Key("leaf"), type))
+        return inputs[-1]
+    return make(*[_assembled(own, inputs) for own in components(type)], type=type)
+
+
+def leaves_of(value: Node) -> Iterator[Node]:
+    """A value's leaves, in order."""
+    if not isinstance(value.type, _APART):
+        yield value
+        return
+    for index in range(len(components(value.type))):
+        yield from leaves_of(member(value, index))
+
+
+def leaf_types(type: Type) -> list[Type]:
+    """The types of a value's leaves, in order."""
+    return [leaf for own in components(type) for leaf in leaf_types(own)] if isinstance(type, _APART) else [type]
+
+
+def flatten_value(value: Any, type: Type) -> list[Any]:
+    """A value's leaves, in order."""
+    if not isinstance(type, _APART):
+        return [value]
+    members = value.values() if isinstance(value, Mapping) else value
+    return [leaf for part, own in zip(members, components(type), strict=True) for leaf in flatten_value(part, own)]
+
+
+def assemble_value(leaves: Iterator[Any], type: Type) -> Any:
+    """A value of `type` from its leaves."""
+    if not isinstance(type, _APART):
+        return next(leaves)
+    return tuple(assemble_value(leaves, own) for own in components(type))

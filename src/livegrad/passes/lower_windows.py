@@ -1,0 +1,62 @@
+"""The `lower_windows` pass: reductions over windows become reductions of strided views; convolutions are padded before.
+
+What NumPy computes as a whole (complex numbers, convolutions of integers, large windows that overlap) stays.
+"""
+
+from __future__ import annotations
+
+from livegrad.ir.function import map_results
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor, f16, f32
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.conversion import cast
+from livegrad.ops.convolution import convolve
+from livegrad.ops.movement import pad, permute
+from livegrad.ops.rules import zero
+from livegrad.ops.window_taps import has_few_taps
+from livegrad.ops.windows import arg_reduce_window, put_window, reduce_window, take_window
+from livegrad.passes.expand import expand_ops
+
+_FOLDS = (reduce_window, arg_reduce_window, take_window, put_window)
+
+
+def lower_windows(function: Function) -> Function:
+    """The function with folds over windows as folds of views, and with the padding of convolutions written out."""
+    ops = {node.op for node in nodes_of(function)}
+    if not ops.isdisjoint(_FOLDS):
+        function = expand_ops(function, _is_folded)
+    return _with_padded_images(function) if convolve in ops else function
+
+
+def _is_folded(node: Node) -> bool:
+    if node.op not in _FOLDS:
+        return False
+    assert isinstance(node.type, Tensor)
+    return node.type.element.kind != "complex" and has_few_taps(node)
+
+
+@keeps_places
+def _with_padded_images(function: Function) -> Function:
+    return map_results(function, _padded_image)
+
+
+def _padded_image(node: Node) -> Node | None:
+    """A convolution of padded images, and of single precision where it is of half: libraries know nothing else."""
+    if node.op is not convolve or not isinstance(node.type, Tensor) or node.type.element.kind != "float":
+        return None
+    if node.type.element is f16:
+        single = convolve(*(cast(operand, type=f32) for operand in node.operands), **dict(node.attributes))
+        padded = _padded_image(single)
+        return cast(single if padded is None else padded, type=f16)
+    around = ((0, 0), (0, 0), *node.attribute("padding"))
+    if not any(width != 0 for widths in around for width in widths):
+        return None
+    image, kernel = node.operands
+    # Below the turning of an image, so that who reads it otherwise has the same padded one.
+    axes = image.attribute("axes") if image.op is permute else tuple(range(len(around)))
+    source = image.operands[0] if image.op is permute else image
+    low, high = (tuple(around[axes.index(axis)][side] for axis in range(len(axes))) for side in (0, 1))
+    padded = pad(source, zero(node.type.element), low=low, high=high, interior=(0,) * len(axes))
+    turned = permute(padded, axes=axes) if image.op is permute else padded
+    return convolve(turned, kernel, **{**dict(node.attributes), "padding": ((0, 0),) * (len(axes) - 2)})

@@ -1,0 +1,45 @@
+"""The `push_transpose_through_matmul` pass: (a @ b)ᵀ becomes bᵀ @ aᵀ, whose operands libraries read in place.
+
+Gradients with respect to an operand that was transposed have this form.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import shape_of
+from livegrad.ir.walk import nodes_of, ops_in, substitute
+from livegrad.ops.linalg import matmul, swap_last
+from livegrad.ops.movement import permute
+
+
+@keeps_places
+def push_transpose_through_matmul(function: Function) -> Function:
+    """The function with `(a @ b)ᵀ` as `bᵀ @ aᵀ`, wherever nobody else needs the product."""
+    if not {matmul, permute} <= ops_in(function):
+        return function
+    nodes = nodes_of(function)
+    uses = Counter([operand for node in nodes for operand in node.operands])
+    uses.update(function.results)
+    given: dict[Node, Node] = {}
+    for node in nodes:
+        if _turns(node) and node.operands[0].op is matmul and uses[node.operands[0]] == 1:
+            first, second = substitute(node.operands[0].operands, given)
+            given[node] = matmul(_turned(second), _turned(first))
+    if not given:
+        return function
+    return Function(function.name, function.parameters, substitute(function.results, given))
+
+
+def _turns(node: Node) -> bool:
+    """Whether a node exchanges the last two dimensions, and nothing else."""
+    if node.op is not permute:
+        return False
+    rank = len(shape_of(node.type))
+    return rank >= 2 and node.attribute("axes") == (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _turned(node: Node) -> Node:
+    return node.operands[0] if _turns(node) else swap_last(node)

@@ -1,0 +1,78 @@
+"""The `scalarise_maps` pass: maps over aggregates and tensors become maps over scalars, which kernels run.
+
+Aggregates among a map's operands and results are taken apart; maps inside its function become loops (`inner_maps`); a
+sum of tensors, as gradients of lookups give it, becomes additions at indices (`tensor_sums`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from livegrad.ir.function import map_results
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Array, Struct, Tuple, Type, components
+from livegrad.ops.aggregate import get, make, make_tuple, member
+from livegrad.ops.control import map_
+from livegrad.ops.elementwise import detach
+from livegrad.passes.flatten_signature import flatten_signature, leaf_types, leaves_of
+from livegrad.passes.functions import uses_any
+from livegrad.passes.scalarise_maps.inner_maps import without_inner_maps
+from livegrad.passes.scalarise_maps.tensor_sums import without_tensor_sums
+
+
+def scalarise_maps(function: Function) -> Function:
+    """The function with each map among its own nodes made ready; those in loops are met when the loops are."""
+    return map_results(function, _prepared) if uses_any([function], (get, detach, map_)) else function
+
+
+def _prepared(node: Node) -> Node | None:
+    if node.op is get and node.operands[0].op is make:
+        return node.operands[0].operands[node.attribute("index")]
+    if node.op is detach:
+        return node.operands[0]  # all derivatives have been taken
+    if node.op is not map_:
+        return None
+    apart = _taken_apart(node)
+    return _in_scalars(node) if apart is None else apart
+
+
+def _taken_apart(node: Node) -> Node | None:
+    """A map of leaves, and its results put together again."""
+    function: Function = node.attribute("function")
+    flat = flatten_signature(function)
+    if flat is function:
+        return None
+    operands = [leaf for operand in node.operands for leaf in leaves_of(operand)]
+    lifted = _repeated(node.attribute("lifted"), function.parameter_types)
+    summed = _repeated(node.attribute("summed"), function.result_types)
+    leafwise = map_(*operands, function=flat, lifted=lifted, summed=summed)
+    prepared = _in_scalars(leafwise)
+    value = leafwise if prepared is None else prepared
+    leaves = [value] if len(summed) == 1 else [member(value, index) for index in range(len(summed))]
+    number = len(function.results)
+    own = (node.type,) if number == 1 else components(node.type)
+    supply = iter(leaves)
+    results = [_assembled(type, supply) for type in own]
+    return results[0] if number == 1 else make(*results, type=node.type)
+
+
+def _repeated(flags: tuple[bool, ...], types: tuple[Type, ...]) -> tuple[bool, ...]:
+    return tuple(flag for flag, type in zip(flags, types, strict=True) for _ in leaf_types(type))
+
+
+def _assembled(type: Type, leaves: Iterator[Node]) -> Node:
+    if not isinstance(type, Struct | Tuple | Array):
+        return next(leaves)
+    return make(*[_assembled(own, leaves) for own in components(type)], type=type)
+
+
+def _in_scalars(node: Node) -> Node | None:
+    """The map without tensors at its points; None if it has none."""
+    function: Function = node.attribute("function")
+    flat = without_inner_maps(function)
+    if flat is not function:
+        node = map_(*node.operands, function=flat, lifted=node.attribute("lifted"), summed=node.attribute("summed"))
+    results = without_tensor_sums(node)
+    if results is not None:
+        return results[0] if len(results) == 1 else make_tuple(*results)
+    return None if flat is function else node

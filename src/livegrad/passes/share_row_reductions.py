@@ -1,0 +1,67 @@
+"""The `share_row_reductions` pass: sibling-reduction fusion, of a whole tensor and of its rows.
+
+The whole is reduced from rows too, so that one sweep over memory does for both: `fuse` puts reductions of the same rows
+into one kernel.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor, f16
+from livegrad.ir.walk import nodes_of, substitute, toposort
+from livegrad.ops.movement import sizes
+from livegrad.ops.reduction import reduce
+
+# Rows that are worth a fold of their own: enough of them for many threads, each longer than what is left over from it.
+_LEAST_ROWS, _LEAST_LENGTH = 64, 64
+
+
+@keeps_places
+def share_row_reductions(function: Function) -> Function:
+    """The function with `sum(x)` as a sum of sums of rows, wherever another fold sweeps these rows of the same data."""
+    folds = [node for node in nodes_of(function) if node.op is reduce]
+    by_row = [node for node in folds if _is_by_row(node)]
+    given: dict[Node, Node] = {}
+    for node in folds:
+        other = next((row for row in by_row if _share_data(node, row)), None) if _is_whole(node) else None
+        if other is not None:
+            inner = other.attribute("axes")
+            kind, (operand,) = node.attribute("kind"), substitute(node.operands, given)
+            given[node] = reduce(reduce(operand, kind=kind, axes=inner), kind=kind, axes=tuple(range(inner[0])))
+    if not given:
+        return function
+    return Function(function.name, function.parameters, substitute(function.results, given))
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether a fold leaves a single number, and may stop on the way to it: halves are summed in singles to the end."""
+    type = node.operands[0].type
+    assert isinstance(type, Tensor)
+    return type.rank > 1 and len(node.attribute("axes")) == type.rank and type.element is not f16
+
+
+def _is_by_row(node: Node) -> bool:
+    shape, axes = sizes(node.operands[0]), node.attribute("axes")
+    rows, length = shape[: len(shape) - len(axes)], shape[len(shape) - len(axes) :]
+    return axes == tuple(range(len(rows), len(shape))) and prod(rows) >= _LEAST_ROWS and prod(length) >= _LEAST_LENGTH
+
+
+def _share_data(whole: Node, by_row: Node) -> bool:
+    """Whether both folds sweep tensors of one shape, computed point by point from one that both read."""
+    if sizes(whole.operands[0]) != sizes(by_row.operands[0]):
+        return False
+    return not _points_read(whole.operands[0]).isdisjoint(_points_read(by_row.operands[0]))
+
+
+def _points_read(node: Node) -> set[Node]:
+    """The tensors of a node's own shape that its elementwise expression starts from."""
+    shape = sizes(node)
+    inside = toposort([node], stop=lambda below: not below.op.elementwise)
+    return {below for below in inside if not below.op.elementwise and _has_shape(below, shape)}
+
+
+def _has_shape(node: Node, shape: tuple[int, ...]) -> bool:
+    return isinstance(node.type, Tensor) and sizes(node) == shape

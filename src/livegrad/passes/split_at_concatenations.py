@@ -1,0 +1,199 @@
+"""The `split_at_concatenations` pass: index-set splitting of arithmetic on concatenations, as stencils have it.
+
+For the CPU. The result is computed region by region. Within a region each operand is part of one tensor, which is read
+where it lies: rolled grids are never written to memory, and the result is put together in place.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
+
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor, shape_of
+from livegrad.ir.walk import nodes_of, ops_in, substitute
+from livegrad.ops.movement import broadcast, concatenate, slice_
+from livegrad.ops.reduction import reduce
+
+_MOST_REGIONS = 27  # a grid of three dimensions with a border all round
+_MOST_NODES = 600  # of all regions together: each is code of its own
+_MOST_DEEP = 150  # nodes of one expression
+_INSIDE = 0.8  # of each dimension lies between two seams: elsewhere regions are small, and lanes would be empty
+
+Place = tuple[int, ...]
+Line = list[tuple[int, int]]  # starts and sizes of regions along one dimension
+Cuts = tuple[frozenset[int], ...]  # where one region ends and the next begins, for each dimension
+
+
+def split_at_concatenations(function: Function) -> Function:
+    """The function with arithmetic on concatenations as concatenations of arithmetic."""
+    return _split(function) if concatenate in ops_in(function) else function
+
+
+@keeps_places
+def _split(function: Function) -> Function:
+    users: dict[Node, list[Node]] = defaultdict(list)
+    nodes = nodes_of(function)
+    for node in nodes:
+        for operand in node.operands:
+            users[operand].append(node)
+    results = set(function.results)
+    passing = _passing_on(nodes, users, results)
+    if not any(node.op is concatenate for node in passing):
+        return function
+    regions = _Regions(passing)
+    for node in nodes:
+        found = None
+        if _is_arithmetic(node) and (node in results or not all(map(_is_arithmetic, users[node]))):
+            # What a fold takes in as it comes would have to be stored: that must save more than one concatenation.
+            folded = node not in results and all(_is_arithmetic(user) or user.op is reduce for user in users[node])
+            found = regions.of(node, 2 if folded else 1)
+        if found is not None:
+            regions.split.add(node)
+        regions.done[node] = substitute([node], regions.done)[0] if found is None else found
+    if not regions.split:
+        return function
+    return Function(function.name, function.parameters, tuple(regions.done[node] for node in function.results))
+
+
+def _is_arithmetic(node: Node) -> bool:
+    return node.op.elementwise and isinstance(node.type, Tensor) and node.type.rank > 0
+
+
+def _passing_on(nodes: Sequence[Node], users: dict[Node, list[Node]], results: set[Node]) -> set[Node]:
+    """Concatenations, slices and broadcasts that arithmetic alone uses, at once or through others of them: nobody needs
+    them in memory."""
+    found: set[Node] = set()
+    for node in reversed(nodes):
+        moves = node.op in (concatenate, broadcast) or (node.op is slice_ and set(node.attribute("step")) <= {1})
+        if moves and node not in results and all(_is_arithmetic(user) or user in found for user in users[node]):
+            found.add(node)
+    return found
+
+
+@dataclass
+class _Regions:
+    """Takes arithmetic on concatenations apart: into what lies between the seams of all of them."""
+
+    passing: set[Node]
+    split: set[Node] = field(default_factory=set)
+    done: dict[Node, Node] = field(default_factory=dict)
+    cuts: dict[tuple[Node, Place, Place], Cuts] = field(default_factory=dict)  # of the node at hand
+    parts: dict[tuple[Node, Place, Place], Node] = field(default_factory=dict)
+
+    def of(self, node: Node, fewest: int) -> Node | None:
+        """A node as a concatenation of its regions; None where it is better left as it is."""
+        found = self._expression(node)
+        if sum(inner.op is concatenate for inner in found) < fewest or 0 in shape_of(node.type):
+            return None
+        self.cuts.clear()
+        shape: Place = shape_of(node.type)  # type: ignore[assignment]
+        cuts = self._cuts(node, (0,) * len(shape), shape)
+        ends = [sorted(own | {0, size}) for own, size in zip(cuts, shape, strict=True)]
+        lines = [[(low, high - low) for low, high in pairwise(own)] for own in ends]
+        inside = all(max(size for _, size in line) >= _INSIDE * n for line, n in zip(lines, shape, strict=True))
+        count = prod(map(len, lines))
+        if count == 1 or count > _MOST_REGIONS or not inside or count * sum(map(_is_arithmetic, found)) > _MOST_NODES:
+            return None
+        self.parts.clear()
+        return self._put_together(node, lines, ())
+
+    def _expression(self, node: Node) -> set[Node]:
+        """The nodes of an expression, down to data and what is stored; none where they are too many."""
+        pending, seen = [node], {node}
+        while pending:
+            fresh = {operand for operand in pending.pop().operands if operand not in seen and self._goes_on(operand)}
+            seen |= fresh
+            pending += fresh
+            if len(seen) > _MOST_DEEP:
+                return set()
+        return seen
+
+    def _goes_on(self, node: Node) -> bool:
+        """Whether a node is part of an expression: neither data nor stored."""
+        return node in self.passing or (_is_arithmetic(node) and node not in self.split)
+
+    def _put_together(self, node: Node, lines: list[Line], chosen: tuple[tuple[int, int], ...]) -> Node:
+        axis = len(chosen)
+        if axis == len(lines):
+            return self._part(node, tuple(start for start, _ in chosen), tuple(size for _, size in chosen))
+        parts = [self._put_together(node, lines, (*chosen, own)) for own in lines[axis]]
+        return parts[0] if len(parts) == 1 else concatenate(*parts, axis=axis)
+
+    # --- seams ---
+
+    def _cuts(self, node: Node, start: Place, size: Place) -> Cuts:
+        """Where seams go through a part of a node."""
+        key = (node, start, size)
+        if key not in self.cuts:
+            found: list[set[int]] = [set() for _ in start]
+            if self._goes_on(node):
+                for operand, offsets, own_start, own_size in _below(node, start, size):
+                    inner = self._cuts(operand, own_start, own_size)
+                    for axis, (dimension, offset) in offsets.items():
+                        found[axis] |= {cut + offset for cut in inner[dimension]}
+                        found[axis] |= {
+                            own_start[dimension] + offset,
+                            own_start[dimension] + own_size[dimension] + offset,
+                        }
+            inside = zip(found, start, size, strict=True)
+            self.cuts[key] = tuple(frozenset(cut for cut in own if low < cut < low + n) for own, low, n in inside)
+        return self.cuts[key]
+
+    # --- regions ---
+
+    def _part(self, node: Node, start: Place, size: Place) -> Node:
+        """A part of a node that no seam goes through, computed from the parts of its operands."""
+        key = (node, start, size)
+        if key not in self.parts:
+            self.parts[key] = self._made(node, start, size)
+        return self.parts[key]
+
+    def _made(self, node: Node, start: Place, size: Place) -> Node:
+        if not self._goes_on(node):
+            own = self.done[node]
+            return own if size == shape_of(node.type) else slice_(own, start=start, size=size, step=(1,) * len(size))
+        parts = {operand: self._part(operand, *place) for operand, _, *place in _below(node, start, size)}
+        if node.op is concatenate or node.op is slice_:
+            (part,) = parts.values()
+            return part
+        operands = [parts[operand] if operand in parts else self.done[operand] for operand in node.operands]
+        if node.op is broadcast:
+            return broadcast(*operands, shape=size, axes=node.attribute("axes"))
+        return node.op(*operands, **dict(node.attributes))
+
+
+def _below(node: Node, start: Place, size: Place) -> Iterator[tuple[Node, dict[int, tuple[int, int]], Place, Place]]:
+    """Which parts of its operands a part of a node is made of, and how their dimensions lie in the node's: for an axis
+    of the node, a dimension of the operand and how far it is shifted."""
+    axes = range(len(start))
+    if node.op is concatenate:
+        axis, end = node.attribute("axis"), 0
+        for operand in node.operands:
+            begin, end = end, end + shape_of(operand.type)[axis]  # type: ignore[operator]
+            low, high = max(start[axis], begin), min(start[axis] + size[axis], end)
+            if low < high:
+                place, extent = list(start), list(size)
+                place[axis], extent[axis] = low - begin, high - low
+                yield operand, {a: (a, begin if a == axis else 0) for a in axes}, tuple(place), tuple(extent)
+    elif node.op is slice_:
+        shifts: Place = node.attribute("start")
+        moved = tuple(low + shift for low, shift in zip(start, shifts, strict=True))
+        yield node.operands[0], {a: (a, -shifts[a]) for a in axes}, moved, size
+    elif node.op is broadcast:
+        (operand,) = node.operands
+        if isinstance(operand.type, Tensor) and operand.type.rank:
+            own = list(enumerate(zip(node.attribute("axes"), shape_of(operand.type), strict=True)))
+            whole = shape_of(node.type)
+            spread = [extent == 1 and whole[axis] != 1 for _, (axis, extent) in own]
+            place = tuple(0 if spread[d] else start[axis] for d, (axis, _) in own)
+            extent = tuple(1 if spread[d] else size[axis] for d, (axis, _) in own)
+            yield operand, {axis: (d, 0) for d, (axis, _) in own if not spread[d]}, place, extent
+    else:
+        for operand in node.operands:
+            if isinstance(operand.type, Tensor) and operand.type.rank:
+                yield operand, {a: (a, 0) for a in axes}, start, size

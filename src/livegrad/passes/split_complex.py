@@ -1,0 +1,225 @@
+"""The `split_complex` pass: arithmetic on complex numbers becomes arithmetic on their real and imaginary parts.
+
+For the CPU. Sums, products and moves of complex tensors become those of real ones, which kernels compute. In memory
+numbers stay pairs: they are seen as such where they are read and written. What has no rule here (transforms,
+decompositions, exponentials) NumPy computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from livegrad.ir.function import make_function, trace
+from livegrad.ir.leaves import constant, constant_op
+from livegrad.ir.node import Function, Node, make_node
+from livegrad.ir.origins import originating_from
+from livegrad.ir.types import Scalar, Tensor, Vector, scalar_of, shape_of
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.aggregate import make
+from livegrad.ops.comparison import equal, not_equal
+from livegrad.ops.control import make_map
+from livegrad.ops.conversion import cast, complex_parts, conj, from_parts, imag, make_complex, real
+from livegrad.ops.elementwise import abs, add, div, mul, neg, select, sub
+from livegrad.ops.movement import reshape, sizes, slice_, squeezed_axes
+from livegrad.ops.reduction import reduce
+from livegrad.ops.rules import zero
+from livegrad.ops.transcendental import hypot
+
+_MOVES = ("broadcast", "permute", "slice", "flip")
+
+
+class Parts(NamedTuple):
+    """A complex value as two real ones."""
+
+    re: Node
+    im: Node
+
+
+def split_complex(function: Function) -> Function:
+    """The function with complex arithmetic taken apart; a function without any is given back."""
+    if not any(_is_complex(node) for node in nodes_of(function)):
+        return function
+    splitting = _Splitting()
+    for node in nodes_of(function):
+        splitting.visit(node)
+    results = [splitting.whole(node) for node in function.results]
+    return make_function(function.name, list(function.parameters), results)
+
+
+class _Splitting:
+    """What each node of a function has become: real parts, a value as it was, or both."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Node, Parts] = {}
+        self._values: dict[Node, Node] = {}
+
+    def visit(self, node: Node) -> None:
+        with originating_from(node.origins):
+            rule = _rule(node)
+            if node.op is reshape and _is_complex(node) and rule is None:
+                pairs = self._pairs(node.operands[0])
+                self._values[node] = from_parts(reshape(pairs, shape=(*shape_of(node.type), 2)))
+                return
+            if rule is None:
+                operands = tuple(map(self.whole, node.operands))
+                changed = any(new is not old for new, old in zip(operands, node.operands, strict=True))
+                self._values[node] = make_node(node.op, operands, node.attributes) if changed else node
+                return
+            found = rule(node, [self.parts(o) if _is_complex(o) else self.whole(o) for o in node.operands])
+            if isinstance(found, Parts):
+                self._parts[node] = found
+            else:
+                self._values[node] = found
+
+    def whole(self, node: Node) -> Node:
+        """The value itself: of one that was taken apart the parts put together, for a tensor in memory."""
+        if node not in self._values:
+            parts = self._parts[node]
+            if node.op is constant_op:
+                self._values[node] = node
+            elif shape_of(node.type):
+                type = scalar_of(parts.re.type)
+                assert type is not None
+                self._values[node] = from_parts(make_map(_pair(type), *parts))
+            else:
+                self._values[node] = make_complex(*parts)
+        return self._values[node]
+
+    def parts(self, node: Node) -> Parts:
+        if node not in self._parts:
+            if shape_of(node.type):
+                pairs = self._pairs(node)
+                self._parts[node] = Parts(_component(pairs, 0), _component(pairs, 1))
+            else:
+                value = self._values[node]
+                self._parts[node] = Parts(real(value), imag(value))
+        return self._parts[node]
+
+    def _pairs(self, node: Node) -> Node:
+        """A tensor as it lies in memory."""
+        value = self.whole(node)
+        return value.operands[0] if value.op is from_parts else complex_parts(value)
+
+
+def _is_complex(node: Node) -> bool:
+    scalar = scalar_of(node.type) if isinstance(node.type, Scalar | Tensor) else None
+    return scalar is not None and scalar.kind == "complex"
+
+
+@lru_cache(maxsize=8)
+def _pair(type: Scalar) -> Function:
+    return trace(lambda re, im: make(re, im, type=Vector(type, 2)), type, type)
+
+
+def _component(seen: Node, number: int) -> Node:
+    shape = shape_of(seen.type)
+    last = len(shape) - 1
+    start, size = (*[0] * last, number), (*shape[:-1], 1)
+    return reshape(slice_(seen, start=start, size=size, step=(1,) * len(shape)), shape=shape[:-1])
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+Operand = Parts | Node
+Rule = Callable[[Node, list[Operand]], Parts | Node]
+
+
+def _rule(node: Node) -> Rule | None:
+    """How a node is computed from parts; None for one that takes and gives whole values."""
+    if not (_is_complex(node) or any(map(_is_complex, node.operands))) or not isinstance(node.type, Scalar | Tensor):
+        return None
+    if node.op in (constant_op, cast, make_complex) and not _is_complex(node):
+        return None
+    if node.op is reshape:
+        return None if squeezed_axes(sizes(node.operands[0]), sizes(node)) is None else _moved
+    if node.op.name in _MOVES:
+        return _moved
+    if node.op is reduce:
+        return _moved if node.attribute("kind") == "sum" else None
+    return _RULES.get(node.op)
+
+
+def _moved(node: Node, operands: list[Operand]) -> Parts:
+    """Both parts by the same op: moves, sums, negation, choices by a condition."""
+    sides = zip(*[operand if isinstance(operand, Parts) else (operand, operand) for operand in operands], strict=True)
+    return Parts(*[make_node(node.op, side, node.attributes) for side in sides])
+
+
+def _constant(node: Node, operands: list[Operand]) -> Parts:
+    value, scalar = complex(node.attribute("value")), scalar_of(node.type)
+    assert scalar is not None
+    return Parts(constant(value.real, scalar.real), constant(value.imag, scalar.real))
+
+
+def _cast(node: Node, operands: list[Operand]) -> Parts:
+    (x,) = operands
+    scalar = scalar_of(node.type)
+    assert scalar is not None
+    if isinstance(x, Parts):
+        return Parts(cast(x.re, type=scalar.real), cast(x.im, type=scalar.real))
+    re = cast(x, type=scalar.real)
+    return Parts(re, zero(re.type))
+
+
+def _product(a: Parts, b: Parts) -> Parts:
+    return Parts(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
+
+
+def _quotient(a: Parts, b: Parts) -> Parts:
+    """By the larger part of the divisor, so that nothing overflows: Smith, "Algorithm 116" (1962), as NumPy has it."""
+    size_re, size_im = abs(b.re), abs(b.im)
+    by_re = size_re >= size_im
+    large, small = select(by_re, b.re, b.im), select(by_re, b.im, b.re)
+    ratio = small / large
+    scale = 1.0 / _plus(large, small * ratio)
+    first, second = select(by_re, a.re, a.im), select(by_re, a.im, a.re)
+    re = _plus(first, second * ratio) * scale
+    im = _plus(second, -(first * ratio)) * scale
+    by_zero = equal(size_re, 0.0) & equal(size_im, 0.0)
+    quotient = Parts(re, select(by_re, im, -im))
+    return Parts(select(by_zero, a.re / size_re, quotient.re), select(by_zero, a.im / size_re, quotient.im))
+
+
+def _plus(a: Node, product: Node) -> Node:
+    """A sum whose product is rounded by itself: fused, it would leave 1e-9j of z / z, where NumPy leaves nothing."""
+    return a + product if product.op is neg else a - (-product)
+
+
+def _of_two(rule: Callable[[Parts, Parts], Parts | Node]) -> Rule:
+    def apply(node: Node, operands: list[Operand]) -> Parts | Node:
+        a, b = operands
+        assert isinstance(a, Parts)
+        assert isinstance(b, Parts)
+        return rule(a, b)
+
+    return apply
+
+
+def _of_one(rule: Callable[[Parts], Parts | Node]) -> Rule:
+    def apply(node: Node, operands: list[Operand]) -> Parts | Node:
+        (a,) = operands
+        assert isinstance(a, Parts)
+        return rule(a)
+
+    return apply
+
+
+_RULES: dict[object, Rule] = {
+    constant_op: _constant,
+    cast: _cast,
+    add: _moved,
+    sub: _moved,
+    neg: _moved,
+    select: _moved,
+    mul: _of_two(_product),
+    div: _of_two(_quotient),
+    equal: _of_two(lambda a, b: equal(a.re, b.re) & equal(a.im, b.im)),
+    not_equal: _of_two(lambda a, b: not_equal(a.re, b.re) | not_equal(a.im, b.im)),
+    conj: _of_one(lambda a: Parts(a.re, -a.im)),
+    real: _of_one(lambda a: a.re),
+    imag: _of_one(lambda a: a.im),
+    abs: _of_one(lambda a: hypot(a.re, a.im)),
+    make_complex: lambda node, operands: Parts(*operands),  # type: ignore[arg-type]
+}

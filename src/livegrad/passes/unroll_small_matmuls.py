@@ -1,0 +1,87 @@
+"""The `unroll_small_matmuls` pass: products of many small matrices become a map, with the product written out.
+
+For the CPU. Points, rotations and frames have such products. A kernel has lanes across the matrices and is fused with
+its neighbours, where code for matrices would spend its time between them.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import reduce
+from math import prod
+
+from livegrad.ir.function import map_results, trace
+from livegrad.ir.keeping import keeps_places
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Matrix, Tensor, Vector, f32, f64, i64, shape_of
+from livegrad.ir.walk import ops_in
+from livegrad.ops.aggregate import make, members_of
+from livegrad.ops.control import map_
+from livegrad.ops.indexing import lookup
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import permute
+from livegrad.ops.vector import matrix_multiply
+
+_MOST_ROWS = 4
+_MOST_PRODUCTS = 36  # of numbers, in one product of matrices: beyond, registers do not hold them
+_FEWEST_MATRICES, _FEWEST_ROWS = 128, 2048
+
+
+def unroll_small_matmuls(function: Function) -> Function:
+    """The function with products of many small matrices as maps."""
+    return _with_maps(function) if matmul in ops_in(function) else function
+
+
+@keeps_places
+def _with_maps(function: Function) -> Function:
+    return map_results(function, _written_out)
+
+
+def _written_out(node: Node) -> Node | None:
+    if node.op is not matmul or not isinstance(node.type, Tensor) or node.type.element not in (f32, f64):
+        return None
+    (*batch, rows, inner), (*others, _, columns) = (_shape(operand) for operand in node.operands)
+    if not 0 < max(inner, columns) <= _MOST_ROWS:
+        return None
+    if batch and batch == others and 0 < rows <= _MOST_ROWS and prod(batch) >= _FEWEST_MATRICES:
+        return _of_matrices(node, rows, inner, columns)
+    if not others and prod((*batch, rows)) >= _FEWEST_ROWS:
+        return _of_rows(node, inner, columns)
+    return None
+
+
+def _of_matrices(node: Node, rows: int, inner: int, columns: int) -> Node | None:
+    """Each matrix with its own."""
+    if rows * inner * columns > _MOST_PRODUCTS:
+        return None
+    assert isinstance(node.type, Tensor)
+    element = node.type.element
+    product = trace(matrix_multiply, Matrix(element, rows, inner), Matrix(element, inner, columns))
+    return map_(*node.operands, function=product, lifted=(True, True), summed=(False,))
+
+
+def _of_rows(node: Node, inner: int, columns: int) -> Node:
+    """All rows with the same matrix, whose elements are the same at every point."""
+    assert isinstance(node.type, Tensor)
+    element = node.type.element
+
+    points, matrix = node.operands
+    turned = matrix.op is permute and matrix.attribute("axes") == (1, 0)
+    source = matrix.operands[0] if turned else matrix
+
+    def product(point: Node, matrix: Node) -> Node:
+        places = [[constant(index, i64) for index in range(size)] for size in (inner, columns)]
+        own = members_of(point)
+        sums = []
+        for column in places[1]:
+            elements = [lookup(matrix, *((column, row) if turned else (row, column))) for row in places[0]]
+            sums.append(reduce(operator.add, map(operator.mul, own, elements)))
+        return make(*sums, type=Vector(element, columns))
+
+    traced = trace(product, Vector(element, inner), source.type)
+    return map_(points, source, function=traced, lifted=(True, False), summed=(False,))
+
+
+def _shape(node: Node) -> tuple[int, ...]:
+    return tuple(int(size) for size in shape_of(node.type))  # type: ignore[arg-type]

@@ -1,0 +1,142 @@
+"""A plan in the making: what each plan pass has decided so far.
+
+`livegrad.compiler` makes one from a function, runs the plan passes over it, and takes the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+
+from livegrad.ir.leaves import parameter_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar
+from livegrad.ops.conversion import complex_parts, from_parts
+from livegrad.ops.movement import reshape
+from livegrad.schedule.fuse import Group
+from livegrad.schedule.plan import Buffer, Lifetime, ObjectSlot, Plan, RowChain, Slot, Step, step_lines, storage
+from livegrad.schedule.roots import ForcedKinds, Roots, is_storable, root_kind, shows_memory
+from livegrad.schedule.target import Target
+from livegrad.schedule.work import Trials
+
+_VIEWS = (reshape, complex_parts, from_parts)
+
+
+@dataclass(eq=False)
+class Draft:
+    """A function for a target, with what is stored, in which groups and order, by which steps, and where."""
+
+    function: Function
+    target: Target
+    buffers: list[Buffer] = field(default_factory=list)
+    stored: dict[Node, Buffer] = field(default_factory=dict)
+    objects: dict[Node, ObjectSlot] = field(default_factory=dict)
+    arguments: list[Slot] = field(default_factory=list)
+    results: list[Slot] = field(default_factory=list)
+    forced: ForcedKinds = field(default_factory=dict)  # how nodes must be computed
+    materialised: set[Node] = field(default_factory=set)  # what is stored beyond what must be
+    compared: Set[Node] = frozenset()  # what is compared with its own extremum
+    roots: Roots = field(default_factory=dict)  # all that is stored, and how it is computed
+    groups: list[Group] = field(default_factory=list)
+    trials: Trials | None = None
+    steps: list[Step] = field(default_factory=list)
+    chains: tuple[RowChain, ...] = ()
+    arena_offsets: dict[Buffer, int] = field(default_factory=dict)
+    arena_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Arguments and results have memory from the start: a result is computed where it belongs."""
+        for number, parameter in enumerate(self.function.parameters):
+            self.arguments.append(self._argument(parameter, number))
+        for number, node in enumerate(self.function.results):
+            self.results.append(self._result(node, number))
+
+    def plan(self) -> Plan:
+        """The plan, once all passes have run."""
+        return Plan(
+            self.function.name,
+            tuple(self.steps),
+            tuple(self.buffers),
+            tuple(self.arguments),
+            tuple(self.results),
+            self.arena_offsets,
+            self.arena_bytes,
+            self.function,
+            self.chains,
+        )
+
+    def __str__(self) -> str:
+        lines = [f"plan {self.function.name} for {self.target.name}"]
+        if self.steps:
+            return "\n".join([*lines, *step_lines(self.steps, self.chains), *self._memory_lines()]) + "\n"
+        if self.groups:
+            return "\n".join([*lines, *map(self._group_line, self.groups)]) + "\n"
+        lines += [f"  {root.op.name}: {root.type}, {kind}" for root, kind in self.roots.items()]
+        return "\n".join(lines) + "\n"
+
+    def _group_line(self, group: Group) -> str:
+        roots = ", ".join(map(self._root_text, group.roots))
+        if group.kind != "fused":
+            return f"  {group.kind}: {roots}"
+        domain, inner = ("x".join(map(str, sizes)) for sizes in (group.domain, group.inner))
+        return f"  kernel [{domain or '1'}{f' over {inner}' if inner else ''}]: {roots}"
+
+    def _root_text(self, root: Node) -> str:
+        slot = self.stored.get(root) or self.objects.get(root)
+        return root.op.name if slot is None else f"{root.op.name} in {slot}"
+
+    def _memory_lines(self) -> list[str]:
+        if not self.arena_offsets:
+            return []
+        placed = sorted(self.arena_offsets.items(), key=lambda item: (item[1], item[0].number))
+        return ["  memory:", *(f"    {offset}: {buffer}, {buffer.bytes} bytes" for buffer, offset in placed)]
+
+    # --- memory ---
+
+    def new_buffer(self, name: str, element: Scalar, shape: tuple[int, ...], lifetime: Lifetime = "graph") -> Buffer:
+        buffer = Buffer(len(self.buffers), name, element, shape, lifetime)
+        self.buffers.append(buffer)
+        return buffer
+
+    def buffer_for(self, node: Node, name: str, lifetime: Lifetime) -> Buffer:
+        element, shape = storage(node.type)
+        return self.new_buffer(name, element, shape, lifetime)
+
+    def slot(self, node: Node) -> Slot:
+        return self.objects[node] if node in self.objects else self.stored[node]
+
+    def _argument(self, parameter: Node, number: int) -> Slot:
+        if not is_storable(parameter.type):
+            slot = self.objects[parameter] = ObjectSlot(len(self.objects), f"argument{number}")
+            return slot
+        buffer = self.stored[parameter] = self.buffer_for(parameter, f"argument{number}", "external")
+        return buffer
+
+    def _result(self, node: Node, number: int) -> Slot:
+        """The slot of a result; a node that is returned first from here is written there at once."""
+        if not is_storable(node.type):
+            return self.objects.setdefault(node, ObjectSlot(len(self.objects), f"result{number}"))
+        buffer = self.buffer_for(node, f"result{number}", "external")
+        if node not in self.stored and node.op is not parameter_op:
+            self._write_to(node, buffer)
+        return buffer
+
+    def _write_to(self, node: Node, buffer: Buffer) -> None:
+        """Has a node computed where its result belongs; if it is a view, what it shows, unless that lies elsewhere."""
+        chain = [node]
+        while chain[-1].op in _VIEWS and (root_kind(chain[-1]) == "view" or shows_memory(chain[-1])):
+            chain.append(chain[-1].operands[0])
+        shown = chain[-1]
+        kind = "view" if shown.op is parameter_op else root_kind(shown)
+        others = ("host", "scan", "place") if self.target.host_writes_views else ()
+        if kind == "view" or (len(chain) > 1 and kind not in (None, "fused", *others)):
+            return
+        if self.stored.keys().isdisjoint(chain):
+            self.stored[node] = buffer
+            self.stored |= {other: view_of(buffer, other) for other in chain[1:]}
+
+
+def view_of(buffer: Buffer, node: Node) -> Buffer:
+    """The same bytes, as another node has them."""
+    element, shape = storage(node.type)
+    return Buffer(buffer.number, buffer.name, element, shape, buffer.lifetime, buffer.base)

@@ -1,0 +1,222 @@
+"""The plan passes, each of which decides one thing of a draft: what is stored, what runs together, in which order.
+
+`livegrad.compiler` lists them and runs them. The algorithms are in the modules that they call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from livegrad.diagnostics import VerifyError
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Key, Node
+from livegrad.ir.types import Tensor
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.movement import pad
+from livegrad.schedule.accumulating import accumulates, memory_below
+from livegrad.schedule.allocate import Touching, allocate_arena
+from livegrad.schedule.draft import Draft, view_of
+from livegrad.schedule.extrema import compared_with_extrema
+from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
+from livegrad.schedule.kernels import build_kernel_steps
+from livegrad.schedule.order import in_memory_order
+from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowChain, Step
+from livegrad.schedule.roots import find_roots, forced_kinds, is_storable, long_chain_cuts, seen_operand
+from livegrad.schedule.special import build_copy, build_placements, build_scan
+from livegrad.schedule.tile_row_chains import row_chains
+from livegrad.schedule.verify import verify_order, verify_sharing, verify_views
+from livegrad.schedule.work import StandIns, Trials
+from livegrad.schedule.write_steps import build_writes, count_chunks
+
+_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class PlanPass:
+    """One decision about a draft; `verify` raises where what was decided cannot be."""
+
+    name: str
+    run: Callable[[Draft], Iterator[Step] | None]  # a pass that makes steps gives each as soon as it is there
+    verify: Callable[[Draft], None] | None = None
+    optional: bool = False  # an optimisation that `Target.without` leaves out
+
+
+def materialise(draft: Draft) -> None:
+    """Decides what is stored: what must be, cuts in long chains, and what a broadcast would compute again and again."""
+    function = draft.function
+    draft.forced = forced_kinds(function, draft.target.kernels_write_by_index)
+    draft.compared = compared_with_extrema(function)
+    draft.materialised = long_chain_cuts(function) | draft.compared
+    if not draft.target.uses("guard_padded_loads"):
+        draft.materialised |= {node for node in nodes_of(function) if node.op is pad}
+    draft.roots = find_roots(function, draft.forced, draft.materialised)
+    often = computed_often(function, draft.roots)
+    if often:
+        _store_also(draft, often)
+
+
+def _store_also(draft: Draft, nodes: set[Node]) -> None:
+    draft.materialised |= nodes
+    draft.roots = find_roots(draft.function, draft.forced, draft.materialised)
+
+
+def fuse(draft: Draft) -> None:
+    """Decides what runs together. A costly value that several groups need is stored, and they are formed anew."""
+    for _ in range(_ROUNDS):
+        _form_groups(draft)
+        more = shared_between(draft.groups, draft.roots) - draft.materialised
+        if not more:
+            return
+        _store_also(draft, more)
+    _form_groups(draft)
+
+
+def _form_groups(draft: Draft) -> None:
+    draft.trials = Trials(StandIns(draft.roots, draft.stored))
+    can_hold = draft.trials.can_hold if draft.target.uses("fuse") else lambda *_: False
+    draft.groups = group_roots(draft.roots, can_hold, draft.target.splits_long_columns, draft.compared)
+
+
+def order_for_memory(draft: Draft) -> None:
+    """Decides the order: of the groups that can run, the one after which least memory is in use comes first."""
+    draft.groups = in_memory_order(draft.groups, draft.roots, draft.function.results)
+
+
+def assign_buffers(draft: Draft) -> None:
+    """Gives each stored value its buffer; those that are views have their operand's."""
+    for root, kind in draft.roots.items():
+        if not is_storable(root.type):
+            draft.objects.setdefault(root, ObjectSlot(len(draft.objects), root.op.name))
+        elif root not in draft.stored and kind != "view":
+            draft.stored[root] = draft.buffer_for(root, root.op.name, "graph")
+
+
+def write_in_place(draft: Draft) -> None:
+    """Has what nobody but a write by index uses computed where it is changed."""
+    roots = draft.roots
+    if "write" not in roots.values():
+        return
+    uses = Counter(operand for node in nodes_of(draft.function) for operand in node.operands)
+    uses.update(draft.function.results)
+    for root, kind in reversed(roots.items()):
+        base = root.operands[0] if kind == "write" and count_chunks(root) == 1 else None
+        if base is not None and uses[base] == 1 and roots.get(base) in ("fused", "scan", "place", "write"):
+            draft.stored[base] = draft.stored[root]
+
+
+def build_steps(draft: Draft) -> Iterator[Step]:
+    """Makes the steps of each group, in order, and those that copy results which live elsewhere."""
+    wanted = read_outside(draft.groups, draft.roots) | set(draft.function.results)
+    for group in draft.groups:
+        made = _steps_of(draft, group, wanted)
+        draft.steps += made
+        yield from made
+    for node, slot in zip(draft.function.results, draft.results, strict=True):
+        if isinstance(slot, Buffer) and draft.stored[node] is not slot:
+            draft.steps.append(_copy_step(draft, draft.stored[node], slot))
+
+
+def _steps_of(draft: Draft, group: Group, wanted: set[Node]) -> list[Step]:
+    stored, new_buffer = draft.stored, draft.new_buffer
+    match group.kind:
+        case "fused":
+            assert draft.trials is not None
+            builder = draft.trials.finished(group, stored)
+            return [*build_kernel_steps(builder, stored, new_buffer, wanted, draft.target.splits_long_columns)]
+        case "scan":
+            return [build_scan(root, stored, new_buffer) for root in group.roots]
+        case "place":
+            return [step for root in group.roots for step in build_placements(root, stored, new_buffer)]
+        case "write":
+            return [step for root in group.roots for step in build_writes(root, stored, new_buffer)]
+        case "view":
+            # A reshape of stored memory, or the same after other steps: the same bytes under another shape or name.
+            for root in group.roots:
+                if root not in stored:
+                    stored[root] = view_of(stored[root.operands[0]], root)
+            return []
+        case "host":
+            return [_host_step(draft, root) for root in group.roots]
+
+
+def _host_step(draft: Draft, root: Node) -> HostStep:
+    if accumulates(root):
+        operands = memory_below(root)
+    else:
+        operands = list(dict.fromkeys(o if o in draft.stored else seen_operand(root, o) for o in root.operands))
+    function = make_function(root.op.name, operands, [root])
+    return HostStep(root.op, function, tuple(map(draft.slot, operands)), draft.slot(root), root.origin)
+
+
+def _copy_step(draft: Draft, source: Buffer, result: Buffer) -> Step:
+    node = input_node(Key("source"), Tensor(source.element, source.shape))
+    return build_copy(node, result, {node: source}, draft.new_buffer)
+
+
+def tile_row_chains(draft: Draft) -> None:
+    """Has chains of steps that work row by row run tile by tile, where the target gains by that."""
+    rows_of_tile = draft.target.rows_of_tile
+    if rows_of_tile is None:
+        return
+    tiled = [(chain, rows_of_tile(chain)) for chain in row_chains(draft.steps)]
+    draft.chains = tuple([replace(chain, tile=tile) for chain, tile in tiled if tile is not None])
+    if draft.chains:
+        draft.steps = [step for item in _with_chains(draft) for step in _steps_in(item)]
+
+
+def _with_chains(draft: Draft) -> list[Step | RowChain]:
+    """The steps in order, each chain as one of them, where its first step is."""
+    starts = {id(chain.steps[0]): chain for chain in draft.chains}
+    inside = {id(step) for chain in draft.chains for step in chain.steps}
+    items = [starts.get(id(step), step) for step in draft.steps]
+    return [item for item in items if id(item) not in inside]
+
+
+def _steps_in(item: Step | RowChain) -> tuple[Step, ...]:
+    return item.steps if isinstance(item, RowChain) else (item,)
+
+
+def allocate(draft: Draft) -> None:
+    """Gives buffers offsets in one arena. A chain counts as one step: what it reads shares no bytes with what it
+    writes, whichever of its steps does so; what is private to it needs none."""
+    private = {buffer for chain in draft.chains for buffer in chain.private}
+    inside = [buffer for buffer in draft.buffers if buffer.lifetime == "graph" and buffer not in private]
+    steps: list[Touching] = [*_with_chains(draft)] if draft.chains else [*draft.steps]
+    draft.arena_offsets, draft.arena_bytes = allocate_arena(steps, inside)
+
+
+# --- verification -----------------------------------------------------------------------------------------------------
+
+
+def verify_groups(draft: Draft) -> None:
+    """Raises `VerifyError` unless each stored value is computed once, after what it needs."""
+    done: set[Group] = set()
+    computed: set[Node] = set()
+    for group in draft.groups:
+        done.add(group)
+        if not done.issuperset(group.needs):
+            raise VerifyError(f"a group of `{draft.function.name}` comes before one that it needs", found=str(draft))
+        computed.update(group.roots)
+    if computed != draft.roots.keys():
+        raise VerifyError(f"not every stored value of `{draft.function.name}` is in a group", found=str(draft))
+
+
+def verify_steps(draft: Draft) -> None:
+    """Raises `VerifyError` where a step reads what no step before it has written, or leaves a buffer."""
+    plan = draft.plan()
+    verify_order(plan)
+    verify_views(plan)
+
+
+def verify_chains(draft: Draft) -> None:
+    """Raises `VerifyError` where steps that were put off are missed."""
+    if draft.chains:
+        verify_order(draft.plan())
+
+
+def verify_memory(draft: Draft) -> None:
+    """Raises `VerifyError` where two buffers share bytes while both are in use."""
+    verify_sharing(draft.plan())

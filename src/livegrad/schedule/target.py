@@ -1,0 +1,42 @@
+"""What a device can do, as far as the compiler asks: one value that every pass and the scheduler are given.
+
+Backends hand theirs to `livegrad.compiler`; `PORTABLE` is for people and for formats that read the IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from livegrad.schedule.plan import RowChain
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device to compile for, and the optimisations to leave out, by name.
+
+    >>> PORTABLE.without("fuse").skipped
+    frozenset({'fuse'})
+    """
+
+    name: str
+    kernels_write_by_index: bool = False  # and search: otherwise the host does both
+    splits_long_columns: bool = False  # threads take a group of columns each; elsewhere they share columns
+    host_writes_views: bool = (
+        False  # steps of the host write to part of a buffer; libraries of devices need a whole one
+    )
+    # Rows of a tile for steps that work row by row; None where the chain is better run step by step.
+    rows_of_tile: Callable[[RowChain], int | None] | None = None
+    skipped: frozenset[str] = frozenset()
+
+    def without(self, *names: str) -> Target:
+        """The same device, without these optimisations: results differ in rounding at most."""
+        return replace(self, skipped=self.skipped.union(names))
+
+    def uses(self, name: str) -> bool:
+        """Whether an optimisation is in use."""
+        return name not in self.skipped
+
+
+PORTABLE = Target("portable")
+CUDA = Target("cuda")

@@ -1,0 +1,58 @@
+"""Each optimisation of the schedule can be switched off: the plan is another, and what it computes is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.authoring.tensor.tracing import trace_call
+from livegrad.backends.cpu.execute import CompiledPlan
+from livegrad.backends.cpu.function import CpuFunction, run_function
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import OPTIONAL
+
+GRID = np.sin(np.arange(64.0 * 64.0)).reshape(64, 64)
+
+
+def written(x: Any) -> Any:
+    y = lg.cumulative_sum(lg.reshape(x, (-1,)))
+    y[lg.astype(lg.floor(x[:, :9] * 50.0), lg.int64) % 4096] = 0.5
+    return y
+
+
+def joined(x: Any) -> Any:
+    return lg.grad(lambda p: lg.sum(lg.concat([p[:3], p[3:]]) * lg.cos(p)))(x)
+
+
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "fuse": lambda x: (lg.sin(x), lg.cos(x)),
+    "guard_padded_loads": joined,
+    "write_in_place": written,
+    "interchange_elementwise_loops": lambda x: lg.fori_loop(0, 5, lambda i, s: lg.sin(s) + x, x),
+    "unroll_small_matmuls": lambda x: (lambda m: m @ lg.matrix_transpose(m))(lg.reshape(x, (-1, 2, 2))),
+    "split_at_concatenations": lambda x: (
+        lg.roll(x, 1, axis=0) + lg.roll(x, -1, axis=0) + lg.roll(x, 1, axis=1) - 3.0 * x
+    ),
+    "push_transpose_through_matmul": lambda x: lg.matrix_transpose(x @ lg.matrix_transpose(x)[:, :8]),
+    "share_row_reductions": lambda x: (lg.sum(lg.sin(x), axis=1), lg.sum(x * x)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_plan_without_an_optimisation_computes_the_same(name: str) -> None:
+    function = trace_call(PROGRAMS[name], [lg.asarray(GRID).type], "program").function
+    source = CpuFunction(function)
+    usual, other = source.schedule(), source.schedule(target=CPU.without(name))
+    assert "\n".join(map(str, usual.steps)) != "\n".join(map(str, other.steps))
+    expected = CompiledPlan.from_plan(usual, run_function).run([GRID])
+    found = CompiledPlan.from_plan(other, run_function).run([GRID])
+    for own, usually in zip(found, expected, strict=True):
+        np.testing.assert_allclose(own, usually, rtol=1e-12, atol=1e-12)
+
+
+def test_every_optimisation_has_a_name() -> None:
+    assert set(PROGRAMS) | {"thread_accumulators", "tile_row_chains"} == set(OPTIONAL)
