@@ -6,7 +6,8 @@ import zlib
 import numpy as np
 import pytest
 
-from livegrad.formats.errors import FormatError
+from livegrad.formats.animation import save_animation
+from livegrad.formats.errors import FormatError, FormatWarning
 from livegrad.formats.png import read_png, save_png, write_png
 
 
@@ -104,6 +105,41 @@ def test_bytes_are_written_as_they_are_and_numbers_from_0_to_1_as_bytes(tmp_path
 
 @pytest.mark.filterwarnings("error")
 def test_a_picture_without_channels_is_grey_and_no_number_is_black(tmp_path):
-    save_png(np.array([[0.5, np.nan], [np.inf, -1.0]]), tmp_path / "grey.png")
+    with pytest.warns(FormatWarning):
+        save_png(np.array([[0.5, np.nan], [np.inf, -1.0]]), tmp_path / "grey.png")
     pixels, _ = read_png((tmp_path / "grey.png").read_bytes())
     np.testing.assert_array_equal(pixels[..., 0], [[128, 0], [255, 0]])
+
+
+LOST = {
+    "floats up to 255": (
+        np.array([[0.0, 255.0]]),
+        "values from 0 to 255, which are cut off at 0 and 1; divide it by 255",
+    ),
+    "a little too bright": (np.array([[0.5, 1.25]]), "values from 0.5 to 1.25.*scale it, or clip it"),
+    "negative": (np.array([[-0.5, 1.0]]), "values from -0.5 to 1"),
+    "no number": (np.array([[0.5, np.nan]]), "1 of 2 values of the picture are no numbers"),
+}
+
+
+@pytest.mark.parametrize("kind", LOST)
+@pytest.mark.parametrize("moving", [False, True])
+def test_a_picture_that_loses_values_is_saved_with_a_warning_at_the_callers_line(kind, moving, tmp_path):
+    picture, said = LOST[kind]
+    colour = np.repeat(picture[:, :, None], 3, axis=2)
+    said = said.replace("1 of 2", "3 of 6") if moving else said
+    with pytest.warns(FormatWarning, match=said) as caught:
+        save_animation([colour], tmp_path / "a.png") if moving else save_png(picture, tmp_path / "a.png")
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_picture_that_is_rounded_only_is_saved_without_a_warning(tmp_path, recwarn):
+    save_png(np.array([[-1e-6, 1.0 + 1e-6]]), tmp_path / "a.png")
+    save_png(np.array([[True, False]]), tmp_path / "b.png")
+    assert not recwarn.list
+
+
+def test_integers_that_are_no_bytes_are_refused_with_what_to_write(tmp_path):
+    with pytest.raises(FormatError, match=r"expected floats from 0 to 1, or uint8, found an array of int64.*astype"):
+        save_png(np.array([[0, 128], [255, 3]]), tmp_path / "a.png")
+    assert not list(tmp_path.iterdir())

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from livegrad.formats.atomic import write_atomically
 from livegrad.formats.errors import FormatError
-from livegrad.formats.png import SIGNATURE, chunk
+from livegrad.formats.png import SIGNATURE, bytes_of_picture, chunk
 
 _MOST_FRAMES = 1 << 16
 
@@ -61,9 +61,7 @@ def _bytes_of(picture: Any) -> NDArray[np.uint8]:
     array = np.asarray(picture)
     if array.ndim != 3 or array.shape[2] != 3 or not array.size:
         raise FormatError("no picture", expected="an array of shape (rows, columns, 3)", found=str(array.shape))
-    if array.dtype == np.uint8:
-        return array
-    return np.rint(np.clip(array.astype(np.float64), 0.0, 1.0) * 255.0).astype(np.uint8)
+    return bytes_of_picture(array)
 
 
 def filtered_rows(pixels: NDArray[np.uint8]) -> bytes:

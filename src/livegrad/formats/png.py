@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from livegrad.diagnostics import warn_caller
 from livegrad.formats.atomic import write_atomically
-from livegrad.formats.errors import FormatError
+from livegrad.formats.errors import FormatError, FormatWarning
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type: grey, RGB, palette, grey with alpha, RGB with alpha
@@ -165,7 +166,8 @@ def chunk(kind: bytes, body: bytes) -> bytes:
 def save_png(picture: Any, path: str | os.PathLike[str]) -> None:
     """Writes a picture, as `render` gives it, as an 8-bit PNG file: (rows, columns, 3) from 0 to 1, or as bytes.
 
-    Without the last axis it is grey. What is no number is black.
+    Without the last axis it is grey. What is no number is black, and what is below 0 or above 1 is cut off: with a
+    `FormatWarning`, for such a picture seldom is what was meant.
 
     >>> import os, tempfile
     >>> import numpy as np
@@ -174,7 +176,34 @@ def save_png(picture: Any, path: str | os.PathLike[str]) -> None:
     >>> open(path, "rb").read(4)
     b'\\x89PNG'
     """
-    values = np.asarray(picture)
-    if values.dtype != np.uint8:
-        values = np.rint(np.clip(np.nan_to_num(values.astype(np.float64)), 0.0, 1.0) * 255.0).astype(np.uint8)
+    values = bytes_of_picture(picture)
     write_atomically(path, write_png(values[:, :, None] if values.ndim == 2 else values))
+
+
+_ONE_STEP = 1.0 / 255.0
+
+
+def bytes_of_picture(picture: Any) -> NDArray[np.uint8]:
+    """Values from 0 to 1 as bytes from 0 to 255; bytes as they are. Warns of what is lost by more than one step.
+
+    >>> bytes_of_picture([[0.0, 0.5, 1.0]]).tolist()
+    [[0, 128, 255]]
+    """
+    values = np.asarray(picture)
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype.kind not in "bf":
+        raise FormatError(
+            "no picture", expected="floats from 0 to 1, or uint8", found=f"an array of {values.dtype}",
+            help="bytes from 0 to 255 are np.asarray(picture).astype(np.uint8)",
+        )  # fmt: skip
+    exact = values.astype(np.float64)
+    missing = int(np.count_nonzero(np.isnan(exact)))
+    if missing:
+        warn_caller(f"{missing} of {exact.size} values of the picture are no numbers: they are black", FormatWarning)
+    if exact.size > missing and (np.nanmin(exact) < -_ONE_STEP or np.nanmax(exact) > 1.0 + _ONE_STEP):
+        low, high = np.nanmin(exact), np.nanmax(exact)
+        what = f"the picture has values from {low:.4g} to {high:.4g}, which are cut off at 0 and 1"
+        help = "divide it by 255" if high > 2.0 else "scale it, or clip it: lg.clip(picture, 0.0, 1.0)"
+        warn_caller(f"{what}; {help}", FormatWarning)
+    return np.rint(np.clip(np.nan_to_num(exact), 0.0, 1.0) * 255.0).astype(np.uint8)
