@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import livegrad as lg
@@ -184,3 +185,34 @@ def test_a_transform_of_what_a_function_gives_is_told_to_take_the_function(trans
 def test_a_folder_that_is_not_there_is_named():
     with pytest.raises(FileNotFoundError, match=r"there is no such folder to write to"):
         lg.save("nowhere/a.npz", lg.ones(2))
+
+
+@lg.differentiable
+class Ray:
+    origin: lg.vec3
+    length: float
+
+
+@lg.differentiable
+class Beam:
+    ray: Ray
+    radius: float
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Ray(1, 2), r"field `origin` of Ray takes vec3.*expected Ray\(origin: vec3, length: float\), found 1"),
+        (lambda: Ray((1.0, 2.0), 2.0), r"field `origin` of Ray takes vec3.*found shape \(2,\)"),
+        (lambda: Ray(np.ones((3, 4)), 2.0), r"field `origin` of Ray takes vec3.*found shape \(3, 4\)"),
+        (lambda: Beam(1.0, 2.0), r"field `ray` of Beam takes Ray.*expected Beam\(ray: Ray, radius: float\), found 1.0"),
+    ],
+)
+def test_a_struct_is_not_made_of_what_a_field_cannot_hold(make: Any, said: str) -> None:
+    with pytest.raises(lg.CallError, match=said) as caught:
+        make()
+    assert "test_common_mistakes.py" in str(caught.value.where)
+
+
+def test_a_field_may_have_a_vector_for_each_point() -> None:
+    assert Ray(np.ones((4, 3)), np.ones(4)).origin.shape == (4, 3)

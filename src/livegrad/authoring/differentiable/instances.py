@@ -11,6 +11,7 @@ from livegrad.authoring.function.types import MISSING, Field, RecordType, descri
 from livegrad.authoring.function.vectors import VectorValue
 from livegrad.diagnostics import CallError, caller_origin, shown
 from livegrad.ir import types as ir
+from livegrad.ops.control import component_shape
 
 
 def initialize(self: Any, *positional: Any, **keywords: Any) -> None:
@@ -40,17 +41,28 @@ def _misfit(record: RecordType, what: str, found: str | None = None) -> CallErro
 
 
 def _fitting(record: RecordType, field: Field, value: Any) -> Any:
-    """Lists become vectors where a vector is declared; what no number can be made of is refused."""
+    """Lists become vectors where a vector is declared; what the field cannot be made of is refused.
+
+    There may be more axes before those of a vector or matrix: one value for each point.
+    """
     type = field.type
-    plain = isinstance(value, list | tuple | np.ndarray) and not isinstance(value, VectorValue)
+    what = f"field `{field.name}` of {record.name} takes {describe(type)}"
     if isinstance(value, str | bytes | dict | set | None) and isinstance(type, ir.Scalar | ir.Vector | ir.Matrix):
-        raise _misfit(record, f"field `{field.name}` of {record.name} takes {describe(type)}", shown(value))
-    if plain and isinstance(type, ir.Vector | ir.Matrix):
+        raise _misfit(record, what, shown(value))
+    if isinstance(value, str | bytes | int | float | complex | np.number) and isinstance(type, RecordType):
+        raise _misfit(record, what, shown(value))
+    if isinstance(value, list | tuple | np.ndarray | int | float | complex | np.number) and isinstance(
+        type, ir.Vector | ir.Matrix
+    ):
+        is_vector = isinstance(value, VectorValue)
         try:
-            return np.array(value, type.element.dtype).view(VectorValue)
+            made = value if is_vector else np.array(value, type.element.dtype).view(VectorValue)
         except (TypeError, ValueError, OverflowError):
-            what = f"field `{field.name}` of {record.name} takes {describe(type)}"
             raise _misfit(record, what, shown(value)) from None
+        own = component_shape(type)
+        if own is not None and made.shape[-len(own) :] != own:
+            raise _misfit(record, what, f"shape {made.shape}" if made.ndim else shown(value))
+        return made
     return value
 
 
