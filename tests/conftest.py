@@ -4,13 +4,15 @@
 skipped, with the reason, on a machine without a CUDA device.
 
 Compiled code is cached in a directory of the session, which the workers of pytest-xdist share: tests never touch the
-user's own cache. What collecting the tests leaves in memory is kept out of the garbage collector's sight."""
+user's own cache. What collecting the tests, and then the tests themselves, leave in memory is kept out of the garbage
+collector's sight."""
 
 import atexit
 import ctypes
 import faulthandler
 import functools
 import gc
+import itertools
 import os
 import shutil
 import signal
@@ -48,6 +50,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 _errors = pytest.StashKey[int]()
+_TESTS_BETWEEN_FREEZES, _TESTS_BETWEEN_LOOKS = 100, 1000
+_tests_run = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,6 +71,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+        count = next(_tests_run)
+        if count % _TESTS_BETWEEN_FREEZES == 0:
+            if count % _TESTS_BETWEEN_LOOKS == 0:
+                gc.unfreeze()  # caches have let go of some of it since
+            freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -114,8 +123,16 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()  # what died in cycles until now must not be frozen: dead nodes would stay in the interning table
-        gc.freeze()
+        freeze()
+
+
+def freeze() -> None:
+    """Keeps what is alive now out of the garbage collector's sight: what caches hold is looked at once, and not always.
+
+    What died in cycles until now must not be frozen: dead nodes would stay in the interning table.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from _pytest.config import default_plugins
 
 from livegrad.backends.opencl import reason_for_no_opencl
 
@@ -26,9 +27,13 @@ MARKERS = (
 )
 _INSIDE = "LIVEGRAD_TEST_IN_OWN_PROCESS"
 _forks = multiprocessing.get_context("forkserver")
+# Imported once: the library, and what every run of pytest imports.
 _forks.set_forkserver_preload(
-    ["pytest", "hypothesis", "hypothesis.extra.numpy", "livegrad.authoring.assembly", "livegrad.backends.opencl"]
-)
+    [
+        "pytest", "hypothesis", "hypothesis.extra.numpy", "livegrad.authoring.assembly", "livegrad.backends.opencl",
+        *(f"_pytest.{plugin}" for plugin in default_plugins),
+    ]
+)  # fmt: skip
 
 
 def longest_test() -> float:
@@ -95,6 +100,7 @@ def _run_in_child(arguments: Sequence[str], folder: str, settings: dict[str, str
     os.environ.update(settings | {_INSIDE: "1"})
     for name in [name for name in os.environ if name.startswith("PYTEST_")]:
         del os.environ[name]
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # to look for them takes as long as a small test
     written = os.open(output, os.O_WRONLY | os.O_CREAT)
     os.dup2(written, 1)
     os.dup2(written, 2)

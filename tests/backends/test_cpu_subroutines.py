@@ -15,12 +15,11 @@ from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import lower
 from livegrad.diagnostics import CompileError
 from livegrad.ir.function import trace
-from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.node import Function, Node
 from livegrad.ir.types import f32, f64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import call, make_cond, map_over
 from livegrad.passes import inline_calls as inline_calls_pass
-from livegrad.passes.inline_calls import inline_calls
 
 
 def nested(levels: int) -> Function:
@@ -77,10 +76,9 @@ def test_what_is_called_with_equal_arguments_from_many_places_is_computed_once()
 
 
 def test_calls_that_would_never_end_are_refused_at_once() -> None:
-    with pytest.raises(CompileError, match="`level59` is too large: functions in it call others again and again"):
+    text = "`level59` is too large: functions in it call others again and again.*expected at most 65,536 nodes"
+    with pytest.raises(CompileError, match=f"(?s){text}"):
         compile_function(map_over(nested(60)))(*points(4))
-    with pytest.raises(CompileError, match="expected at most 65,536 nodes"):
-        inline_calls(Module((nested(60),)))
 
 
 def long_sum(terms: int) -> Function:

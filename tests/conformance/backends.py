@@ -57,3 +57,4 @@ BACKENDS: list[Backend] = [
     *_found("cpu", "tests.conformance.guarded_memory", "run_guarded"),
     *(_found("cuda", "livegrad.backends.cuda", "run_ieee") if reason_for_no_cuda() is None else []),
 ]
+OTHERS = BACKENDS[1:]  # those that are compared with the reference

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from tests.long_forms import LONG
 
 
 def body_of(function: Any, name: str = "b", outputs: Any = ("result",)) -> tuple[lg.Composite, lg.Block]:
@@ -396,7 +397,7 @@ def test_an_engine_takes_a_composite_that_was_removed_from_another(executor_name
     assert first.step().ok
 
 
-@pytest.mark.parametrize("depth", [400, 1200])
+@pytest.mark.parametrize("depth", [400, 1200] if LONG else [600])
 def test_composites_nest_as_deep_as_one_likes(depth: int) -> None:
     engine = lg.Engine()
     inner: lg.Block = lg.block(lambda x: x + 1.0, name="b")
