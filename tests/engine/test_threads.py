@@ -5,10 +5,13 @@ Schedules are forced where that is possible: a library call or a traced function
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,7 +20,7 @@ import livegrad as lg
 from livegrad.authoring.block import block, captured_block, edit
 from livegrad.diagnostics import LivegradError, UsageError
 from livegrad.engine.engine import Engine
-from livegrad.engine.graph import Composite, State
+from livegrad.engine.graph import Composite, Graph, State
 from livegrad.engine.journal import Journal, Postbox
 
 LONG = 60.0  # seconds: only a deadlock takes as long
@@ -451,3 +454,52 @@ def test_a_composite_moves_to_another_engine_while_a_thread_edits_the_one_it_was
     second.step()
     assert float(second.read(moved["result"])) == 5.0
     assert first.step().ok
+
+
+def put_into_each_other(add_first: Callable[[], Any], add_second: Callable[[], Any]) -> list[str]:
+    """What two threads get that add at the same time; each holds what it holds until the other is as far, or waits."""
+    both_are_adding = threading.Barrier(2)
+    require_room = Graph._require_room_for
+
+    def meet(graph: Graph, block: lg.Block) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_are_adding.wait(0.3)  # where only one can be here at a time, the other need not come
+        require_room(graph, block)
+
+    said: list[str] = []
+
+    def attempt(add: Callable[[], Any]) -> None:
+        try:
+            add()
+            said.append("added")
+        except LivegradError as error:
+            said.append(error.what)
+
+    with mock.patch.object(Graph, "_require_room_for", meet):
+        threads = [threading.Thread(target=attempt, args=[add], daemon=True) for add in (add_first, add_second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10.0)  # seconds: only a deadlock takes as long
+    if any(thread.is_alive() for thread in threads):
+        faulthandler.dump_traceback(all_threads=True)
+        pytest.fail("the threads wait for each other; their stacks are above")
+    return sorted(said)
+
+
+def test_threads_that_put_two_free_composites_into_each_other_do_not_wait_for_each_other() -> None:
+    first, second = lg.Composite("first"), lg.Composite("second")
+    said = put_into_each_other(lambda: first.graph.add(second), lambda: second.graph.add(first))
+    assert said[0] in ("`first` cannot be inside of itself", "`second` cannot be inside of itself")
+    assert said[1] == "added"
+
+
+def test_a_thread_that_adds_to_an_engine_and_one_that_adds_what_the_engine_runs_do_not_wait_for_each_other() -> None:
+    engine, free = lg.Engine(), lg.Composite("free")
+    body = lg.Composite("body")
+    body.expose(body.graph.add(lg.block(lambda x=1.0: x * 2.0, name="double"))["result"])
+    engine.add(lg.If("maybe", body))
+    again = lg.If("again", body)
+    said = put_into_each_other(lambda: engine.add(free), lambda: free.graph.add(again))
+    assert said == ["added", "added"] or said[0].startswith("another engine")
+    assert engine.step().number == 1

@@ -116,7 +116,7 @@ class Engine:
 
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block (also a `State`, a `Composite` or a region)."""
-        with self.edits():
+        with self.graph.adding(block):
             watch = getattr(block, "watch", None)
             fresh = [] if watch is None or watch in self._watches else [watch]
             self._watches += fresh  # first: after an interrupt, no block is there whose file nobody watches

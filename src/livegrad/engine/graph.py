@@ -7,7 +7,7 @@ Every change is written to the graph's journal, from which a frame learns what i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MappingProxyType
@@ -400,7 +400,7 @@ def _edit(
             with graph.journal.observed(name, graph, *arguments, *named.values()):
                 return method(graph, *arguments, **named)
 
-    name = "set" if method.__name__ == "_give" else method.__name__
+    name = {"_add": "add", "_give": "set"}.get(method.__name__, method.__name__)
     return edit
 
 
@@ -442,9 +442,33 @@ class Graph:
                 yield
                 return
 
-    @_edit
+    @contextmanager
+    def adding(self, block: Any) -> Iterator[None]:
+        """Keeps other threads from editing this graph and what is inside of a block that is to come into it.
+
+        Locks are taken in one order by all threads: two that put composites into each other do not wait for each other.
+        """
+        inside = [inner for _, inner in block.inner_graphs()] if isinstance(block, Block) else []
+        while True:
+            journals = {graph._journal for graph in (self, *inside)}
+            with ExitStack() as locks:
+                for journal in sorted(journals, key=lambda journal: journal.order):
+                    locks.enter_context(journal.lock)
+                if {
+                    graph._journal for graph in (self, *inside)
+                } != journals:  # one was put into another graph meanwhile
+                    continue
+                with self.editing():
+                    yield
+                return
+
     def add(self, block: AnyBlock) -> AnyBlock:
         """Adds a block; names are unique in a graph."""
+        with self.adding(block):
+            return self._add(block)
+
+    @_edit
+    def _add(self, block: AnyBlock) -> AnyBlock:
         if not isinstance(block, Block):
             raise UsageError(
                 "no block", where=caller_origin(), found=type(block).__name__, help="make one: lg.block(function)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from threading import RLock
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -82,6 +83,7 @@ class Journal:
     lock: Any = field(default_factory=RLock, repr=False)
     observer: Observer | None = field(default=None, repr=False)
     structural: int = field(default=0, repr=False)  # how many edits of the structure there have been
+    order: int = field(default_factory=count().__next__, repr=False)  # who needs several locks takes the lowest first
 
     def deliver(self) -> list[Entry]:
         """Makes edits of what was posted, and gives all edits so far. Called first of all, with the lock held."""
