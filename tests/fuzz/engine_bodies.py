@@ -36,6 +36,11 @@ class Body:
         found = inspect.signature(self.function).parameters
         return {name: None if one.default is one.empty else one.default for name, one in found.items()}
 
+    @property
+    def place(self) -> str:
+        """Its line, as errors name it."""
+        return f"engine_bodies.py:{self.function.__code__.co_firstlineno}:"
+
     @cached_property
     def wrapped(self) -> Any:
         """What a block is made of."""
@@ -64,7 +69,7 @@ class Body:
         try:
             made = self.function(**inputs)
         except Failure as failure:
-            raise Failure(*failure.args, f"engine_bodies.py:{self.function.__code__.co_firstlineno}:") from None
+            raise Failure(*failure.args, self.place) from None
         made = made if isinstance(made, tuple) else (made,)
         return {name: of_python(value).strong() for name, value in zip(self.outputs, made, strict=True)}
 

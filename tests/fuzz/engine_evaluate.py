@@ -111,7 +111,7 @@ class Values:
             inputs = self.inputs[one] = {pin: self._look(ref, known) for pin, ref in one.feeds.items()}
             made = one.body.apply(inputs, self._time)
         if self._manner.watches and any(np.any(np.isnan(value.array)) for value in made.values()):
-            raise Failure("NaN")
+            raise Failure("NaN", one.body.place)
         return {Output(one, pin): value for pin, value in made.items()}
 
     def _look(self, ref: Any, known: Mapping[Any, Val]) -> Val:

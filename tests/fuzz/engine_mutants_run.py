@@ -86,7 +86,7 @@ def _late_nan() -> Iterator[Any]:
         yield
 
 
-@mutant("states take values that were made beside a NaN")
+@mutant("states take values that were made beside a failure")
 def _states_go_on() -> Iterator[Any]:
     conclude = rewritten(runtime.Runtime._conclude, ("plan.states and not report.failures", "plan.states"))
     with mock.patch.object(runtime.Runtime, "_conclude", conclude):

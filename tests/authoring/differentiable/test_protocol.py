@@ -4,13 +4,14 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import livegrad as lg
 from livegrad.authoring.function.type_reading import plain_type
 from livegrad.authoring.function.types import ArrayType, FrontType, RecordType, TupleType, differential_type
 from livegrad.ir import types as ir
+from tests.long_forms import LONG
 
 
 @lg.differentiable
@@ -86,6 +87,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", TYPES)
+@settings(max_examples=100 if LONG else 15)
 @given(data=st.data())
 def test_differentials_form_a_vector_space(name: str, data: st.DataObject):
     type = TYPES[name]
