@@ -1,7 +1,9 @@
 """Symbolic sizes are polynomials: they add, multiply and divide as the numbers that they stand for."""
 
 import pickle
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,3 +93,12 @@ def test_a_size_does_not_change() -> None:
 def test_a_size_is_named_by_an_identifier() -> None:
     with pytest.raises(UsageError, match="cannot name a dimension"):
         Dimension.symbol("2n")
+
+
+@pytest.mark.parametrize("other", [0.5, None, 1j])
+def test_what_is_no_size_is_refused_by_arithmetic(other: Any) -> None:
+    n: Any = Dimension.symbol("n")
+    for compute in (lambda: n + other, lambda: other + n, lambda: n * other, lambda: other * n):
+        with pytest.raises(UsageError, match=f"computed with integers.*found {type(other).__name__}"):
+            compute()
+    assert n * np.int64(2) == n + n

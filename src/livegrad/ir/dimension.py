@@ -6,11 +6,12 @@ Shapes of tensor types are made of these and of plain integers.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import UsageError
+from livegrad.diagnostics import UsageError, caller_origin
 
 
 class Dimension:
@@ -78,7 +79,16 @@ class Dimension:
 
 
 def _terms(value: int | Dimension) -> tuple[tuple[tuple[str, ...], int], ...]:
-    return value.terms if isinstance(value, Dimension) else (((), value),)
+    if isinstance(value, Dimension):
+        return value.terms
+    if not isinstance(value, Integral):
+        raise UsageError(
+            "a symbolic size is computed with integers and other sizes alone",
+            where=caller_origin(),
+            found=type(value).__name__,
+            help="as a number among tensors, count: lg.sum(lg.ones_like(x)); or make it an input of its own",
+        )
+    return (((), int(value)),)
 
 
 def _from_terms(terms: list[tuple[tuple[str, ...], int]]) -> int | Dimension:
