@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 import livegrad as lg
 from livegrad.authoring.assembly import Assembly, AssemblyError, PortType, add_expression
+from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.level_sets import parts
 from livegrad.authoring.assembly.meshing import mesh
 from livegrad.authoring.assembly.part import Part, part_of_function
@@ -360,3 +361,22 @@ def test_boxes_of_a_view_hold_its_points() -> None:
         ray = view.boxes([low[0], low[0], low[1], low[1], low[2], high[2]])
         length = np.stack([most - least for least, most in zip(ray[::2], ray[1::2], strict=True)], -1)
         np.testing.assert_allclose(length, np.abs(axes[2]) * (high[2] - low[2])[:, None], atol=1e-12 * size)
+
+
+def test_arrays_of_any_length_are_run_with_four_lengths_and_little_padding() -> None:
+    """A compiled function plans anew for each length that it meets."""
+    lengths: set[int] = set()
+    generator = np.random.default_rng(0)
+    for count in (0, 1, 511, 512, 513, 4095, 4097, *map(int, 2 ** generator.uniform(0, 19, 200))):
+        calls: list[int] = []
+
+        def run(x: Any, factor: float, calls: list[int] = calls) -> Any:
+            calls.append(len(x))
+            return x * factor
+
+        array = generator.random(count)
+        np.testing.assert_array_equal(in_batches(run, [array], [2.0]), array * 2.0)
+        lengths.update(calls)
+        assert sum(calls) - count < 2048
+        assert len(calls) <= count // (1 << 17) + 18
+    assert len(lengths) <= 4

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LENGTHS = tuple(1 << power for power in range(9, 18))
-_PADDED = 1 << 13  # up to here, one batch with up to half of it for nothing costs less than several
+# Few of them: a plan for one more length costs what a thousand further batches do.
+_LENGTHS = (1 << 9, 1 << 12, 1 << 15, 1 << 17)
+_PADDED = 1 << 12  # up to here, one batch with up to half of it for nothing costs less than several
 
 
 def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: Sequence[Any]) -> Any:
@@ -42,8 +43,9 @@ def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: 
 
 def _length(rest: int) -> int:
     """Of the next batch: only the last one is padded, and never by much."""
-    if rest <= _PADDED:
-        return max(_LENGTHS[0], 1 << (rest - 1).bit_length()) if rest else _LENGTHS[0]
+    above = next((length for length in _LENGTHS if length >= rest), _LENGTHS[-1])
+    if rest <= _LENGTHS[0] or above // 2 < rest <= above <= _PADDED:
+        return above
     return max(length for length in _LENGTHS if length <= rest)
 
 

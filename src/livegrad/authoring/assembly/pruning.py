@@ -13,15 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from livegrad import ops
 from livegrad.authoring.assembly.batches import in_batches
 from livegrad.authoring.assembly.distance_call import distance_rules
 from livegrad.authoring.assembly.errors import AssemblyError
 from livegrad.authoring.assembly.masking import Masks, everything, is_inside, masked_bounds, number_of_words, spread
 from livegrad.authoring.assembly.part import Part, by_coordinates
-from livegrad.backends.cpu import DerivedFunction
+from livegrad.backends.cpu import DerivedFunction, compile_function
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.digest import function_digest
-from livegrad.ir.node import Function
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant, input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import f64, scalar_of_dtype
 from livegrad.ops.control import map_over
 from livegrad.passes.bound_intervals import bound_intervals
 
@@ -60,34 +64,61 @@ class View:
     axes: NDArray[np.float64]
     centre: NDArray[np.float64]
 
-    def points(self, places: Sequence[NDArray[Any]]) -> list[NDArray[np.float64]]:
+    def points(self, places: Sequence[NDArray[np.float64]], dtype: Any = np.float64) -> list[NDArray[Any]]:
         """Places of the view in the part's coordinates, axis by axis."""
-        # By columns: so narrow a product of matrices waits for the threads of a BLAS.
-        return [_combined(places, self.axes[:, axis], self.centre[axis]) for axis in range(3)]
+        return list(in_batches(_turned_points(np.dtype(dtype)), places, self._numbers))
 
-    def boxes(self, sides: Sequence[NDArray[Any]]) -> list[NDArray[np.float64]]:
+    def boxes(self, sides: Sequence[NDArray[np.float64]], dtype: Any = np.float64) -> list[NDArray[Any]]:
         """Boxes of the part's coordinates around boxes of the view, as sides (x low, x high, y low …)."""
-        pairs = list(zip(sides[::2], sides[1::2], strict=True))
-        middles = self.points([low if low is high else (low + high) * 0.5 for low, high in pairs])
-        # Of a part of a ray, only one side has a length.
-        halves = [None if low is high else (high - low) * 0.5 for low, high in pairs]
-        ends = []
-        for middle, weights in zip(middles, np.abs(self.axes).T, strict=True):
-            # A little more than half the width, for what was rounded on the way there.
-            reach = _combined(halves, weights, 1e-14 * np.abs(middle).max(initial=0.0))
-            ends += [middle - reach, middle + reach]
-        return ends
+        return list(in_batches(_turned_boxes(np.dtype(dtype)), sides, self._numbers))
+
+    @property
+    def _numbers(self) -> list[np.float64]:
+        return [*self.axes.reshape(-1), *self.centre]
 
 
-def _combined(
-    columns: Sequence[NDArray[Any] | None], weights: NDArray[np.float64], start: float
-) -> NDArray[np.float64]:
-    """The sum of weighted columns, and a number; None is a column of zeros."""
-    first, *others = (column * weight for column, weight in zip(columns, weights, strict=True) if column is not None)
-    for other in others:
-        first += other
-    first += start
-    return first
+@lru_cache(maxsize=4)
+def _turned_points(dtype: np.dtype[Any]) -> Any:
+    """Native code: places in a view, its axes and its centre, to points."""
+    places, axes, centre = _view_inputs(3)
+    return _over_places("turned_points", [places, axes, centre], _turned(places, axes, centre), dtype)
+
+
+@lru_cache(maxsize=4)
+def _turned_boxes(dtype: np.dtype[Any]) -> Any:
+    """Native code: sides of boxes in a view, its axes and its centre, to sides of boxes around them."""
+    sides, axes, centre = _view_inputs(6)
+    lows, highs = sides[::2], sides[1::2]
+    nothing = [constant(0.0, f64)] * 3
+    middles = _turned([(low + high) * 0.5 for low, high in zip(lows, highs, strict=True)], axes, centre)
+    sizes = [ops.abs(axis) for axis in axes]
+    halves = _turned([(high - low) * 0.5 for low, high in zip(lows, highs, strict=True)], sizes, nothing)
+    farthest = _turned([ops.max(ops.abs(a), ops.abs(b)) for a, b in zip(lows, highs, strict=True)], sizes, nothing)
+    ends = []
+    for middle, half, far, start in zip(middles, halves, farthest, centre, strict=True):
+        # A little more than half the width, for what was rounded on the way there.
+        reach = half + (far + ops.abs(start)) * 1e-15
+        ends += [middle - reach, middle + reach]
+    return _over_places("turned_boxes", [sides, axes, centre], ends, dtype)
+
+
+def _over_places(name: str, inputs: Sequence[list[Node]], results: Sequence[Node], dtype: np.dtype[Any]) -> Any:
+    """Native code over arrays of places; the other inputs are shared. Rounding keeps the order of numbers."""
+    places, *others = inputs
+    shared = [node for own in others for node in own]
+    rounded = [ops.cast(result, type=scalar_of_dtype(dtype)) for result in results]
+    made = make_function(name, [*places, *shared], rounded)
+    return compile_function(map_over(made, (*[True] * len(places), *[False] * len(shared))))
+
+
+def _view_inputs(number: int) -> tuple[list[Node], list[Node], list[Node]]:
+    inputs = [input_node(Key(str(place)), f64) for place in range(number + 12)]
+    return inputs[:number], inputs[number : number + 9], inputs[number + 9 :]
+
+
+def _turned(places: Sequence[Node], axes: Sequence[Node], centre: Sequence[Node]) -> list[Node]:
+    x, y, z = places
+    return [x * axes[k] + y * axes[3 + k] + z * axes[6 + k] + centre[k] for k in range(3)]
 
 
 @dataclass(frozen=True)
@@ -112,7 +143,7 @@ class Bounded:
         self, sides: Sequence[NDArray[Any]], masks: Masks | None = None
     ) -> tuple[NDArray[Any], NDArray[Any], Masks | None]:
         """The least and the greatest value between sides (x low, x high, y low …), and the words for what is there."""
-        turned = sides if self.view is None else self.view.boxes(sides)
+        turned = sides if self.view is None else self.view.boxes(sides, self.dtype)
         given = [np.ascontiguousarray(side, self.dtype) for side in turned]
         if self.height is not None:
             given += [np.full(len(given[0]), self.height, self.dtype)] * 2
@@ -129,7 +160,7 @@ class Bounded:
 
     def coordinates(self, places: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Places in the coordinates of boxes in those of the function, axis by axis."""
-        points = places if self.view is None else self.view.points(places)
+        points = places if self.view is None else self.view.points(places, self.dtype)
         return [np.ascontiguousarray(axis, self.dtype) for axis in points]
 
 
