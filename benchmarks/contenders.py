@@ -13,9 +13,9 @@ import livegrad.ops.transcendental as transcendental
 from benchmarks import prospero, sdf
 from benchmarks.problems import Problem, Run, inputs, parameters, program
 from livegrad.backends.cpu import CpuFunction
-from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
@@ -115,7 +115,7 @@ def build_warm_cache(problem: Problem) -> Run:
     compiled = CpuFunction(mapped(program(problem), 3))
     arguments = [*inputs(problem), *parameters(problem).tolist()]
     compiled(*arguments)
-    improver.wait()
+    background_compiler.wait()
 
     def run() -> object:
         forget_kernels()

@@ -2,7 +2,7 @@
 
 import gc
 
-from livegrad.backends.cpu.improve import improver
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.ir.node import live_node_count
 
 
@@ -11,7 +11,7 @@ def settled_node_count() -> int:
 
     Kernels of earlier tests that wait for better code hold nodes, and making it makes some: first that, then garbage.
     """
-    improver.wait()
+    background_compiler.wait()
     while gc.collect():  # what a finalizer lets go of may be garbage in its turn
         continue
     return live_node_count()

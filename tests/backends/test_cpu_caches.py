@@ -14,11 +14,11 @@ from livegrad import ops
 from livegrad.backends.cpu import kernels
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.function import CpuFunction, run_function
-from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native import compiler
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, default_cache, set_default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.backends.reference import evaluate
 from livegrad.ir.digest import function_digest
 from livegrad.ir.entries import Entries
@@ -28,7 +28,7 @@ from tests.backends.subprocesses import run_python, start_python
 N = lg.Dimension.symbol("n")
 
 PROGRAM = """
-from livegrad.backends.cpu.improve import improver
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.backends.cpu.native import compiler
 from livegrad.backends.cpu.native.object_cache import default_cache
 import json
@@ -39,7 +39,7 @@ run = lg.compile(lg.trace(lambda x: ops.reduce(ops.sin(x) * factor, kind="sum", 
 x = np.linspace(0, 1, size, dtype=np.float32)
 total = float(run(x))
 assert abs(total - factor * np.sin(x.astype(np.float64)).sum()) < 1e-3 * size, total
-improver.wait()
+background_compiler.wait()
 stats, cache = compiler.stats(), default_cache().stats()
 print(json.dumps([stats.compiled, stats.loaded_from_disk, cache.stored, cache.rejected, cache.unavailable, total]))
 """
@@ -130,7 +130,7 @@ def _loaded(function: lg.Function, sizes: dict[str, int]) -> CompiledPlan:
     """The plan of a function as a fresh process loads it."""
     digest = function_digest(function)
     assert digest is not None
-    improver.wait()
+    background_compiler.wait()
     data = default_cache().load(recipe_key(digest, sizes))
     assert data is not None
     forget_kernels()
@@ -237,7 +237,7 @@ def test_a_recipe_whose_code_is_gone_is_made_anew(cache: ObjectCache) -> None:
     function = lg.trace(lambda x: ops.exp(x) * 3.0625, lg.types.Tensor(lg.f32, (10,)))
     values = np.ones(10, np.float32)
     expected = CpuFunction(function)(values)
-    improver.wait()
+    background_compiler.wait()
     directory = cache.settings.directory
     assert directory is not None
     digest = function_digest(function)
@@ -270,7 +270,7 @@ def test_a_recipe_that_cannot_be_read_is_made_anew(payload: bytes, cache: Object
     key = recipe_key(digest, {})
     cache.store(key, payload)
     assert CpuFunction(function)(np.ones(10, np.float32)).tolist() == [1.5625] * 10
-    improver.wait()
+    background_compiler.wait()
     assert cache.load(key) not in (None, payload)
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import livegrad as lg
 from livegrad.backends.cpu import DerivedFunction, derived_number, forget_functions
-from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.ir.digest import function_digest
 
 POINTS = np.linspace(-2, 2, 512, dtype=np.float32)
@@ -45,7 +45,7 @@ def square(factor: float = 1.0) -> lg.Function:
 
 
 def as_in_a_new_process() -> None:
-    improver.wait()
+    background_compiler.wait()
     forget_functions()
     forget_kernels()
 
@@ -121,7 +121,7 @@ def test_without_a_directory_everything_is_derived() -> None:
 
 def test_a_number_is_derived_once_for_all_processes(cache: ObjectCache) -> None:
     assert derived_number(square(), "nodes", lambda function: 7) == 7
-    improver.wait()
+    background_compiler.wait()
     assert derived_number(square(), "nodes", lambda function: 8) == 7
     assert derived_number(square(2.0), "nodes", lambda function: 8) == 8
 

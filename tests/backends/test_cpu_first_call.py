@@ -103,7 +103,7 @@ def test_a_function_that_is_known_writes_nothing(log: Log) -> None:
 
 def test_a_plan_is_bound_before_its_code_is_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Addresses are known before there is code: words and arguments are put together meanwhile."""
-    log.watch(tiers.QuickCode, "finish", "waited for")
+    log.watch(tiers.BaselineCompiler, "finish", "waited for")
     log.watch(kernels_module.RecipeBuilder, "_words", "words")
     CpuFunction(lg.trace(_three_kernels, ROWS))(VALUES)
     assert log.count("words") == 3

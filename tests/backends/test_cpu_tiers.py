@@ -1,4 +1,4 @@
-"""Kernels run poor code first and better code soon: the same bits from both, at the same address, also after a fork."""
+"""Baseline and optimised tier compute the same bits at the same address, also after a fork."""
 
 import itertools
 import os
@@ -17,11 +17,11 @@ from livegrad import ops
 from livegrad.backends.cpu import CpuFunction
 from livegrad.backends.cpu import kernels as kernels_module
 from livegrad.backends.cpu.emit.kernel import emit_kernel
-from livegrad.backends.cpu.improve import Improver, improver
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native import compiler
 from livegrad.backends.cpu.native.invoke import invoker
-from livegrad.backends.cpu.native.stubs import give_back, take_stub
+from livegrad.backends.cpu.native.trampolines import give_back, take_trampoline
+from livegrad.backends.cpu.tier_up import BackgroundCompiler, background_compiler
 from livegrad.backends.cpu.tiers import TieredFunction
 from tests.backends.subprocesses import run_python
 from tests.conformance.graphs import float_graph
@@ -43,9 +43,9 @@ def _agree(run: Callable[[], Any]) -> None:
     before = _bits(run())
     codes = _codes()
     assert codes
-    assert not any(code.is_improved for code in codes)
-    improver.wait()
-    assert all(code.is_improved for code in codes)
+    assert not any(code.is_optimized for code in codes)
+    background_compiler.wait()
+    assert all(code.is_optimized for code in codes)
     assert _bits(run()) == before
 
 
@@ -82,7 +82,7 @@ def test_random_graphs_give_the_same_bits(data: st.DataObject) -> None:
     compiled = CpuFunction(graph.function)
     with np.errstate(all="ignore"):
         before = _bits(compiled(*graph.arguments))
-        improver.wait()
+        background_compiler.wait()
         assert _bits(compiled(*graph.arguments)) == before
 
 
@@ -92,8 +92,8 @@ def test_a_plan_keeps_its_addresses_while_its_code_gets_better() -> None:
     compiled(np.ones(40, np.float32))
     (code,) = _codes()
     before = code.address
-    improver.wait()
-    assert code.is_improved
+    background_compiler.wait()
+    assert code.is_optimized
     assert code.address == before
 
 
@@ -104,26 +104,27 @@ def test_the_kernels_of_a_plan_are_compiled_together() -> None:
             x, kind="sum", axis=0, reverse=False, exclusive=False
         )
 
-    before = compiler.stats()
     compiled = CpuFunction(lg.trace(two, lg.types.Tensor(lg.f32, (5, 300))))
     compiled(np.ones((5, 300), np.float32))
-    after = compiler.stats()
-    assert after.compiled - before.compiled == len(_codes()) == 2
+    first, second = _codes()
+    assert first._baseline is not None
+    assert second._baseline is not None
+    assert first._baseline.image is second._baseline.image
 
 
 @pytest.mark.usefixtures("without_caches")
 def test_a_kernel_that_nobody_holds_is_not_improved() -> None:
     compiled = CpuFunction(lg.trace(lambda x: x * x - 0.375, lg.types.Tensor(lg.f32, (40,))))
     compiled(np.ones(40, np.float32))
-    improved: list[TieredFunction] = []
-    before, TieredFunction.improve = TieredFunction.improve, lambda self: improved.append(self)
+    recompiled: list[TieredFunction] = []
+    before, TieredFunction.tier_up = TieredFunction.tier_up, lambda self: recompiled.append(self)
     try:
         forget_kernels()
         del compiled
-        improver.wait()
+        background_compiler.wait()
     finally:
-        TieredFunction.improve = before
-    assert not improved
+        TieredFunction.tier_up = before
+    assert not recompiled
 
 
 def test_a_quick_text_is_shorter() -> None:
@@ -138,28 +139,28 @@ def test_a_quick_text_is_shorter() -> None:
 
 LEAVING = """
 from livegrad.backends.cpu.native import compiler
-from livegrad.backends.cpu.improve import improver
-improver.quiet_seconds = float(os.environ["QUIET"])
+from livegrad.backends.cpu.tier_up import background_compiler
+background_compiler.quiet_seconds = float(os.environ["QUIET"])
 run = lg.compile(lg.trace(lambda x: ops.exp(x) * 0.8125, lg.types.Tensor(lg.f32, (50,))))
 run(np.ones(50, np.float32))
 from livegrad.backends.cpu import kernels
 from livegrad.backends.cpu.tiers import TieredFunction
-poor = sum(isinstance(code, TieredFunction) for code in kernels._loaded.values())
+baseline = sum(isinstance(code, TieredFunction) for code in kernels._loaded.values())
 compiled = compiler.stats().compiled
 if os.environ.get("WAIT"):
-    improver.wait()
-print(compiled, poor)
+    background_compiler.wait()
+print(compiled, baseline)
 """
 
 
-def test_what_is_not_improved_is_left_for_the_next_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_optimised_is_left_for_the_next_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUIET", "3600")
     first = run_python(LEAVING, tmp_path).split()
     assert first[1] == "1"
     assert int(first[0]) > 0
     monkeypatch.setenv("WAIT", "1")
-    assert run_python(LEAVING, tmp_path).split() == ["0", "1"], "poor code was left behind, and is improved"
-    assert run_python(LEAVING, tmp_path).split() == ["0", "0"], "good code is there"
+    assert run_python(LEAVING, tmp_path).split() == ["0", "1"], "the baseline code was stored, and is recompiled"
+    assert run_python(LEAVING, tmp_path).split() == ["0", "0"], "the optimised code is there"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
@@ -170,15 +171,15 @@ def test_a_child_of_a_fork_improves_its_own_kernels() -> None:
     expected = compiled(values).tobytes()
     child = os.fork()
     if child == 0:
-        improver.wait()
-        good = all(code.is_improved for code in _codes()) and compiled(values).tobytes() == expected
+        background_compiler.wait()
+        good = all(code.is_optimized for code in _codes()) and compiled(values).tobytes() == expected
         os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert not any(code.is_improved for code in _codes())
+    assert not any(code.is_optimized for code in _codes())
 
 
 def test_jobs_wait_until_it_is_quiet_and_errands_are_done_at_the_end() -> None:
-    own = Improver(quiet_seconds=3600.0)
+    own = BackgroundCompiler(quiet_seconds=3600.0)
     done: list[str] = []
     own.later(lambda: done.append("first"))
     own.later(lambda: done.append("second"))
@@ -189,7 +190,7 @@ def test_jobs_wait_until_it_is_quiet_and_errands_are_done_at_the_end() -> None:
 
 def test_jobs_do_not_wait_for_ever_where_it_never_gets_quiet() -> None:
     ticks = itertools.count()
-    own = Improver(quiet_seconds=0.02, clock=lambda: next(ticks) / 1000)  # jobs come more often than that
+    own = BackgroundCompiler(quiet_seconds=0.02, clock=lambda: next(ticks) / 1000)  # jobs come more often than that
     done = threading.Event()
     own.later(done.set)
     while not done.is_set():
@@ -199,7 +200,7 @@ def test_jobs_do_not_wait_for_ever_where_it_never_gets_quiet() -> None:
 
 @pytest.mark.parametrize("uptime", [0.0, 1.0, 1e9])
 def test_waiting_for_all_jobs_does_not_depend_on_how_long_the_machine_has_been_up(uptime: float) -> None:
-    own = Improver(quiet_seconds=3600.0, clock=lambda: uptime)
+    own = BackgroundCompiler(quiet_seconds=3600.0, clock=lambda: uptime)
     done: list[str] = []
     own.later(lambda: done.append("first"))
     own.later(lambda: (own.later(lambda: done.append("third")), done.append("second"))[0])
@@ -210,11 +211,11 @@ def test_waiting_for_all_jobs_does_not_depend_on_how_long_the_machine_has_been_u
 
 def test_a_stub_goes_where_it_is_pointed_and_is_used_again() -> None:
     first = compiler.compile_kernel("define void @k(i64 %b, i64 %e, ptr %a, i64 %w) {\n ret void\n}", "k", speed=0)
-    stub = take_stub()
-    stub.point_to(first.address)
-    address = stub.address
+    trampoline = take_trampoline()
+    trampoline.point_to(first.address)
+    address = trampoline.address
     invoker().invoke(address, 1, 1, 0)
-    give_back(stub)
-    again = take_stub()
+    give_back(trampoline)
+    again = take_trampoline()
     assert again.address == address
     give_back(again)

@@ -22,8 +22,8 @@ from livegrad.authoring.assembly.to_ir import to_function
 from livegrad.backends import reference
 from livegrad.backends.cpu import compile_function, kernels
 from livegrad.backends.cpu import function as cpu_function
-from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.compiler import lower
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.leaves import constant
@@ -153,7 +153,7 @@ def test_functions_that_differ_in_lines_are_compiled_once(case: Any, work: list[
 def test_functions_that_differ_in_lines_are_one_in_the_cache_on_disk(case: Any, work: list[str]) -> None:
     functions, arguments = case
     assert place_of(compile_function(functions[0]), *arguments) == EXPECTED[0]
-    improver.wait()  # it is written to the disk once it is as good as it gets
+    background_compiler.wait()  # it is written to the disk once it is as good as it gets
     kernels.forget_kernels()
     cpu_function.forget_functions()
     work.clear()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import livegrad.ir.node as node_module
-from livegrad.backends.cpu.improve import improver
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, parameter
 from livegrad.ir.node import Function, Key, Node, live_node_count
@@ -43,7 +43,7 @@ def chain(length: int, leaf: Node) -> Node:
 
 def settled_count() -> int:
     """The nodes alive, after the table has cleared away what died; kernels of other tests are not at work."""
-    improver.wait()
+    background_compiler.wait()
     input_node(Key("broom"), f32)
     return live_node_count()
 

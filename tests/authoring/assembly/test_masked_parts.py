@@ -22,9 +22,9 @@ from livegrad.authoring.assembly.slicing import draw_plane, slice_part
 from livegrad.authoring.assembly.thin_chords import halved, masks_at
 from livegrad.backends.cpu import CpuFunction, compile_function, forget_functions
 from livegrad.backends.cpu import derived as derived_functions
-from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.compiler import lower
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
@@ -223,7 +223,7 @@ def own_cache(tmp_path: Path) -> Iterator[None]:
 
 
 def as_in_a_new_process() -> None:
-    improver.wait()
+    background_compiler.wait()
     forget_functions()
     forget_kernels()
     for module in (masking, part_module, pruning, surface_points):

@@ -15,9 +15,9 @@ import numpy as np
 
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.function import CpuFunction, compile_function, run_function
-from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import decode, encode, recipe_key
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.ir.collecting import collection_paused
 from livegrad.ir.digest import function_digest
 from livegrad.ir.node import Function
@@ -88,7 +88,7 @@ class DerivedFunction:
         key = None if recipe is None else _key(self.source, f"{self.name}\n{_text_of(forms)}")
         if recipe is not None and key is not None:
             cache = default_cache()
-            improver.later(lambda: cache.store(key, encode(recipe)))
+            background_compiler.later(lambda: cache.store(key, encode(recipe)))
 
 
 def derived_number(source: Function, name: str, derive: Callable[[Function], int]) -> int:
@@ -101,7 +101,7 @@ def derived_number(source: Function, name: str, derive: Callable[[Function], int
         number = derive(source)
     if key is not None:
         cache = default_cache()
-        improver.later(lambda: cache.store(key, str(number).encode()))
+        background_compiler.later(lambda: cache.store(key, str(number).encode()))
     return number
 
 

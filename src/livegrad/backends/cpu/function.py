@@ -23,11 +23,11 @@ from livegrad.backends.arguments import (
 )
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.fork import renew_lock_after_fork
-from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.kernels import Compiling
 from livegrad.backends.cpu.native.object_cache import default_cache
 from livegrad.backends.cpu.recipe import Recipe, decode, encode, recipe_key
 from livegrad.backends.cpu.target import CPU
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.compiler import Compilation, lower
 from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
 from livegrad.ir.collecting import collection_paused
@@ -194,7 +194,7 @@ class CpuFunction:
         cache, digest = default_cache(), self._digest()
         if digest is not None and made.only_kernels:
             recipe = made.recipe
-            improver.later(lambda: cache.store(recipe_key(digest, sizes), encode(recipe)))
+            background_compiler.later(lambda: cache.store(recipe_key(digest, sizes), encode(recipe)))
         return made
 
     def _load(self, sizes: dict[str, int]) -> CompiledPlan | None:

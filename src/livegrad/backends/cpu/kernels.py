@@ -13,7 +13,6 @@ from livegrad.backends.cpu.chains import ChainBuilder, row_block
 from livegrad.backends.cpu.emit.frame import Layout
 from livegrad.backends.cpu.emit.kernel import KernelText, emit_kernel
 from livegrad.backends.cpu.fork import renew_lock_after_fork
-from livegrad.backends.cpu.improve import improver
 from livegrad.backends.cpu.native.chain import LIBRARY as CHAIN
 from livegrad.backends.cpu.native.chain import chain_library
 from livegrad.backends.cpu.native.compiler import host_target, object_key
@@ -24,15 +23,16 @@ from livegrad.backends.cpu.native.object_cache import ObjectCache, default_cache
 from livegrad.backends.cpu.products import native_convolution, native_product, product_operands
 from livegrad.backends.cpu.recipe import ArrayRecipe, KernelRecipe, Recipe, Word, emitter_stamp
 from livegrad.backends.cpu.short_rows import across_short_rows
+from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.backends.cpu.tiers import (
-    BetterText,
+    BaselineCompiler,
     Code,
     CodeChoice,
-    QuickCode,
+    OptimizedModule,
     Source,
     TieredFunction,
     code_choice,
-    compile_well,
+    compile_optimized,
     load_code,
 )
 from livegrad.backends.sites import place_sites
@@ -80,7 +80,7 @@ class Compiling:
 
     def __init__(self) -> None:
         self._choice: CodeChoice = code_choice()
-        self._quick = QuickCode(verified=self._choice == "quick")  # there is no better code to come
+        self._baseline = BaselineCompiler(verified=self._choice == "quick")  # no other tier follows
         self._new: dict[tuple[Any, ...], CompiledKernel] = {}
         self._codes: dict[bytes, Code] = {}  # of the new ones
         self._begun: dict[int, tuple[KernelStep, ReadyStep]] = {}  # by the identity of the step, which stays alive
@@ -113,7 +113,7 @@ class Compiling:
         if code is None:
             code = self._new[key] = self._made(plain, layout)
         else:
-            self._quick.go_on()
+            self._baseline.go_on()
         return _placed(code, places) if places else code
 
     def _made(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
@@ -121,18 +121,18 @@ class Compiling:
         source = _source(kernel, layout, self._choice)
         code = self._codes.get(source.key) or _load(source.key, source.cache)
         if code is None:
-            is_quick = source.fits_the_stack and self._choice != "good"
-            code = self._quick.add(source) if is_quick else compile_well(source)
+            is_baseline = source.fits_the_stack and self._choice != "good"
+            code = self._baseline.add(source) if is_baseline else compile_optimized(source)
         self._codes[source.key] = code
-        return CompiledKernel(source.quick, source.key, code)
+        return CompiledKernel(source.baseline, source.key, code)
 
     def close(self) -> None:
         """Keeps what is new; no more kernels come."""
-        made = self._quick.close()
+        made = self._baseline.close()
         if self._choice == "both" and made:
-            improver.improve(made)
+            background_compiler.tier_up(made)
         for code in made if self._choice == "quick" else ():
-            improver.later(code.leave_behind)
+            background_compiler.later(code.leave_behind)
         with _lock:
             for key, new in self._new.items():
                 _kernels.keep(key, new)
@@ -159,16 +159,16 @@ def _placed(code: CompiledKernel, places: Places) -> CompiledKernel:
 
 
 def _source(kernel: Kernel, layout: Layout, choice: CodeChoice) -> Source:
-    """The quick text of a kernel, and the key of its code, which that text, the lanes and the emitter decide."""
-    quick = emit_kernel(kernel, layout, quick=True)
+    """The baseline module of a kernel, and the key of its code: that text, the lanes and the emitter decide it."""
+    baseline = emit_kernel(kernel, layout, quick=True)
     stays = "quick" if choice == "quick" else "better"  # soon, if not at once
-    key = object_key("\n".join([emitter_stamp(), stays, str(layout.lanes), str(layout.streamed), quick.text]), 0)
-    return Source(key, quick, lambda: _better_text(kernel, layout), default_cache(), layout.lanes * 4)
+    key = object_key("\n".join([emitter_stamp(), stays, str(layout.lanes), str(layout.streamed), baseline.text]), 0)
+    return Source(key, baseline, lambda: _optimized_module(kernel, layout), default_cache(), layout.lanes * 4)
 
 
-def _better_text(kernel: Kernel, layout: Layout) -> BetterText:
+def _optimized_module(kernel: Kernel, layout: Layout) -> OptimizedModule:
     written = emit_kernel(kernel, layout)
-    return BetterText(written.text, written.math)
+    return OptimizedModule(written.text, written.math)
 
 
 def _load(key: bytes, cache: ObjectCache) -> Code | None:
@@ -179,7 +179,7 @@ def _load(key: bytes, cache: ObjectCache) -> Code | None:
         return known
     found = load_code(key, cache)
     if isinstance(found, TieredFunction) and code_choice() == "both":
-        improver.improve([found])
+        background_compiler.tier_up([found])
     return found
 
 

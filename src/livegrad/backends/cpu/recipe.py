@@ -96,7 +96,7 @@ def compiler_stamp() -> str:
 
 @lru_cache(maxsize=1)
 def emitter_stamp() -> str:
-    """Changes with every change of what writes kernels: it decides the better text that belongs to a quick one."""
+    """Changes with every change of what writes kernels: it decides which optimised module belongs to a baseline one."""
     return _stamp(Path(__file__).parent / "emit")
 
 

@@ -1,10 +1,9 @@
-"""Code at once, better code soon. Kernels' texts come in; functions that can be called now go out.
+"""Tiered JIT: compile a kernel without optimisation now, recompile it in the background, retarget its trampoline.
 
-LLVM generates poor code in a third of the time that good code takes, and from a shorter text. Kernels say themselves
-what is fused and in which order sums are taken, so the bits are the same. So a new kernel runs poor code first, and a
-thread of its own makes better code while nobody waits (`improve.py`). Called by `kernels.py`.
+The baseline tier takes a third of the optimised tier's compile time. Both compute the same bits, because the module
+itself says what is fused and in which order sums are taken. `tier_up.py` recompiles. Called by `kernels.py`.
 
-LIVEGRAD_CODE says otherwise: `good` has every kernel compiled well before it runs, `quick` never; `both` is usual.
+LIVEGRAD_CODE chooses the tiers: `both` (the default), `good` (optimised before the first run), `quick` (baseline only).
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ from livegrad.backends.cpu.native.compiler import (
 from livegrad.backends.cpu.native.free_compile import compile_freely
 from livegrad.backends.cpu.native.object_cache import ObjectCache
 from livegrad.backends.cpu.native.side_thread import Compilation, is_idle
-from livegrad.backends.cpu.native.stubs import give_back, take_stub
+from livegrad.backends.cpu.native.trampolines import give_back, take_trampoline
 from livegrad.diagnostics import UsageError
 
 CodeChoice = Literal["both", "good", "quick"]
 _SYMBOL = "kernel"
-# Lines that are kept back at most: a module takes 0.3 ms to compile besides its kernels, and these 10 to 20 µs a line;
-# but only whole modules are compiled at the same time.
+# Lines held back at most: a module costs 0.3 ms besides its kernels, and those 10 to 20 µs a line; but modules compile
+# in parallel, and kernels of one module do not.
 _WORTH_A_MODULE = 100
-_MOST_STACK = 1 << 20  # bytes: poor code keeps every value there
-_LENGTHS = struct.Struct("<II")  # of the description and of the object code; the text of better code is the rest
+_MOST_STACK = 1 << 20  # bytes: baseline code spills every value
+_LENGTHS = struct.Struct("<II")  # of the description and of the object code; the rest is the optimised module
 
 
 def code_choice() -> CodeChoice:
-    """Which code this process runs, as LIVEGRAD_CODE has it now."""
+    """The tiers that this process uses, as LIVEGRAD_CODE says now."""
     found = os.environ.get("LIVEGRAD_CODE") or "both"
     for choice in get_args(CodeChoice):
         if found == choice:
             return choice
-    raise UsageError("LIVEGRAD_CODE says which code kernels run", expected="both, good or quick", found=found)
+    raise UsageError("LIVEGRAD_CODE chooses the tiers of compiled code", expected="both, good or quick", found=found)
 
 
 @dataclass(frozen=True)
-class BetterText:
-    """What better code is made from: a module with the function `kernel`, and the math functions that it calls."""
+class OptimizedModule:
+    """What the optimised tier is compiled from: an LLVM module with the function `kernel`, and the math it calls."""
 
     text: str
     math: tuple[MathRequest, ...]
@@ -64,30 +63,27 @@ class BetterText:
 
 @dataclass(frozen=True)
 class Source:
-    """A kernel to be compiled: its key in the cache, the text that is compiled at once, and how to get the better one.
-
-    The better text is written when it is needed; by then, nobody waits for it.
-    """
+    """A kernel to compile: its cache key, its baseline module, and how to emit the optimised one later."""
 
     key: bytes
-    quick: KernelText
-    better: Callable[[], BetterText]
+    baseline: KernelText
+    optimized: Callable[[], OptimizedModule]
     cache: ObjectCache
-    vector_bytes: int  # of the widest values in the quick text
+    vector_bytes: int  # of the widest values in the baseline module
 
     @cached_property
     def lines(self) -> int:
-        return self.quick.definition.count("\n")
+        return self.baseline.definition.count("\n")
 
     @property
     def fits_the_stack(self) -> bool:
-        """Whether poor code will do: it needs memory for every value."""
-        return self.quick.longest * self.vector_bytes <= _MOST_STACK
+        """Whether baseline code can be used: it needs stack memory for every value."""
+        return self.baseline.longest * self.vector_bytes <= _MOST_STACK
 
 
 @dataclass(frozen=True)
-class PoorCode:
-    """Object code of several kernels, and which function in it is the one that is meant."""
+class ObjectCode:
+    """Object code of several kernels, and the symbol of one of them."""
 
     image: bytes
     symbol: str
@@ -95,47 +91,47 @@ class PoorCode:
 
 
 class TieredFunction:
-    """A kernel at an address that stays while its code gets better. Callers hold it, as they do a `NativeFunction`.
+    """A kernel whose address stays the same while its code is recompiled. Callers hold it like a `NativeFunction`.
 
-    Before anything is called there, they `wait` for its first code.
+    They `wait` for the baseline code before the first call.
     """
 
     __slots__ = (
         "__weakref__",
-        "_better",
+        "_baseline",
         "_cache",
         "_codes",
         "_coming",
         "_key",
-        "_poor",
-        "_stub",
+        "_optimized",
+        "_trampoline",
         "address",
         "addresses",
     )
 
-    def __init__(self, key: bytes, better: Callable[[], BetterText], cache: ObjectCache) -> None:
-        self._key, self._better, self._cache = key, better, cache
-        self._poor: PoorCode | None = None
-        self._coming: QuickCode | None = None
+    def __init__(self, key: bytes, optimized: Callable[[], OptimizedModule], cache: ObjectCache) -> None:
+        self._key, self._optimized, self._cache = key, optimized, cache
+        self._baseline: ObjectCode | None = None
+        self._coming: BaselineCompiler | None = None
         self._codes: list[NativeFunction] = []
-        self._stub = take_stub()
-        self.address = self._stub.address
+        self._trampoline = take_trampoline()
+        self.address = self._trampoline.address
         self.addresses = {_SYMBOL: self.address}
-        weakref.finalize(self, give_back, self._stub).atexit = False
+        weakref.finalize(self, give_back, self._trampoline).atexit = False
 
     @property
-    def is_improved(self) -> bool:
+    def is_optimized(self) -> bool:
         return len(self._codes) > 1
 
-    def begin(self, coming: QuickCode) -> None:
-        """Has its first code in there, soon."""
+    def begin(self, coming: BaselineCompiler) -> None:
+        """Notes where its baseline code is being compiled."""
         self._coming = coming
 
-    def start(self, poor: PoorCode, native: NativeFunction) -> None:
-        """Gives it its first code."""
-        self._poor, self._coming = poor, None
+    def start(self, baseline: ObjectCode, native: NativeFunction) -> None:
+        """Gives it its baseline code."""
+        self._baseline, self._coming = baseline, None
         self._codes.append(native)
-        self._stub.point_to(native.addresses[poor.symbol])
+        self._trampoline.point_to(native.addresses[baseline.symbol])
 
     def wait(self) -> None:
         """Returns when there is code to call."""
@@ -143,36 +139,36 @@ class TieredFunction:
         if coming is not None:
             coming.finish()
 
-    def improve(self) -> None:
-        """Makes better code and has calls go there from now on; those under way end where they are.
+    def tier_up(self) -> None:
+        """Compiles the optimised tier, stores it on disk and retargets the trampoline.
 
-        The code before stays as well: threads may be in it. Better code is kept on disk.
+        The baseline code stays loaded: threads may still run it.
         """
         self.wait()
-        better = self._better()
-        image = compile_freely(better.text, suitable_speed(better.text))
-        native = link_image(image, (_SYMBOL,), math_imports(better.math), better.text)
-        self._cache.store(self._key, _packed(PoorCode(image, _SYMBOL, better.math), None))
+        module = self._optimized()
+        image = compile_freely(module.text, suitable_speed(module.text))
+        native = link_image(image, (_SYMBOL,), math_imports(module.math), module.text)
+        self._cache.store(self._key, _packed(ObjectCode(image, _SYMBOL, module.math), None))
         self._codes.append(native)
-        self._stub.point_to(native.address)
+        self._trampoline.point_to(native.address)
 
     def leave_behind(self) -> None:
-        """Keeps poor code on disk, with what better code is made from, for the next process to improve."""
-        if not self.is_improved:
+        """Stores the baseline code on disk with the optimised module, for the next process to tier up."""
+        if not self.is_optimized:
             self.wait()
-            assert self._poor is not None
-            self._cache.store(self._key, _packed(self._poor, self._better()))
+            assert self._baseline is not None
+            self._cache.store(self._key, _packed(self._baseline, self._optimized()))
 
 
 Code = NativeFunction | TieredFunction
 
 
-class QuickCode:
-    """Poor code for several kernels. It is made while whoever adds them does something else.
+class BaselineCompiler:
+    """Compiles the baseline tier of several kernels, in a thread beside the one that adds them.
 
-    What comes is the next to be compiled, unless something waits for that: then it is kept back for more to come.
-    LLVM verifies texts if it is asked to, which takes a twentieth of the time: better texts, of the same emitter,
-    always are.
+    A kernel is compiled at once if the thread is idle; otherwise it waits to share a module with the next ones.
+    Baseline modules are verified only on request, which takes a twentieth of the time; optimised ones, from the same
+    emitter, always are.
     """
 
     def __init__(self, verified: bool) -> None:
@@ -186,12 +182,12 @@ class QuickCode:
 
     def add(self, source: Source) -> TieredFunction:
         """The kernel's code, which is on its way."""
-        if self._open and self._open[0].quick.attributes != source.quick.attributes:
+        if self._open and self._open[0].baseline.attributes != source.baseline.attributes:
             self._close_module()
         self._open.append(source)
         if is_idle() or sum(one.lines for one in self._open) >= _WORTH_A_MODULE:
             self._close_module()
-        function = TieredFunction(source.key, source.better, source.cache)
+        function = TieredFunction(source.key, source.optimized, source.cache)
         function.begin(self)
         self._functions.append(function)
         return function
@@ -210,8 +206,8 @@ class QuickCode:
     def _close_module(self) -> None:
         if self._open:
             symbols = [f"{_SYMBOL}{number}" for number in range(len(self._open))]
-            text = module_text([source.quick for source in self._open], symbols)
-            math = tuple(sorted({request for source in self._open for request in source.quick.math}))
+            text = module_text([source.baseline for source in self._open], symbols)
+            math = tuple(sorted({request for source in self._open for request in source.baseline.math}))
             code = Compilation(text, symbols, math_imports(math), self._verified)
             self._modules.append(_Module(code, tuple(symbols), math))
             self._open = []
@@ -226,7 +222,7 @@ class QuickCode:
                 module, count_of_kernels = self._modules[0], len(self._modules[0].symbols)
                 image, native = module.code.finish()
                 for function, symbol in zip(self._functions, module.symbols, strict=False):
-                    function.start(PoorCode(image, symbol, module.math), native)
+                    function.start(ObjectCode(image, symbol, module.math), native)
                 count("compiled", count_of_kernels)
                 del self._modules[0], self._functions[:count_of_kernels]
 
@@ -240,13 +236,13 @@ class _Module:
     math: tuple[MathRequest, ...]
 
 
-def compile_well(source: Source) -> NativeFunction:
+def compile_optimized(source: Source) -> NativeFunction:
     """Good code for a kernel, however long that takes."""
-    better = source.better()
-    image = compile_image(better.text, suitable_speed(better.text))
-    native = link_image(image, (_SYMBOL,), math_imports(better.math), better.text)
+    module = source.optimized()
+    image = compile_image(module.text, suitable_speed(module.text))
+    native = link_image(image, (_SYMBOL,), math_imports(module.math), module.text)
     count("compiled")
-    source.cache.store(source.key, _packed(PoorCode(image, _SYMBOL, better.math), None))
+    source.cache.store(source.key, _packed(ObjectCode(image, _SYMBOL, module.math), None))
     return native
 
 
@@ -255,33 +251,35 @@ def load_code(key: bytes, cache: ObjectCache) -> Code | None:
     stored = cache.load(key)
     if stored is None:
         return None
-    code, better = _unpacked(stored)
+    code, module = _unpacked(stored)
     try:
         native = load_image(code.image, (code.symbol,), math_imports(code.math))
     except RuntimeError:
         cache.reject(key)
         return None
     count("loaded_from_disk")
-    if better is None:
+    if module is None:
         return native
-    function = TieredFunction(key, lambda: better, cache)
+    function = TieredFunction(key, lambda: module, cache)
     function.start(code, native)
     return function
 
 
-def _packed(code: PoorCode, better: BetterText | None) -> bytes:
-    description = json.dumps([code.symbol, code.math, None if better is None else better.math]).encode()
-    text = b"" if better is None else better.text.encode()
+def _packed(code: ObjectCode, module: OptimizedModule | None) -> bytes:
+    description = json.dumps([code.symbol, code.math, None if module is None else module.math]).encode()
+    text = b"" if module is None else module.text.encode()
     return b"".join([_LENGTHS.pack(len(description), len(code.image)), description, code.image, text])
 
 
-def _unpacked(stored: bytes) -> tuple[PoorCode, BetterText | None]:
+def _unpacked(stored: bytes) -> tuple[ObjectCode, OptimizedModule | None]:
     description_length, image_length = _LENGTHS.unpack_from(stored)
     description_end = _LENGTHS.size + description_length
     image_end = description_end + image_length
-    symbol, math, better_math = json.loads(stored[_LENGTHS.size : description_end])
-    code = PoorCode(stored[description_end:image_end], symbol, _requests(math))
-    return code, None if better_math is None else BetterText(stored[image_end:].decode(), _requests(better_math))
+    symbol, math, optimized_math = json.loads(stored[_LENGTHS.size : description_end])
+    code = ObjectCode(stored[description_end:image_end], symbol, _requests(math))
+    return code, None if optimized_math is None else OptimizedModule(
+        stored[image_end:].decode(), _requests(optimized_math)
+    )
 
 
 def _requests(listed: list[list[str | int]]) -> tuple[MathRequest, ...]:

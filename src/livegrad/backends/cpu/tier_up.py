@@ -1,7 +1,7 @@
-"""The thread that makes better code of kernels that run poor code, and writes to disk what nobody waits for.
+"""Background recompilation: a thread compiles the optimised tier of new kernels, and writes caches to disk.
 
-Kernels and errands come in; calls of the kernels go elsewhere soon. The thread waits until nothing new has come for a
-moment: whoever makes kernels is not to share the processor with it. Called by `kernels.py` and `function.py`.
+It starts a job only after a short time without new ones, so that it does not compete with the thread that compiles the
+baseline tier. Called by `kernels.py` and `function.py`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class _Job(Protocol):
 
 
 @dataclass(frozen=True)
-class _Improvement:
-    """Better code for a kernel, unless nobody holds it any more; what is not done when the process ends is left."""
+class _TierUp:
+    """The optimised tier of a kernel, unless the kernel is gone; at exit its source is stored for the next process."""
 
     function: weakref.ref[TieredFunction]
 
@@ -45,9 +45,9 @@ class _Improvement:
         function = self.function()
         if function is not None:
             try:
-                function.improve()
+                function.tier_up()
             except NativeCompileError:
-                count("failed")  # the kernel stays as it is, which is right, if not quick
+                count("failed")  # the kernel keeps its baseline code, which is correct
 
     def run_at_exit(self) -> None:
         function = self.function()
@@ -64,7 +64,7 @@ class _Errand:
         self.run()
 
 
-class Improver:
+class BackgroundCompiler:
     """Jobs that wait, and the thread that does them; it starts with the first job."""
 
     def __init__(self, quiet_seconds: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -82,9 +82,9 @@ class Improver:
         self._waiters = 0  # threads inside `wait`: while there are any, jobs run at once
         self._last_came = self._waits_since = 0.0
 
-    def improve(self, functions: Iterable[TieredFunction]) -> None:
-        """Has better code made for these, unless nobody holds them any more when their turn comes."""
-        self._add([_Improvement(weakref.ref(function)) for function in functions])
+    def tier_up(self, functions: Iterable[TieredFunction]) -> None:
+        """Recompiles these functions in the background, unless they are gone when their turn comes."""
+        self._add([_TierUp(weakref.ref(function)) for function in functions])
 
     def later(self, errand: Callable[[], None]) -> None:
         """Has something done that nobody waits for; it is done before the process ends."""
@@ -100,7 +100,7 @@ class Improver:
                 self._waiting = deque(job for job in self._waiting if not job.is_moot)
             self._waiting.extend(jobs)
             if self._thread is None and not self._stopping:
-                self._thread = threading.Thread(target=self._run, name="livegrad-improver", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="livegrad-background-compiler", daemon=True)
                 self._thread.start()
             elif is_asleep:
                 self._changed.notify_all()
@@ -154,7 +154,7 @@ class Improver:
             self._add([])
 
 
-improver = Improver()
-atexit.register(improver.stop)
+background_compiler = BackgroundCompiler()
+atexit.register(background_compiler.stop)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=improver.after_fork_in_child)
+    os.register_at_fork(after_in_child=background_compiler.after_fork_in_child)

@@ -1,7 +1,7 @@
-"""Addresses whose code can change: a stub is a kernel of one jump, to wherever its word says.
+"""Trampolines: kernels of one indirect jump. Retargeting one swaps the code behind an address that callers keep.
 
-An address goes out before there is code, and stays when better code takes the place of what there is, also while
-threads run it. Called by `tiers.py`.
+A trampoline has an address before there is code to jump to, and keeps it when the optimised tier replaces the baseline
+tier, also while threads run either. Called by `tiers.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import ctypes
 from livegrad.backends.cpu.native.compiler import compile_kernel
 
 _IN_A_BLOCK = 16  # compiled in half a millisecond each
-# Without a lock: `append` and `pop` are whole, and stubs come back from finalizers, which may run at any moment.
-_free: list[Stub] = []
+# Without a lock: `append` and `pop` are whole, and trampolines come back from finalizers, which may run at any moment.
+_free: list[Trampoline] = []
 
 
-class Stub:
-    """One stub: what it jumps to is a word in memory, written whole."""
+class Trampoline:
+    """One trampoline. Its target is a word in memory, written atomically."""
 
     __slots__ = ("_target", "address")
 
@@ -28,26 +28,26 @@ class Stub:
         self._target.value = address
 
 
-def take_stub() -> Stub:
-    """A stub that jumps nowhere until it is pointed somewhere; `give_back` it when nobody can call it any more."""
+def take_trampoline() -> Trampoline:
+    """A trampoline without a target. `give_back` it when nothing can call it any more."""
     try:
-        stub = _free.pop()
+        trampoline = _free.pop()
     except IndexError:
-        stub, *others = _new_block()
+        trampoline, *others = _new_block()
         _free.extend(others)
-    return stub
+    return trampoline
 
 
-def give_back(stub: Stub) -> None:
-    _free.append(stub)
+def give_back(trampoline: Trampoline) -> None:
+    _free.append(trampoline)
 
 
-def _new_block() -> list[Stub]:
-    names = [f"stub{number}" for number in range(_IN_A_BLOCK)]
+def _new_block() -> list[Trampoline]:
+    names = [f"trampoline{number}" for number in range(_IN_A_BLOCK)]
     made = compile_kernel(_text(names), "targets", speed=0, also_export=tuple(names))
-    made.make_immortal()  # stubs are used again, for other kernels
+    made.make_immortal()  # trampolines are reused for other kernels
     start = made.addresses["targets"]
-    return [Stub(made.addresses[name], start + 8 * number) for number, name in enumerate(names)]
+    return [Trampoline(made.addresses[name], start + 8 * number) for number, name in enumerate(names)]
 
 
 def _text(names: list[str]) -> str:
