@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.backends.cpu import CpuFunction
+from livegrad.backends.cpu import CpuFunction, tiers
 from livegrad.backends.cpu import kernels as kernels_module
 from livegrad.backends.cpu.emit.kernel import emit_kernel
 from livegrad.backends.cpu.kernels import forget_kernels
@@ -98,7 +98,9 @@ def test_a_plan_keeps_its_addresses_while_its_code_gets_better() -> None:
 
 
 @pytest.mark.usefixtures("settled_code", "without_caches")
-def test_the_kernels_of_a_plan_are_compiled_together() -> None:
+def test_kernels_of_a_plan_share_a_module_while_the_compiler_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "is_idle", lambda: False)
+
     def two(x: lg.Node) -> tuple[lg.Node, lg.Node]:
         return ops.reduce(ops.sin(x), kind="sum", axes=(1,)), ops.cumulative(
             x, kind="sum", axis=0, reverse=False, exclusive=False
