@@ -109,7 +109,10 @@ def _cut(
     if not _is_hopeless(faults):
         triangles, faults = flip_edges(triangles, faults, len(every), faults_of)
     wrong += [triangles[:, faults >= _AWAY], _with_shared_edges(triangles, len(every))]
-    return every, triangles, faults, np.unique(np.concatenate([corners.reshape(-1) for corners in wrong]))
+    to_take_apart = np.zeros(len(every), bool)  # marked: to sort them takes longer than all the rest
+    for own in wrong:
+        to_take_apart[own] = True
+    return every, triangles, faults, np.flatnonzero(to_take_apart)
 
 
 def _is_hopeless(faults: Indices) -> bool:
