@@ -304,3 +304,19 @@ def test_a_body_with_other_parameters_is_no_mistake() -> None:
     engine.step()
     assert engine.read(block) == 5.0
     assert list(block.inputs) == ["x", "z"]
+
+
+def test_a_block_that_is_added_inside_of_a_region_counts_its_runs() -> None:
+    engine, body = lg.Engine(), lg.Composite("body")
+    inner = body.graph.add(lg.block(lambda x: x + 1.0, name="inner"))
+    body.expose(inner["x"]), body.expose(inner["result"])
+    region = engine.add(lg.If("maybe", body))
+    engine.set(region["x"], np.ones(3))
+    engine.bind(region["condition"], np.array(True))  # read in every frame
+    engine.step()
+    engine.step()
+    added = body.graph.add(lg.block(lambda x: x * 3.0, name="added"))
+    body.graph.connect(inner["result"], added["x"])
+    for runs in (1, 2):
+        engine.step()
+        assert added.debug.runs == runs

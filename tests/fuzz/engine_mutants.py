@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -255,13 +255,20 @@ def edits_until_found(name: str) -> int | None:
     options = dict(options)
     fuzzer = options.pop("run", editor)
     run, each = fuzzer.run_one, _EDITS_OF_A_SEED[fuzzer]
-    with contextlib.contextmanager(patch)():
-        for seed in range(MOST_EDITS // each):
-            try:
-                run(seed, **options)
-            except AssertionError:
-                return (seed + 1) * each
+    for seed in range(MOST_EDITS // each):
+        with contextlib.contextmanager(patch)():
+            differs = _differs(run, seed, options)
+        if differs and not _differs(run, seed, options):  # what is wrong without the defect does not find it
+            return (seed + 1) * each
     return None
+
+
+def _differs(run: Callable[..., Any], seed: int, options: dict[str, Any]) -> bool:
+    try:
+        run(seed, **options)
+    except AssertionError:
+        return True
+    return False
 
 
 def main(names: Sequence[str]) -> int:

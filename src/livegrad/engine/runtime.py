@@ -314,7 +314,7 @@ class Runtime(Attempts):
 
     def _tell_blocks(self, report: RunReport, stale: StaleSet, frame: Frame) -> None:
         """Counts the run, and says of blocks that they run or why they do not; most frames have nothing to say."""
-        if stale.inner is None:
+        if stale.inner is None or stale.notified != self.notified:  # what is inside of a region may be edited
             nodes = self.compilation.network.nodes if self.compilation is not None else {}
             inside = (inner for key in stale.steps for body in nodes[key].bodies for inner in body.all_nodes())
             stale.inner = {inner.key: inner.block.debug for inner in inside if not inner.bodies}
