@@ -509,3 +509,25 @@ def test_a_number_that_takes_the_place_of_a_typed_one_in_one_frame_is_taken() ->
     engine.set(adder["gain"], 5.0)
     assert engine.step().ok
     assert float(engine.read(adder)) == 10.0
+
+
+def test_a_composite_that_is_also_a_body_is_edited_after_it_was_removed_elsewhere() -> None:
+    engine = lg.Engine()
+    inner = lg.Composite("inner")
+    block = inner.graph.add(lg.block(lambda x: x * 2.0, name="block"))
+    inner.expose(block["x"])
+    inner.expose(block["result"])
+    outer = lg.Composite("outer")
+    outer.graph.add(inner)
+    engine.add(outer)
+    maybe = engine.add(lg.If("maybe", inner))
+    engine.set(maybe["condition"], True)
+    engine.set(maybe["x"], 3.0)
+    outer.expose(inner["x"])
+    engine.set(outer["x"], 1.0)
+    assert engine.step().ok
+    outer.graph.remove(inner)
+    assert engine.step().ok
+    lg.edit(engine, block, lambda x: x * 5.0)
+    assert engine.step().ok
+    assert float(engine.read(maybe)) == 15.0

@@ -509,17 +509,17 @@ class Graph:
         self._let_go(block)
 
     def _let_go(self, block: Block) -> None:
-        """Gives what is inside of a block, and nowhere else in this graph, a journal and so a lock of its own.
+        """Gives graphs that only a removed block has brought in a journal, and so a lock, of their own.
 
-        Who puts it into another engine must not wait for whoever edits this one: that thread may wait for the other.
+        A thread that puts them into another engine must not wait for one that edits this engine: that one may wait for
+        the first.
         """
         own = Journal()
-        waiting = [inner for _, inner in block.inner_graphs()]
-        while waiting:
-            graph = waiting.pop()
-            if self not in graphs_above([graph]):
+        inside = {graph for one in with_inner_blocks(block) for _, graph in one.inner_graphs()}
+        for graph in inside:
+            around = graphs_above([graph]) - inside
+            if all(other._journal is not self._journal for other in around):
                 graph._journal = own
-                waiting += [inner for block in graph.blocks.values() for _, inner in block.inner_graphs()]
 
     def _feed(self, target: Pin, source: Source | None) -> None:
         """Notes what feeds an input from now on."""
