@@ -1,13 +1,14 @@
 """The compiler on one screen: three lists of passes, and the driver that every backend calls.
 
-A function of the value IR and a target come in; a plan goes out. Value passes rewrite the function, plan passes decide
-what is stored, what runs together, in which order and in which memory. Each is verified after it ran, and can be shown
-(`livegrad passes`).
+A function of the value IR and a target come in; a plan goes out. Value passes rewrite the function; plan passes decide
+what is stored, what runs together, in which order and in which memory; loop passes decide how each kernel of the plan
+loops. Each is verified after it ran, and can be shown (`livegrad passes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 
 from livegrad.ir.keeping import keeping_places
 from livegrad.ir.node import Function, Module
@@ -32,7 +33,17 @@ from livegrad.passes.split_complex import split_complex
 from livegrad.passes.thread_accumulators import thread_accumulators
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
 from livegrad.schedule.draft import Draft
-from livegrad.schedule.plan import Plan, Step
+from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
+from livegrad.schedule.loops.interchange import interchange_transposed
+from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowBlock
+from livegrad.schedule.loops.split_into_items import split_into_items
+from livegrad.schedule.loops.vectorise import (
+    choose_lanes,
+    unroll_short_rows,
+    vectorise_outer_loops,
+    vectorise_short_rows,
+)
+from livegrad.schedule.plan import KernelStep, Plan, Step
 from livegrad.schedule.plan_passes import (
     PlanPass,
     allocate,
@@ -49,6 +60,7 @@ from livegrad.schedule.plan_passes import (
     write_in_place,
 )
 from livegrad.schedule.target import PORTABLE, Target
+from livegrad.schedule.verify import verify_step
 
 _CPU, _OTHERS = frozenset({"cpu"}), frozenset({"cuda", "portable"})
 
@@ -84,6 +96,20 @@ PLAN_PASSES = (
     PlanPass("tile_row_chains", tile_row_chains, verify_chains, optional=True),
     PlanPass("allocate", allocate, verify_memory),
 )
+
+LOOP_PASSES = {
+    "cpu": (
+        LoopPass("vectorise_outer_loops", vectorise_outer_loops),
+        LoopPass("interchange_transposed", interchange_transposed),
+        LoopPass("vectorise_short_rows", vectorise_short_rows),
+        LoopPass("unroll_short_rows", unroll_short_rows),
+        LoopPass("choose_lanes", choose_lanes),
+        LoopPass("classify_accesses", classify_accesses),
+        LoopPass("tile_transposed", tile_transposed),
+        LoopPass("stream_stores", stream_stores, by_tile=True),
+        LoopPass("split_into_items", split_into_items, by_tile=True),
+    ),
+}
 
 # What `Target.without` takes; the first two are ways of a pass that always runs.
 OPTIONAL = (
@@ -178,3 +204,32 @@ def compile_plan(
 ) -> Plan:
     """The plan of a function for a target, by all value passes and all plan passes."""
     return Compilation(lower(function, target, trace), target, sizes, trace).plan
+
+
+def lower_loops(step: KernelStep, target: Target, vector_bytes: int, tile: RowBlock | None = None) -> LoopNest:
+    """The loop nest of a kernel step, by all loop passes of a target; in a chain, for tiles of its rows."""
+    nest = LoopNest(step, vector_bytes, tile)
+    for loop_pass in LOOP_PASSES[target.name]:
+        before, nest = nest, loop_pass.run(nest)
+        if nest.step is not before.step:
+            verify_step(nest.step, loop_pass.name)
+    return nest
+
+
+def tile_loops(alone: LoopNest, target: Target, tile: RowBlock) -> LoopNest:
+    """The loop nest of a step in a chain, from what it is alone, if no pass has changed its order of points."""
+    nest = alone.replace(tile=tile, streamed=())
+    for loop_pass in LOOP_PASSES[target.name]:
+        nest = loop_pass.run(nest) if loop_pass.by_tile else nest
+    return nest
+
+
+def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> None:
+    """Shows what each loop pass makes of the kernels of a plan."""
+    tiles = {id(step): RowBlock(prod(chain.rows), chain.tile) for chain in plan.chains for step in chain.steps}
+    kernels = [step for step in plan.steps if isinstance(step, KernelStep)]
+    nests = [LoopNest(step, vector_bytes, tiles.get(id(step))) for step in kernels]
+    trace("loops", "".join(f"{nest}\n" for nest in nests))
+    for loop_pass in LOOP_PASSES.get(target.name, ()):
+        nests = [loop_pass.run(nest) for nest in nests]
+        trace(loop_pass.name, "".join(f"{nest}\n" for nest in nests))

@@ -10,11 +10,12 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.backends.cpu import kernels, math_library
-from livegrad.backends.cpu.bind import bind
 from livegrad.backends.cpu.emit.kernel import emit_kernel
 from livegrad.backends.cpu.function import CpuFunction
 from livegrad.backends.cpu.native.compiler import cross_compile, host_target
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import lower_loops
 from livegrad.schedule.plan import KernelStep
 
 # Triple, processor, features, bytes of a vector, and how object files of that system begin.
@@ -95,9 +96,8 @@ PROGRAMS: dict[str, tuple[lg.Function, dict[str, int], tuple[Any, ...]]] = {
 def _kernel_texts(program: str, vector_bytes: int) -> list[str]:
     function, sizes, _ = PROGRAMS[program]
     steps = CpuFunction(function).schedule(sizes).steps
-    return [
-        emit_kernel(step.kernel, bind(step, vector_bytes).layout).text for step in steps if isinstance(step, KernelStep)
-    ]
+    nests = [lower_loops(step, CPU, vector_bytes) for step in steps if isinstance(step, KernelStep)]
+    return [emit_kernel(nest.kernel, nest.layout).text for nest in nests]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -6,11 +6,11 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.backends.cpu import CpuFunction
-from livegrad.backends.cpu.bind import bind
 from livegrad.backends.cpu.emit.kernel import KernelText, emit_kernel
 from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native.compiler import compile_image, host_target
-from livegrad.backends.cpu.short_rows import across_short_rows
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import lower_loops
 from livegrad.ir.types import SCALARS, Scalar, Tensor
 from livegrad.schedule.plan import KernelStep
 
@@ -27,8 +27,9 @@ def _folds(x: lg.Node) -> tuple[lg.Node, ...]:
 
 
 def _text(function: lg.Function) -> list[KernelText]:
-    steps = [across_short_rows(step) for step in CpuFunction(function).schedule().steps if isinstance(step, KernelStep)]
-    return [emit_kernel(step.kernel, bind(step, host_target().vector_bytes).layout, quick=True) for step in steps]
+    steps = [step for step in CpuFunction(function).schedule().steps if isinstance(step, KernelStep)]
+    nests = [lower_loops(step, CPU, host_target().vector_bytes) for step in steps]
+    return [emit_kernel(nest.kernel, nest.layout, quick=True) for nest in nests]
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)

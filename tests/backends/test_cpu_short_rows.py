@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from livegrad.backends.cpu import CpuFunction
-from livegrad.backends.cpu.bind import bind
 from livegrad.backends.cpu.native.compiler import host_target
-from livegrad.backends.cpu.short_rows import across_short_rows
+from livegrad.backends.cpu.target import CPU
 from livegrad.backends.reference import evaluate
+from livegrad.compiler import lower_loops
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
@@ -107,9 +107,9 @@ def test_softmax_and_truths_over_short_rows() -> None:
 
 
 def layouts(function: Callable[..., object], *types: Tensor) -> list[tuple[str, int]]:
-    steps = [across_short_rows(s) for s in plan_of(function, *types).steps if isinstance(s, KernelStep)]
-    bounds = [bind(step, host_target().vector_bytes) for step in steps]
-    return [(bound.layout.direction, bound.layout.row) for bound in bounds]
+    steps = [step for step in plan_of(function, *types).steps if isinstance(step, KernelStep)]
+    nests = [lower_loops(step, CPU, host_target().vector_bytes) for step in steps]
+    return [(nest.layout.direction, nest.layout.row) for nest in nests]
 
 
 def test_lanes_run_across_rows_only_where_these_are_short_and_many() -> None:
@@ -168,5 +168,5 @@ def test_mapped_vectors_are_read_and_written_as_whole_rows(rows: int) -> None:
     np.testing.assert_array_equal(CpuFunction(mapped)(*given), evaluate(mapped, *given))
     (step,) = plan_of(bind_sizes(mapped, {"n": rows}), *[]).steps
     assert isinstance(step, KernelStep)
-    layout = bind(step, host_target().vector_bytes).layout
+    layout = lower_loops(step, CPU, host_target().vector_bytes).layout
     assert (layout.read_packs, layout.output_packs) == (((0, 1, 2),), ((0, 1, 2),))

@@ -21,8 +21,11 @@ from livegrad.backends.cpu.kernels import forget_kernels
 from livegrad.backends.cpu.native import compiler
 from livegrad.backends.cpu.native.invoke import invoker
 from livegrad.backends.cpu.native.trampolines import give_back, take_trampoline
+from livegrad.backends.cpu.target import CPU
 from livegrad.backends.cpu.tier_up import BackgroundCompiler, background_compiler
 from livegrad.backends.cpu.tiers import TieredFunction
+from livegrad.compiler import lower_loops
+from livegrad.schedule.plan import KernelStep
 from tests.backends.subprocesses import run_python
 from tests.conformance.graphs import float_graph
 
@@ -134,8 +137,9 @@ def test_a_quick_text_is_shorter() -> None:
     plan = function.plan().plan
     assert plan is not None
     step = plan.steps[0]
-    layout = kernels_module.bind(step, compiler.host_target().vector_bytes).layout  # type: ignore[arg-type]
-    slow, quick = (emit_kernel(step.kernel, layout, quick).text for quick in (False, True))  # type: ignore[union-attr]
+    assert isinstance(step, KernelStep)
+    nest = lower_loops(step, CPU, compiler.host_target().vector_bytes)
+    slow, quick = (emit_kernel(nest.kernel, nest.layout, quick).text for quick in (False, True))
     assert quick.count("\n") < 0.7 * slow.count("\n")
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livegrad.backends.cpu import CpuFunction, execute, kernels
-from livegrad.backends.cpu.bind import bind
 from livegrad.backends.cpu.emit.kernel import emit_kernel
 from livegrad.backends.cpu.memory_pool import aligned_memory
 from livegrad.backends.cpu.native.pool import set_threads, threads
-from livegrad.backends.cpu.short_rows import across_short_rows
+from livegrad.backends.cpu.target import CPU
 from livegrad.backends.reference import evaluate
+from livegrad.compiler import lower_loops
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor, bool_, f16, f32, f64, i32, i64, shape_of, u8
@@ -35,8 +35,9 @@ def turned(x: Node) -> Node:
 
 def texts(function: Callable[..., object] | Function, *types: Tensor, vector_bytes: int = 64) -> list[str]:
     """The code of all kernels of a function."""
-    kernels = [across_short_rows(step) for step in plan_of(function, *types).steps if isinstance(step, KernelStep)]
-    return [emit_kernel(step.kernel, bind(step, vector_bytes).layout).text for step in kernels]
+    steps = [step for step in plan_of(function, *types).steps if isinstance(step, KernelStep)]
+    nests = [lower_loops(step, CPU, vector_bytes) for step in steps]
+    return [emit_kernel(nest.kernel, nest.layout).text for nest in nests]
 
 
 def numbers(element: Scalar, shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:

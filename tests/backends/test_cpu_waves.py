@@ -8,9 +8,10 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.backends.cpu import CpuFunction, kernels
-from livegrad.backends.cpu.bind import bind
 from livegrad.backends.cpu.emit.kernel import emit_kernel
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.backends.cpu.target import CPU
+from livegrad.compiler import lower_loops
 from livegrad.schedule.plan import KernelStep
 
 
@@ -32,7 +33,8 @@ def _spheres(count: int) -> lg.Function:
 def _text(function: lg.Function, vector_bytes: int, quick: bool = False) -> str:
     (step,) = CpuFunction(function).schedule({"n": 1 << 16}).steps
     assert isinstance(step, KernelStep)
-    return emit_kernel(step.kernel, bind(step, vector_bytes).layout, quick).text
+    nest = lower_loops(step, CPU, vector_bytes)
+    return emit_kernel(nest.kernel, nest.layout, quick).text
 
 
 def _many_values(x: lg.Node) -> lg.Node:

@@ -60,6 +60,14 @@ def verify_views(plan: Plan) -> None:
                     raise VerifyError(f"step {number} of plan `{plan.name}` leaves {view.buffer}", found=str(view))
 
 
+def verify_step(step: KernelStep, made_by: str) -> None:
+    """Raises `VerifyError` where a kernel that a pass has changed leaves a buffer."""
+    extents = (*step.domain, *step.inner)
+    for view in (*step.reads, *step.outputs):
+        if not _is_inside(view, extents):
+            raise VerifyError(f"after `{made_by}`, kernel `{step.kernel.name}` leaves {view.buffer}", found=str(view))
+
+
 def _is_inside(view: View, extents: tuple[int, ...]) -> bool:
     if len(view.strides) != len(extents):
         return False

@@ -15,8 +15,9 @@ from livegrad.authoring.context.program import Program
 from livegrad.authoring.differentiable.function import DifferentiableFunction
 from livegrad.authoring.tensor.handle import Tensor
 from livegrad.backends.cpu import compile_function
+from livegrad.backends.cpu.native.compiler import host_target
 from livegrad.backends.cpu.target import CPU
-from livegrad.compiler import compile_plan, lower
+from livegrad.compiler import compile_plan, lower, trace_loops
 from livegrad.diagnostics import UsageError
 from livegrad.engine.drawing import draw_blocks
 from livegrad.engine.engine import Engine
@@ -119,7 +120,7 @@ _TARGETS = {"cpu": CPU, "cuda": CUDA}
 
 
 def show_passes(arguments: argparse.Namespace) -> Report:
-    """What every pass of the compiler made: the IR after value passes, the plan in the making after plan passes."""
+    """What every pass of the compiler made: the function after value passes, the plan, then loops of its kernels."""
     function = _function_at(arguments)
     stages = _stages(function, _TARGETS[arguments.target], dict(arguments.size))
     if arguments.only is not None:
@@ -140,7 +141,8 @@ def _stages(function: Function, target: Target, sizes: dict[str, int]) -> list[S
     """What each pass made; while sizes are open, of the passes that hold for all of them."""
     recorded = PipelineTrace()
     if sizes or not any(map(has_symbols, function.parameter_types)):
-        compile_plan(function, target, sizes, recorded)
+        plan = compile_plan(function, target, sizes, recorded)
+        trace_loops(plan, target, host_target().vector_bytes, recorded)
     else:
         lower(function, target, recorded)
     return recorded.stages

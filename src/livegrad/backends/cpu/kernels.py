@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from livegrad.backends.cpu.bind import Bound, RowBlock, bind, bind_in_chain
 from livegrad.backends.cpu.chains import ChainBuilder, row_block
-from livegrad.backends.cpu.emit.frame import Layout
 from livegrad.backends.cpu.emit.kernel import KernelText, emit_kernel
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.native.chain import LIBRARY as CHAIN
@@ -22,7 +20,7 @@ from livegrad.backends.cpu.native.gemm import library as product_library
 from livegrad.backends.cpu.native.object_cache import ObjectCache, default_cache
 from livegrad.backends.cpu.products import native_convolution, native_product, product_operands
 from livegrad.backends.cpu.recipe import ArrayRecipe, KernelRecipe, Recipe, Word, emitter_stamp
-from livegrad.backends.cpu.short_rows import across_short_rows
+from livegrad.backends.cpu.target import CPU
 from livegrad.backends.cpu.tier_up import background_compiler
 from livegrad.backends.cpu.tiers import (
     BaselineCompiler,
@@ -36,11 +34,13 @@ from livegrad.backends.cpu.tiers import (
     load_code,
 )
 from livegrad.backends.sites import place_sites
+from livegrad.compiler import lower_loops, tile_loops
 from livegrad.diagnostics import Mark
 from livegrad.ir.lru import LruCache
 from livegrad.ir.places import Places, exchange_places, lines_to_blame
 from livegrad.ops.convolution import convolve
 from livegrad.schedule.kernel import Kernel
+from livegrad.schedule.loops.nest import Layout, LoopNest, RowBlock
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
 
 ALIGNMENT = 64
@@ -61,8 +61,7 @@ class CompiledKernel:
 class ReadyStep:
     """A kernel step as the CPU runs it, with every number that it needs, and its code, which may be on its way."""
 
-    step: KernelStep
-    bound: Bound
+    nest: LoopNest
     code: CompiledKernel
 
 
@@ -88,9 +87,8 @@ class Compiling:
     def begin(self, step: KernelStep) -> None:
         """Has a step's kernel compiled, in the form in which it runs by itself: nearly always, a chain has the same."""
         if id(step) not in self._begun:
-            own = across_short_rows(step)
-            bound = bind(own, host_target().vector_bytes)
-            self._begun[id(step)] = step, ReadyStep(own, bound, self.add(own.kernel, bound.layout))
+            nest = lower_loops(step, CPU, host_target().vector_bytes)
+            self._begun[id(step)] = step, ReadyStep(nest, self.add(nest.kernel, nest.layout))
 
     def ready(self, step: KernelStep, rows: RowBlock | None) -> ReadyStep:
         """A step of the plan, by itself or in a chain over these rows."""
@@ -98,9 +96,11 @@ class Compiling:
             self.begin(step)
             return self._begun[id(step)][1]
         _, begun = self._begun.get(id(step), (step, None))
-        alone = begun.bound if begun is not None and begun.step is step else bind(step, host_target().vector_bytes)
-        bound = bind_in_chain(step, alone, rows)
-        return ReadyStep(step, bound, self.add(step.kernel, bound.layout))
+        if begun is not None and begun.nest.step is step:
+            nest = tile_loops(begun.nest, CPU, rows)
+        else:
+            nest = lower_loops(step, CPU, host_target().vector_bytes, rows)
+        return ReadyStep(nest, self.add(nest.kernel, nest.layout))
 
     def add(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
         """The kernel's code, made when it is asked for first; it may be on its way.
@@ -288,10 +288,10 @@ class RecipeBuilder:
 
     def _kernel(self, step: KernelStep) -> KernelRecipe:
         ready = self.steps[id(step)]
-        bound, code = ready.bound, ready.code
-        values = self._words(ready.step, bound)
+        nest, code = ready.nest, ready.code
+        values = self._words(nest)
         words = tuple([values[name] for name in code.text.words])
-        return KernelRecipe(code.key, words, bound.total, bound.grain, code.text.interruptible, code.text.sites)
+        return KernelRecipe(code.key, words, nest.total, nest.grain, code.text.interruptible, code.text.sites)
 
     def _product(
         self, step: HostStep, element: str, launches: Launches, used: int
@@ -319,13 +319,14 @@ class RecipeBuilder:
         )  # fmt: skip
         return made, used + between + rounded(launches.between)
 
-    def _words(self, step: KernelStep, bound: Bound) -> dict[str, int | Word]:
+    def _words(self, nest: LoopNest) -> dict[str, int | Word]:
         """What each word that a kernel may take holds."""
-        words: dict[str, int | Word] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": bound.block}
-        words |= {"chunk": step.chunk, "scratch": _scratch_bytes(step, bound)}
-        words |= {f"domain{d}": size for d, size in enumerate(bound.domain)}
-        words |= {f"inner{d}": size for d, size in enumerate(bound.inner)}
-        for role, views, strides in (("read", step.reads, bound.reads), ("output", step.outputs, bound.outputs)):
+        step, sizes = nest.step, nest.dimensions
+        words: dict[str, int | Word] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": nest.block}
+        words |= {"chunk": step.chunk, "scratch": _scratch_bytes(nest)}
+        words |= {f"domain{d}": size for d, size in enumerate(sizes.domain)}
+        words |= {f"inner{d}": size for d, size in enumerate(sizes.inner)}
+        for role, views, strides in (("read", step.reads, sizes.reads), ("output", step.outputs, sizes.outputs)):
             for number, (view, own) in enumerate(zip(views, strides, strict=True)):
                 name = f"{role}{number}"
                 words[name] = self._place(view.buffer, view.offset)
@@ -357,10 +358,11 @@ def rounded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _scratch_bytes(step: KernelStep, bound: Bound) -> int:
+def _scratch_bytes(nest: LoopNest) -> int:
     """What one thread needs of each scratch buffer of a step: room for a row, or for a row of each lane."""
+    step = nest.step
     sizes = [v.buffer.bytes for p, v in zip(step.kernel.outputs, step.outputs, strict=True) if p.scratch]
-    return rounded(max(sizes, default=0) * (1 if step.kernel.along else bound.layout.lanes))
+    return rounded(max(sizes, default=0) * (1 if step.kernel.along else nest.lanes))
 
 
 def make_recipe(
@@ -401,5 +403,5 @@ def _scratch_size(builder: RecipeBuilder, owner: Buffer | RowChain | None) -> in
 
 def _largest_scratch(builder: RecipeBuilder, buffer: Buffer) -> int:
     """Threads step by the largest scratch buffer of their kernel, so each buffer has room for that."""
-    ready = [own for own in builder.steps.values() if any(view.buffer is buffer for view in own.step.outputs)]
-    return max(_scratch_bytes(own.step, own.bound) for own in ready)
+    ready = [own for own in builder.steps.values() if any(view.buffer is buffer for view in own.nest.step.outputs)]
+    return max(_scratch_bytes(own.nest) for own in ready)

@@ -97,7 +97,8 @@ def compiler_stamp() -> str:
 @lru_cache(maxsize=1)
 def emitter_stamp() -> str:
     """Changes with every change of what writes kernels: it decides which optimised module belongs to a baseline one."""
-    return _stamp(Path(__file__).parent / "emit")
+    loops = Path(__file__).parents[2] / "schedule" / "loops"
+    return _stamp(Path(__file__).parent / "emit") + _stamp(loops)
 
 
 def _stamp(root: Path) -> str:

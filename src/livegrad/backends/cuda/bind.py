@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from livegrad.backends.cuda.fold import COLUMNS, partial_bytes
-from livegrad.backends.dimensions import StrideKind, loop_dimensions, stride_kinds
 from livegrad.ir.types import Scalar, Trace, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.schedule.kernel import Kernel
+from livegrad.schedule.loops.dimensions import StrideKind, loop_dimensions, stride_kinds
 from livegrad.schedule.plan import Buffer, KernelStep, Plan, View
 
 RowRunner = Literal["thread", "warp", "block", "columns"]

@@ -17,10 +17,10 @@ from livegrad.backends.cuda.prelude import library
 from livegrad.backends.cuda.speculate import may_speculate, write_speculated
 from livegrad.backends.cuda.values import KERNELS, memory_type
 from livegrad.backends.cuda.writer import KernelWriter
-from livegrad.backends.dimensions import StrideKind
 from livegrad.backends.sites import Site
 from livegrad.ir.types import Scalar, i64
 from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
+from livegrad.schedule.loops.dimensions import StrideKind
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from livegrad.backends.cpu.emit import lanes, memory
-from livegrad.backends.cpu.emit.frame import AccessKind, Frame, Layout, Tail
+from livegrad.backends.cpu.emit.frame import AccessKind, Frame, Tail
 from livegrad.backends.cpu.emit.packed import load_columns, load_spread, store_columns, store_spread
-from livegrad.backends.cpu.emit.values import Register, Value, byte_size
+from livegrad.backends.cpu.emit.values import Register, Value
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
+from livegrad.schedule.loops.cost_model import byte_size
+from livegrad.schedule.loops.nest import Layout
 
 
 class Column(NamedTuple):

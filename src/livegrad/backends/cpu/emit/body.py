@@ -288,12 +288,6 @@ _HANDLERS: dict[Op, EmitNode] = {
 
 
 @lru_cache(maxsize=4096)
-def has_divergence(function: Function) -> bool:
-    """Whether some op checks its operands, as conversions are said to do, or holds functions of its own."""
-    return bool(functions_in(function)) or any(node.op.checked for node in nodes_of(function))
-
-
-@lru_cache(maxsize=4096)
 def needs_mask(function: Function) -> bool:
     """Whether lanes must be masked: what is computed behind the end might be reported, or never end."""
     return bool(functions_in(function)) or any(is_checked(node) for node in nodes_of(function) if node.op.checked)

@@ -20,10 +20,11 @@ from livegrad.backends.cpu.emit.memory import (
     store_vector,
     to_memory,
 )
-from livegrad.backends.cpu.emit.values import Register, TensorReference, byte_size, llvm_memory, llvm_type
+from livegrad.backends.cpu.emit.values import Register, TensorReference, llvm_memory, llvm_type
 from livegrad.ir.node import Node
 from livegrad.ir.types import bool_, i64
 from livegrad.ops.assignment import assign
+from livegrad.schedule.loops.cost_model import byte_size
 
 # What an element fulfils that comes before a value: without its equals, and with them.
 _ORDER = {

@@ -22,6 +22,7 @@ from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i64
 from livegrad.ir.walk import nodes_of
+from livegrad.schedule.loops.cost_model import branch_cost
 
 EmitFunction = Callable[[Assembler, Function, Sequence[Value]], list[Value]]
 
@@ -71,17 +72,6 @@ def _rebuilt(value: Value, registers: list[Register]) -> Value:
         return value
     assert isinstance(value, tuple)
     return tuple(_rebuilt(part, registers) for part in value)
-
-
-@lru_cache(maxsize=4096)
-def branch_cost(function: Function) -> float:
-    """A rough cost of a function in additions; loops and traces count as expensive."""
-    total = 0.0
-    for node in nodes_of(function):
-        total += node.op.cost + sum(map(branch_cost, node.functions))
-        if node.op.name in ("for_loop", "while_loop") or node.op.name.startswith("trace"):
-            total += 1000.0
-    return total
 
 
 def loop_work(node: Node, trips: int) -> float:

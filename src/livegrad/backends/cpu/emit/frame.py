@@ -11,41 +11,21 @@ from typing import Literal
 
 from livegrad.backends.cpu.emit import memory
 from livegrad.backends.cpu.emit.assembler import Assembler
-from livegrad.backends.cpu.emit.body import has_divergence, needs_mask
+from livegrad.backends.cpu.emit.body import needs_mask
 from livegrad.backends.cpu.emit.lanes import first_lanes, number_vector
 from livegrad.backends.cpu.emit.values import Register, TensorReference, Value
-from livegrad.backends.dimensions import StrideKind
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Kernel, Port
+from livegrad.schedule.loops.dimensions import StrideKind
+from livegrad.schedule.loops.divergence import has_divergence
+from livegrad.schedule.loops.nest import NEAR, Layout
 from livegrad.schedule.plan import ALIGNMENT
 
 AccessKind = Literal["read", "output"]
 Tail = tuple[Register, Register]  # the position of lane 0, and where the lanes' dimension ends
 
 
-# Lanes that are no further apart than this come with one load, as they are in memory.
-NEAR: dict[int, StrideKind] = {-1: "near -1", 2: "near 2", 3: "near 3", 4: "near 4"}
 _KNOWN_STRIDES: dict[StrideKind, int] = {"zero": 0, "one": 1, **{near: step for step, near in NEAR.items()}}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What the code depends on besides the kernel: lanes, where they run, ranks after merging, kinds of strides."""
-
-    lanes: int
-    direction: Literal["across", "along"]
-    domain_rank: int
-    inner_rank: int
-    reads: tuple[tuple[StrideKind, ...], ...]
-    outputs: tuple[tuple[StrideKind, ...], ...]
-    vector_bytes: int
-    read_packs: tuple[tuple[int, ...], ...] = ()  # reads that are the columns of short rows, one behind the other
-    output_packs: tuple[tuple[int, ...], ...] = ()
-    row: int = 0  # how many inner points there are, where they are so few that each is written out
-    streamed: tuple[int, ...] = ()  # outputs that go past the caches, where their memory begins at a line
-    waves: bool = False  # code runs in two waves (`waves.py`)
-    tiled: bool = False  # the last inner dimension is swept in tiles, for accesses that are consecutive along it
-    covered: tuple[tuple[int, int, int], ...] = ()  # wholes and axes that have room for every place along a dimension
 
 
 @dataclass

@@ -11,16 +11,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from livegrad.backends.cpu.emit import traces
-from livegrad.backends.cpu.emit.frame import Layout, Tail
+from livegrad.backends.cpu.emit.frame import Tail
 from livegrad.backends.cpu.emit.loops import counted_loop
 from livegrad.backends.cpu.emit.stages import Stages
 from livegrad.backends.cpu.emit.trace_runtime import RUNTIME, TOO_MUCH
-from livegrad.backends.cpu.emit.values import Register, byte_size
+from livegrad.backends.cpu.emit.values import Register
 from livegrad.backends.cpu.emit.waves import suits_waves
 from livegrad.backends.cpu.math_library import MathRequest, math_declaration
 from livegrad.backends.sites import Site
 from livegrad.ir.types import i64
 from livegrad.schedule.kernel import Kernel
+from livegrad.schedule.loops.cost_model import byte_size
+from livegrad.schedule.loops.nest import Layout
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from livegrad.backends.cpu.emit.assembler import Assembler, intrinsic_suffix
-from livegrad.backends.cpu.emit.values import Register, byte_size, llvm_memory, llvm_type
+from livegrad.backends.cpu.emit.values import Register, llvm_memory, llvm_type
 from livegrad.ir.types import Scalar, bool_, u8
+from livegrad.schedule.loops.cost_model import byte_size
 from livegrad.schedule.plan import ALIGNMENT
 
 

@@ -17,8 +17,9 @@ from livegrad.backends.cpu.emit.memory import (
     store_vector,
     to_memory,
 )
-from livegrad.backends.cpu.emit.values import Register, byte_size, llvm_type
+from livegrad.backends.cpu.emit.values import Register, llvm_type
 from livegrad.ir.types import Scalar, bool_, i64
+from livegrad.schedule.loops.cost_model import byte_size
 
 
 def load_columns(asm: Assembler, pointer: str, type: Scalar, length: int) -> list[Register]:

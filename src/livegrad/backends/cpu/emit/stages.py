@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from livegrad.backends.cpu.emit import lanes, reduce
 from livegrad.backends.cpu.emit.body import emit_function, emit_results
-from livegrad.backends.cpu.emit.control import branch_cost
 from livegrad.backends.cpu.emit.frame import Tail
 from livegrad.backends.cpu.emit.fused import add_product
 from livegrad.backends.cpu.emit.loops import counted_loop
@@ -15,6 +14,7 @@ from livegrad.backends.cpu.emit.values import Product, Register
 from livegrad.backends.cpu.emit.waves import emit_in_waves
 from livegrad.ir.types import Scalar, f32, i64
 from livegrad.schedule.kernel import Sink, Stage
+from livegrad.schedule.loops.cost_model import branch_cost
 
 # Short bodies are written several times in a row, with folds of their own, to keep the processor's pipelines full.
 _UNROLL = 4

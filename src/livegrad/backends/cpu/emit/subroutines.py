@@ -11,10 +11,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from livegrad.backends.cpu.emit.assembler import Assembler
-from livegrad.backends.cpu.emit.values import Register, Value, byte_size, llvm_type, registers_of
+from livegrad.backends.cpu.emit.values import Register, Value, llvm_type, registers_of
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor, Trace
 from livegrad.passes.functions import is_pure, is_pure_node
+from livegrad.schedule.loops.cost_model import byte_size
 
 EmitFunction = Callable[[Assembler, Function, Sequence[Value]], list[Value]]
 EmitNode = Callable[[Assembler, Node, dict[Node, Value]], Value]

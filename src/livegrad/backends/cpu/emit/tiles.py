@@ -6,19 +6,20 @@ of the thread's stack, where lanes lie side by side; what it writes that way goe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from livegrad.backends.cpu.emit import memory
 from livegrad.backends.cpu.emit.accesses import Accesses, Column
 from livegrad.backends.cpu.emit.assembler import Assembler
-from livegrad.backends.cpu.emit.frame import NEAR, AccessKind, Tail
+from livegrad.backends.cpu.emit.frame import AccessKind, Tail
 from livegrad.backends.cpu.emit.lanes import first_lanes, number_vector
 from livegrad.backends.cpu.emit.loops import counted_loop
 from livegrad.backends.cpu.emit.packed import load_spread
-from livegrad.backends.cpu.emit.values import Register, byte_size, llvm_memory, llvm_type
-from livegrad.backends.dimensions import StrideKind
+from livegrad.backends.cpu.emit.values import Register, llvm_memory, llvm_type
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Stage
+from livegrad.schedule.loops.cost_model import byte_size
+from livegrad.schedule.loops.nest import NEAR, is_turned
 
 TILE = 16  # points of the inner dimension: a cache line of single numbers
 _Block = Callable[[Register, Register, Register], None]  # its first lane, its first point, and its address in the tile
@@ -190,17 +191,6 @@ class Tiles(Accesses):
         position, stop = self.tail
         left = self.asm.apply("sub", i64, stop, position)
         return self.asm.apply("sub", i64, left, self.asm.constant(1, i64))
-
-
-def is_turned(kinds: Sequence[StrideKind], domain_rank: int, reading: bool) -> bool:
-    """Whether points are near along the last inner dimension, and far apart along the lanes'; they are written side by
-    side only.
-
-    >>> is_turned(("any", "one"), 1, True), is_turned(("one", "any"), 1, True), is_turned(("any", "near 2"), 1, False)
-    (True, False, False)
-    """
-    near = ("one", *NEAR.values()) if reading else ("one", NEAR[-1])
-    return domain_rank > 0 and kinds[domain_rank - 1] == "any" and kinds[-1] in near
 
 
 def turned_block(asm: Assembler, rows: list[Register]) -> list[Register]:

@@ -12,13 +12,14 @@ from functools import lru_cache
 from livegrad.backends.cpu.emit.assembler import Assembler
 from livegrad.backends.cpu.emit.loops import counted_loop
 from livegrad.backends.cpu.emit.memory import load_vector, memory_type, store_vector, to_memory
-from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, byte_size, llvm_memory
+from livegrad.backends.cpu.emit.values import Register, TraceReference, Value, llvm_memory
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Trace, Type, bool_, components, i64
 from livegrad.ir.walk import functions_in, nodes_of, toposort
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.trace import trace_add, trace_set, trace_sum
+from livegrad.schedule.loops.cost_model import byte_size
 
 _WRITES = (trace_set, trace_add, trace_sum)
 _SLOT_ALIGNMENT = 64

@@ -25,10 +25,6 @@ def llvm_memory(type: Scalar) -> str:
     return "i8" if type.kind == "bool" else llvm_element(type)
 
 
-def byte_size(type: Scalar) -> int:
-    return 1 if type.kind == "bool" else type.bits // 8
-
-
 @lru_cache(maxsize=256)
 def llvm_type(type: Scalar, lanes: int) -> str:
     element = llvm_element(type)

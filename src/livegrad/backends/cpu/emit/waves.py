@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from livegrad.backends.cpu.emit.assembler import Assembler
-from livegrad.backends.cpu.emit.body import emit_one, has_divergence, native_form
-from livegrad.backends.cpu.emit.frame import Layout
+from livegrad.backends.cpu.emit.body import emit_one, native_form
 from livegrad.backends.cpu.emit.fused import fused_products
 from livegrad.backends.cpu.emit.order import DIVISIONS, MANY_REGISTERS, in_fewer_registers, with_less_waiting
 from livegrad.backends.cpu.emit.values import Register, Value
@@ -23,6 +22,8 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, f32
 from livegrad.ir.walk import nodes_of
 from livegrad.schedule.kernel import Kernel
+from livegrad.schedule.loops.divergence import has_divergence
+from livegrad.schedule.loops.nest import Layout
 
 _BEHIND = 24  # operations; 12 are as good
 _ALIVE_AT_ONCE = 7  # values of a wave; 5 and 6 are nearly as good, 8 are not

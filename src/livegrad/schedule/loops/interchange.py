@@ -1,58 +1,66 @@
-"""Kernels over tensors that lie the other way round (a transposed matrix, permuted dimensions).
+"""Interchanges loops so that transposed accesses become contiguous.
 
-A plan's kernel steps come in; those that would gather along the lanes, and find neighbours along another dimension, go
-out with that dimension as an inner one, to be swept in tiles (`emit/tiles.py`). `kernels.py` calls it.
+Kernels that would gather along the lanes, and find neighbours along another dimension (a transposed matrix, permuted
+dimensions), have that dimension as an inner one, to be swept in tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
-from livegrad.backends.cpu.emit.body import has_divergence
-from livegrad.backends.cpu.emit.frame import NEAR
-from livegrad.backends.dimensions import Dimensions, loop_dimensions
-from livegrad.schedule.kernel import Source, Stage
+from livegrad.schedule.kernel import Kernel, Source, Stage
+from livegrad.schedule.loops.cost_model import FEW_LANES, LONGEST_FOLD, LONGEST_KEPT, MANY_ROWS, SHORT_ROW, SWEPT_CHUNK
+from livegrad.schedule.loops.dimensions import Dimensions
+from livegrad.schedule.loops.divergence import has_divergence
+from livegrad.schedule.loops.nest import NEAR, LoopNest
 from livegrad.schedule.plan import KernelStep, View
 
-# Points of the swept dimension in one item of work. 2048 × 2048 single numbers are turned in 4.1 ms with 16, in 3.4
-# with 64 and in 2.7 with 1024: what is read should go on in memory. Gathered, they took 17 ms.
-_CHUNK = 1024
-_FEW_LANES = 16  # a dimension so short leaves lanes idle
-_MANY_ROWS = 64
-_LONGEST_KEPT = 512  # numbers of a row that each lane may keep in a thread's own memory
-_LONGEST_FOLD = 4096  # numbers that are added one after the other: more would lose digits
 
-
-def turn_step(step: KernelStep) -> KernelStep:
-    """The step with a dimension of its domain as an inner one, where that spares gathering."""
-    kernel = step.kernel
+def interchange_transposed(nest: LoopNest) -> LoopNest:
+    """Makes a dimension of the domain the inner one, where that spares gathering."""
+    step, kernel = nest.step, nest.kernel
+    if kernel.along or nest.tile is not None or step.inner or not may_change_order(kernel):
+        return nest
     # A failed check is reported by the number of its element, in the order of the domain.
-    if kernel.along or kernel.split or step.inner or any(has_divergence(stage.body) for stage in kernel.stages):
-        return step
+    if any(has_divergence(stage.body) for stage in kernel.stages):
+        return nest
     if any(end.kind == "row" for stage in kernel.stages for end in (*stage.sources, *stage.sinks)):
-        return step
-    dimensions = loop_dimensions(step)
+        return nest
+    dimensions = nest.dimensions
     swept = swept_dimension(dimensions)
-    if swept is None:
-        return step
     lane = len(dimensions.domain) - 1
-    if dimensions.domain[lane] < _FEW_LANES < dimensions.domain[swept]:
+    # Where rows are short and lanes across them are near each other, they are better vectorised as they are.
+    if swept is None or (has_short_last_dimension(nest) and swept == lane - 1):
+        return nest
+    if dimensions.domain[lane] < FEW_LANES < dimensions.domain[swept]:
         lane, swept = swept, lane
     order = [*(d for d in range(len(dimensions.domain)) if d not in (lane, swept)), lane]
-    return _with_inner(step, dimensions, order, swept)
+    return nest.replace(step=_with_inner(step, dimensions, order, swept))
 
 
-def has_turned_reads(step: KernelStep) -> bool:
+def may_change_order(kernel: Kernel) -> bool:
+    """Whether points may be visited in another order: chunks, writes by index and scans have theirs."""
+    return not kernel.split and not kernel.written and all(stage.scan is None for stage in kernel.stages)
+
+
+def has_short_last_dimension(nest: LoopNest) -> bool:
+    """Whether the last dimension is shorter than a vector, and there are many before it."""
+    domain = nest.dimensions.domain
+    return len(domain) > 1 and domain[-1] <= SHORT_ROW and prod(domain[:-1]) >= MANY_ROWS
+
+
+def has_transposed_reads(nest: LoopNest) -> bool:
     """Whether some of the rows that are folded are consecutive from one to the next: lanes across need not gather.
 
     The sums of the rows of x * y, one of them transposed, 2048 × 2048 numbers, take 20 ms along and 2.4 across.
     """
-    kernel, dimensions = step.kernel, loop_dimensions(step)
-    if len(dimensions.inner) != 1 or not dimensions.domain or dimensions.domain[-1] < _MANY_ROWS:
+    kernel, dimensions = nest.kernel, nest.dimensions
+    if len(dimensions.inner) != 1 or not dimensions.domain or dimensions.domain[-1] < MANY_ROWS:
         return False
     keeps = any(port.scratch for port in kernel.outputs)
-    if dimensions.inner[0] > (_LONGEST_KEPT if keeps else _LONGEST_FOLD):
+    if dimensions.inner[0] > (LONGEST_KEPT if keeps else LONGEST_FOLD):
         return False
     lane = len(dimensions.domain) - 1
     reads = [own for port, own in zip(kernel.reads, dimensions.reads, strict=True) if not port.scratch]
@@ -93,8 +101,8 @@ def _with_inner(step: KernelStep, dimensions: Dimensions, order: list[int], swep
         stages=tuple(_at_points(stage, place) for stage in kernel.stages),
         split=True,
     )
-    domain = (-(-extent // _CHUNK), *(dimensions.domain[d] for d in order))
-    return replace(step, kernel=made, domain=domain, inner=(extent,), reads=reads, outputs=outputs, chunk=_CHUNK)
+    domain = (-(-extent // SWEPT_CHUNK), *(dimensions.domain[d] for d in order))
+    return replace(step, kernel=made, domain=domain, inner=(extent,), reads=reads, outputs=outputs, chunk=SWEPT_CHUNK)
 
 
 def _at_points(stage: Stage, place: dict[int, int]) -> Stage:

@@ -1,12 +1,16 @@
-"""Which numbers of a kernel differ between lanes: only those take vector registers, and decide how many lanes fit."""
+"""Divergence: which numbers of a kernel differ between lanes, and whether lanes may part ways.
+
+Only numbers that differ take vector registers, and decide how many lanes fit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, inner_types
-from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ir.walk import functions_in, nodes_of, reachable_functions
 from livegrad.ops.elementwise import add
 from livegrad.schedule.indexed_writes import indices_of
 from livegrad.schedule.kernel import Kernel, Source, Stage
@@ -70,3 +74,9 @@ def _source_differs(source: Source, along: bool, moving: Sequence[bool], lane: i
         case "row":
             return not along
     return False
+
+
+@lru_cache(maxsize=4096)
+def has_divergence(function: Function) -> bool:
+    """Whether some op checks its operands, as conversions are said to do, or holds functions of its own."""
+    return bool(functions_in(function)) or any(node.op.checked for node in nodes_of(function))

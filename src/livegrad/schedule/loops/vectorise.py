@@ -1,0 +1,165 @@
+"""Loop passes that decide what lanes run over: across rows or along them, how many of them, and what is unrolled.
+
+Rows that are shorter than a vector (points of three coordinates, say) have lanes across them, each taking a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, inner_types
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.schedule.kernel import Kernel, Level, Port, Stage
+from livegrad.schedule.loops.cost_model import (
+    LARGE_KERNEL,
+    LONG_KERNEL,
+    MANY_MATH_CALLS,
+    MANY_PORTS,
+    MANY_ROWS,
+    MOST_LANES,
+    MOST_PACKED,
+    SHORT_COST,
+    SHORT_ROW,
+    TILED_ROW,
+    byte_size,
+    kernel_cost,
+)
+from livegrad.schedule.loops.divergence import has_divergence, varying_scalars
+from livegrad.schedule.loops.interchange import has_short_last_dimension, has_transposed_reads, may_change_order
+from livegrad.schedule.loops.nest import LoopNest
+from livegrad.schedule.plan import KernelStep, View
+
+
+def vectorise_outer_loops(nest: LoopNest) -> LoopNest:
+    """Turns lanes that run along rows across them: where rows are short, or lie one beside the other."""
+    kernel = nest.kernel
+    if not kernel.along or nest.tile is not None or not may_change_order(kernel):
+        return nest
+    if not _has_short_rows(nest) and not has_transposed_reads(nest):
+        return nest
+    return nest.replace(step=replace(nest.step, kernel=replace(kernel, along=False)))
+
+
+def vectorise_short_rows(nest: LoopNest) -> LoopNest:
+    """Makes a short last dimension the inner one: lanes run across the dimension before."""
+    step, kernel = nest.step, nest.kernel
+    if kernel.along or nest.tile is not None or step.inner or not may_change_order(kernel) or _uses_rows(kernel):
+        return nest
+    if not has_short_last_dimension(nest):
+        return nest
+    length = nest.dimensions.domain[-1]
+    first = next(axis for axis in range(len(step.domain)) if prod(step.domain[axis:]) == length)
+    return nest.replace(step=_with_inner(step, first)) if first else nest
+
+
+def _has_short_rows(nest: LoopNest) -> bool:
+    step, dimensions = nest.step, nest.dimensions
+    points = prod(step.inner)
+    if points <= SHORT_ROW:
+        return prod(step.domain) >= MANY_ROWS
+    across = dimensions.domain[-1] if dimensions.domain else 1
+    # A failed check names an element by its number in memory; lanes that go along rows know it.
+    checked = any(has_divergence(stage.body) for stage in step.kernel.stages)
+    return points <= TILED_ROW and len(dimensions.inner) == 1 and across >= MANY_ROWS and not checked
+
+
+def _uses_rows(kernel: Kernel) -> bool:
+    return any(end.kind == "row" for stage in kernel.stages for end in (*stage.sources, *stage.sinks))
+
+
+def _with_inner(step: KernelStep, first: int) -> KernelStep:
+    """The step with its dimensions from `first` on as inner ones."""
+    kernel = step.kernel
+    made = replace(
+        kernel,
+        domain_rank=first,
+        inner_rank=kernel.domain_rank - first,
+        reads=_leveled(kernel.reads, step.reads, first),
+        outputs=tuple(port._replace(level="point") for port in kernel.outputs),
+        stages=tuple(Stage("point", stage.body, stage.sources, stage.sinks) for stage in kernel.stages),
+    )
+    return replace(step, kernel=made, domain=step.domain[:first], inner=step.domain[first:])
+
+
+def _leveled(ports: Sequence[Port], views: Sequence[View], first: int) -> tuple[Port, ...]:
+    levels: list[Level] = ["point" if any(view.strides[first:]) else "row" for view in views]
+    return tuple(port._replace(level=level) for port, level in zip(ports, levels, strict=True))
+
+
+def unroll_short_rows(nest: LoopNest) -> LoopNest:
+    """Writes out inner points that are so few that code names each of them."""
+    kernel, dimensions = nest.kernel, nest.dimensions
+    scans = any(stage.scan is not None for stage in kernel.stages)
+    if kernel.along or kernel.split or scans or not dimensions.domain or len(dimensions.inner) != 1:
+        return nest
+    (points,) = dimensions.inner
+    return nest.replace(unrolled=points) if points <= SHORT_ROW else nest
+
+
+def choose_lanes(nest: LoopNest) -> LoopNest:
+    """Decides how many points run in lanes: some registers' worth, and no more than would idle in every row."""
+    if nest.lane < 0:
+        return nest
+    kernel, domain, row = nest.kernel, nest.dimensions.domain, nest.unrolled
+    lanes = lane_count(kernel, nest.dimensions.reads, nest.lane, nest.vector_bytes)
+    if domain and (_folds_across(kernel) or (len(domain) > 1 and not kernel.along)):
+        lanes = min(lanes, max(4, 1 << (domain[-1] - 1).bit_length()))
+    if row:
+        lanes = min(lanes, max(4, 1 << (MOST_PACKED // row).bit_length() - 1))
+    return nest.replace(lanes=lanes)
+
+
+def lane_count(kernel: Kernel, reads: Sequence[Sequence[int]], lane: int, vector_bytes: int) -> int:
+    """Some registers' worth of the widest number with a value for each lane: enough work to hide latencies.
+
+    Measured: a 316-op function with 59 calls of math functions runs at 20, 25, 34, 40 and 32 Mpoints/s (one thread)
+    with one, two, four, eight and sixteen registers, while a single call gains nothing from eight and compiles longer;
+    a 310-op one without at 214 and 248 with one and two, and four spill; their gradients, of 1,000 ops each, at 13, 16
+    and 19 and at 43 and 56 (one thread), where two registers compile in 0.2 s and four in 0.5 s; at 3,010 ops one is
+    as fast as two (everything spills) and compiles in less than half the time. With 141 reads and 96 outputs of stride
+    three, eight registers run as fast as four (2.8 and 2.9 ms) and compile in 5.9 s, not 1.9. The sums of the columns
+    of 8192 × 1024 numbers take 2.2 ms with two registers and 1.7 with eight, which read half a kilobyte of each row;
+    running sums down 2048 × 2048 10.9 and 0.9, but along rows, where lanes are a row apart, 1.4 and 4.2.
+    """
+    every = [node for function in _functions(kernel) for node in nodes_of(function)]
+    widest = _widest_varying(kernel, every, reads, lane)
+    return max(4, min(MOST_LANES, _registers(kernel, every, reads, lane) * vector_bytes // widest))
+
+
+def _widest_varying(kernel: Kernel, every: Sequence[Node], reads: Sequence[Sequence[int]], lane: int) -> int:
+    """The bytes of the widest number that has a value for each lane."""
+    stored = max([byte_size(port.element) for port in kernel.outputs], default=0)  # what is stored has
+    inner = [inner for type in {node.type for node in every} for inner in inner_types(type)]
+    present = [port.element for port in kernel.reads] + [scalar for scalar in inner if isinstance(scalar, Scalar)]
+    if stored and max(map(byte_size, present), default=0) <= stored:
+        return stored
+    return max(map(byte_size, varying_scalars(kernel, reads, lane)), default=4)
+
+
+def _folds_across(kernel: Kernel) -> bool:
+    """Whether lanes have a fold each, in a register or (by index) in memory."""
+    folds = any(target.reduce is not None for stage in kernel.stages for target in stage.sinks)
+    runs = any(stage.scan is not None for stage in kernel.stages)
+    return not kernel.along and (folds or runs or bool(kernel.written))
+
+
+def _registers(kernel: Kernel, every: Sequence[Node], reads: Sequence[Sequence[int]], lane: int) -> int:
+    calls = [node.op.cost for node in every if (node.op.llvm or {}).get("float", "").startswith("math:")]
+    mostly_math = sum(calls) > 0.5 * sum(node.op.cost for node in every)
+    if mostly_math:
+        few_ports = len(kernel.reads) + len(kernel.outputs) <= MANY_PORTS
+        return 2 if len(every) > LONG_KERNEL else 8 if len(calls) > MANY_MATH_CALLS and few_ports else 4
+    if kernel.written and not kernel.along:
+        return 4  # an index is read once for all lanes of a row
+    folds = _folds_across(kernel)
+    columns = all(own[lane] in (0, 1) for own in reads)
+    if folds and columns and kernel_cost([stage.body for stage in kernel.stages]) < SHORT_COST:
+        return 8
+    return 1 if len(every) > LARGE_KERNEL else 2
+
+
+def _functions(kernel: Kernel) -> list[Function]:
+    return [function for stage in kernel.stages for function in reachable_functions([stage.body])]
