@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
+from typing import Any
 
 from livegrad.ir.keeping import keeping_places
 from livegrad.ir.node import Function, Module
@@ -34,8 +35,17 @@ from livegrad.passes.thread_accumulators import thread_accumulators
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
+from livegrad.schedule.loops.cpu_nest import CpuNest, RowBlock
+from livegrad.schedule.loops.device import (
+    DeviceNest,
+    assign_rows,
+    batch_rows,
+    choose_index_width,
+    choose_launch,
+    share_rows,
+)
 from livegrad.schedule.loops.interchange import interchange_transposed
-from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowBlock
+from livegrad.schedule.loops.nest import LoopNest, LoopPass, N
 from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
@@ -97,7 +107,7 @@ PLAN_PASSES = (
     PlanPass("allocate", allocate, verify_memory),
 )
 
-LOOP_PASSES = {
+LOOP_PASSES: dict[str, tuple[LoopPass[Any], ...]] = {
     "cpu": (
         LoopPass("vectorise_outer_loops", vectorise_outer_loops),
         LoopPass("interchange_transposed", interchange_transposed),
@@ -108,6 +118,13 @@ LOOP_PASSES = {
         LoopPass("tile_transposed", tile_transposed),
         LoopPass("stream_stores", stream_stores, by_tile=True),
         LoopPass("split_into_items", split_into_items, by_tile=True),
+    ),
+    "cuda": (
+        LoopPass("assign_rows", assign_rows),
+        LoopPass("share_rows", share_rows),
+        LoopPass("batch_rows", batch_rows),
+        LoopPass("choose_index_width", choose_index_width),
+        LoopPass("choose_launch", choose_launch),
     ),
 }
 
@@ -206,9 +223,8 @@ def compile_plan(
     return Compilation(lower(function, target, trace), target, sizes, trace).plan
 
 
-def lower_loops(step: KernelStep, target: Target, vector_bytes: int, tile: RowBlock | None = None) -> LoopNest:
-    """The loop nest of a kernel step, by all loop passes of a target; in a chain, for tiles of its rows."""
-    nest = LoopNest(step, vector_bytes, tile)
+def lower_loops(nest: N, target: Target) -> N:
+    """The loop nest of a kernel step, by all loop passes of a target."""
     for loop_pass in LOOP_PASSES[target.name]:
         before, nest = nest, loop_pass.run(nest)
         if nest.step is not before.step:
@@ -216,7 +232,7 @@ def lower_loops(step: KernelStep, target: Target, vector_bytes: int, tile: RowBl
     return nest
 
 
-def tile_loops(alone: LoopNest, target: Target, tile: RowBlock) -> LoopNest:
+def tile_loops(alone: CpuNest, tile: RowBlock, target: Target) -> CpuNest:
     """The loop nest of a step in a chain, from what it is alone, if no pass has changed its order of points."""
     nest = alone.replace(tile=tile, streamed=())
     for loop_pass in LOOP_PASSES[target.name]:
@@ -226,10 +242,19 @@ def tile_loops(alone: LoopNest, target: Target, tile: RowBlock) -> LoopNest:
 
 def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> None:
     """Shows what each loop pass makes of the kernels of a plan."""
-    tiles = {id(step): RowBlock(prod(chain.rows), chain.tile) for chain in plan.chains for step in chain.steps}
-    kernels = [step for step in plan.steps if isinstance(step, KernelStep)]
-    nests = [LoopNest(step, vector_bytes, tiles.get(id(step))) for step in kernels]
+    nests: list[LoopNest] = [_first_nest(plan, step, target, vector_bytes) for step in _kernels(plan)]
     trace("loops", "".join(f"{nest}\n" for nest in nests))
-    for loop_pass in LOOP_PASSES.get(target.name, ()):
+    for loop_pass in LOOP_PASSES[target.name]:
         nests = [loop_pass.run(nest) for nest in nests]
         trace(loop_pass.name, "".join(f"{nest}\n" for nest in nests))
+
+
+def _first_nest(plan: Plan, step: KernelStep, target: Target, vector_bytes: int) -> LoopNest:
+    if target.name == "cuda":
+        return DeviceNest(step, shares=True)
+    chain = next((chain for chain in plan.chains if any(own is step for own in chain.steps)), None)
+    return CpuNest(step, vector_bytes, None if chain is None else RowBlock(prod(chain.rows), chain.tile))
+
+
+def _kernels(plan: Plan) -> list[KernelStep]:
+    return [step for step in plan.steps if isinstance(step, KernelStep)]

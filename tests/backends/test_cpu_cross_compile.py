@@ -16,6 +16,7 @@ from livegrad.backends.cpu.native.compiler import cross_compile, host_target
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import lower_loops
+from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.plan import KernelStep
 
 # Triple, processor, features, bytes of a vector, and how object files of that system begin.
@@ -96,7 +97,7 @@ PROGRAMS: dict[str, tuple[lg.Function, dict[str, int], tuple[Any, ...]]] = {
 def _kernel_texts(program: str, vector_bytes: int) -> list[str]:
     function, sizes, _ = PROGRAMS[program]
     steps = CpuFunction(function).schedule(sizes).steps
-    nests = [lower_loops(step, CPU, vector_bytes) for step in steps if isinstance(step, KernelStep)]
+    nests = [lower_loops(CpuNest(step, vector_bytes), CPU) for step in steps if isinstance(step, KernelStep)]
     return [emit_kernel(nest.kernel, nest.layout).text for nest in nests]
 
 

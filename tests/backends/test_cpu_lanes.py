@@ -12,6 +12,7 @@ from livegrad.backends.cpu.native.compiler import compile_image, host_target
 from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import lower_loops
 from livegrad.ir.types import SCALARS, Scalar, Tensor
+from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.plan import KernelStep
 
 ELEMENTS = [SCALARS[name] for name in ("f32", "f64", "f16", "i8", "u16", "i32", "i64", "bool")]
@@ -28,7 +29,7 @@ def _folds(x: lg.Node) -> tuple[lg.Node, ...]:
 
 def _text(function: lg.Function) -> list[KernelText]:
     steps = [step for step in CpuFunction(function).schedule().steps if isinstance(step, KernelStep)]
-    nests = [lower_loops(step, CPU, host_target().vector_bytes) for step in steps]
+    nests = [lower_loops(CpuNest(step, host_target().vector_bytes), CPU) for step in steps]
     return [emit_kernel(nest.kernel, nest.layout, quick=True) for nest in nests]
 
 

@@ -23,6 +23,7 @@ from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.ops.transcendental import exp, sqrt
 from livegrad.ops.vector import cross, dot
 from livegrad.passes.bind_sizes import bind_sizes
+from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.plan import KernelStep
 from tests.schedule.plans import along, plan_of, softmax, total
 
@@ -108,7 +109,7 @@ def test_softmax_and_truths_over_short_rows() -> None:
 
 def layouts(function: Callable[..., object], *types: Tensor) -> list[tuple[str, int]]:
     steps = [step for step in plan_of(function, *types).steps if isinstance(step, KernelStep)]
-    nests = [lower_loops(step, CPU, host_target().vector_bytes) for step in steps]
+    nests = [lower_loops(CpuNest(step, host_target().vector_bytes), CPU) for step in steps]
     return [(nest.layout.direction, nest.layout.row) for nest in nests]
 
 
@@ -168,5 +169,5 @@ def test_mapped_vectors_are_read_and_written_as_whole_rows(rows: int) -> None:
     np.testing.assert_array_equal(CpuFunction(mapped)(*given), evaluate(mapped, *given))
     (step,) = plan_of(bind_sizes(mapped, {"n": rows}), *[]).steps
     assert isinstance(step, KernelStep)
-    layout = lower_loops(step, CPU, host_target().vector_bytes).layout
+    layout = lower_loops(CpuNest(step, host_target().vector_bytes), CPU).layout
     assert (layout.read_packs, layout.output_packs) == (((0, 1, 2),), ((0, 1, 2),))

@@ -25,6 +25,7 @@ from livegrad.backends.cpu.target import CPU
 from livegrad.backends.cpu.tier_up import BackgroundCompiler, background_compiler
 from livegrad.backends.cpu.tiers import TieredFunction
 from livegrad.compiler import lower_loops
+from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.plan import KernelStep
 from tests.backends.subprocesses import run_python
 from tests.conformance.graphs import float_graph
@@ -138,7 +139,7 @@ def test_a_quick_text_is_shorter() -> None:
     assert plan is not None
     step = plan.steps[0]
     assert isinstance(step, KernelStep)
-    nest = lower_loops(step, CPU, compiler.host_target().vector_bytes)
+    nest = lower_loops(CpuNest(step, compiler.host_target().vector_bytes), CPU)
     slow, quick = (emit_kernel(nest.kernel, nest.layout, quick).text for quick in (False, True))
     assert quick.count("\n") < 0.7 * slow.count("\n")
 

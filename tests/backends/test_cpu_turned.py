@@ -25,6 +25,7 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import select
 from livegrad.ops.movement import broadcast, flip, index_along, permute, slice_
 from livegrad.ops.reduction import cumulative, reduce
+from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.plan import KernelStep
 from tests.schedule.plans import along, plan_of, softmax, total
 
@@ -36,7 +37,7 @@ def turned(x: Node) -> Node:
 def texts(function: Callable[..., object] | Function, *types: Tensor, vector_bytes: int = 64) -> list[str]:
     """The code of all kernels of a function."""
     steps = [step for step in plan_of(function, *types).steps if isinstance(step, KernelStep)]
-    nests = [lower_loops(step, CPU, vector_bytes) for step in steps]
+    nests = [lower_loops(CpuNest(step, vector_bytes), CPU) for step in steps]
     return [emit_kernel(nest.kernel, nest.layout).text for nest in nests]
 
 

@@ -12,6 +12,7 @@ from livegrad.backends.cpu.emit.kernel import emit_kernel
 from livegrad.backends.cpu.native.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import lower_loops
+from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.plan import KernelStep
 
 
@@ -33,7 +34,7 @@ def _spheres(count: int) -> lg.Function:
 def _text(function: lg.Function, vector_bytes: int, quick: bool = False) -> str:
     (step,) = CpuFunction(function).schedule({"n": 1 << 16}).steps
     assert isinstance(step, KernelStep)
-    nest = lower_loops(step, CPU, vector_bytes)
+    nest = lower_loops(CpuNest(step, vector_bytes), CPU)
     return emit_kernel(nest.kernel, nest.layout, quick).text
 
 

@@ -14,25 +14,28 @@ from livegrad.compiler import LOOP_PASSES, compile_plan, lower_loops, trace_loop
 from livegrad.diagnostics import VerifyError
 from livegrad.ir.text import parse_module
 from livegrad.passes.pipeline import PipelineTrace
-from livegrad.schedule.loops.nest import LoopNest, LoopPass
+from livegrad.schedule.loops.cpu_nest import CpuNest
+from livegrad.schedule.loops.nest import LoopPass
 from livegrad.schedule.plan import KernelStep, RowChain
+from livegrad.schedule.target import CUDA, Target
 
 GOLDEN = sorted(Path(__file__).parent.glob("*.loops"))
+FOR = "\n# for "
 MARK = "\n# after "
-NAMES = [step.name for step in LOOP_PASSES["cpu"]]
+NAMES = [step.name for passes in LOOP_PASSES.values() for step in passes]
 
 
 def rows_of_tile(chain: RowChain) -> int:
     return 32
 
 
-TARGET = replace(CPU, rows_of_tile=rows_of_tile)
+TARGETS = {"cpu": replace(CPU, rows_of_tile=rows_of_tile), "cuda": CUDA}
 
 
-def loop_stages(source: str) -> str:
+def loop_stages(source: str, target: Target) -> str:
     recorded = PipelineTrace()
     (function,) = parse_module(source).functions
-    trace_loops(compile_plan(function, TARGET), TARGET, 64, recorded)
+    trace_loops(compile_plan(function, target), target, 64, recorded)
     text = before = ""
     for stage in recorded.stages:
         if stage.text != before:
@@ -43,8 +46,8 @@ def loop_stages(source: str) -> str:
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_loop_passes_make_the_expected_text(path: Path, check_golden: Callable[[Path, str], None]) -> None:
-    source = path.read_text(encoding="utf-8").split(MARK, 1)[0]
-    check_golden(path, source + loop_stages(source))
+    source = path.read_text(encoding="utf-8").split(FOR, 1)[0]
+    check_golden(path, source + "".join(f"{FOR}{name}\n{loop_stages(source, TARGETS[name])}" for name in TARGETS))
 
 
 def test_every_loop_pass_changes_a_golden_file() -> None:
@@ -53,11 +56,11 @@ def test_every_loop_pass_changes_a_golden_file() -> None:
 
 
 def test_a_loop_pass_that_leaves_a_buffer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def widen(nest: LoopNest) -> LoopNest:
+    def widen(nest: CpuNest) -> CpuNest:
         return nest.replace(step=replace(nest.step, domain=(1 << 30,)))
 
-    (function,) = parse_module(GOLDEN[0].read_text(encoding="utf-8").split(MARK, 1)[0]).functions
-    step = next(step for step in compile_plan(function, TARGET).steps if isinstance(step, KernelStep))
+    (function,) = parse_module(GOLDEN[0].read_text(encoding="utf-8").split(FOR, 1)[0]).functions
+    step = next(step for step in compile_plan(function, CPU).steps if isinstance(step, KernelStep))
     monkeypatch.setitem(LOOP_PASSES, "cpu", (LoopPass("widen", widen),))
     with pytest.raises(VerifyError, match="after `widen`, kernel"):
-        lower_loops(step, CPU, 64)
+        lower_loops(CpuNest(step, 64), CPU)

@@ -15,7 +15,7 @@ from livegrad.backends.cpu.native.gemm import goes_by_rows
 from livegrad.backends.cpu.native.pool import default_threads
 from livegrad.backends.cpu.products import native_product
 from livegrad.backends.cpu.recipe import KernelRecipe, Word
-from livegrad.schedule.loops.nest import RowBlock
+from livegrad.schedule.loops.cpu_nest import RowBlock
 from livegrad.schedule.plan import Buffer, HostStep, RowChain
 
 _MOST_ROWS, _LEAST_ROWS = 96, 16

@@ -40,7 +40,7 @@ from livegrad.ir.lru import LruCache
 from livegrad.ir.places import Places, exchange_places, lines_to_blame
 from livegrad.ops.convolution import convolve
 from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.nest import Layout, LoopNest, RowBlock
+from livegrad.schedule.loops.cpu_nest import CpuNest, Layout, RowBlock
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
 
 ALIGNMENT = 64
@@ -61,7 +61,7 @@ class CompiledKernel:
 class ReadyStep:
     """A kernel step as the CPU runs it, with every number that it needs, and its code, which may be on its way."""
 
-    nest: LoopNest
+    nest: CpuNest
     code: CompiledKernel
 
 
@@ -87,7 +87,7 @@ class Compiling:
     def begin(self, step: KernelStep) -> None:
         """Has a step's kernel compiled, in the form in which it runs by itself: nearly always, a chain has the same."""
         if id(step) not in self._begun:
-            nest = lower_loops(step, CPU, host_target().vector_bytes)
+            nest = lower_loops(CpuNest(step, host_target().vector_bytes), CPU)
             self._begun[id(step)] = step, ReadyStep(nest, self.add(nest.kernel, nest.layout))
 
     def ready(self, step: KernelStep, rows: RowBlock | None) -> ReadyStep:
@@ -97,9 +97,9 @@ class Compiling:
             return self._begun[id(step)][1]
         _, begun = self._begun.get(id(step), (step, None))
         if begun is not None and begun.nest.step is step:
-            nest = tile_loops(begun.nest, CPU, rows)
+            nest = tile_loops(begun.nest, rows, CPU)
         else:
-            nest = lower_loops(step, CPU, host_target().vector_bytes, rows)
+            nest = lower_loops(CpuNest(step, host_target().vector_bytes, rows), CPU)
         return ReadyStep(nest, self.add(nest.kernel, nest.layout))
 
     def add(self, kernel: Kernel, layout: Layout) -> CompiledKernel:
@@ -319,7 +319,7 @@ class RecipeBuilder:
         )  # fmt: skip
         return made, used + between + rounded(launches.between)
 
-    def _words(self, nest: LoopNest) -> dict[str, int | Word]:
+    def _words(self, nest: CpuNest) -> dict[str, int | Word]:
         """What each word that a kernel may take holds."""
         step, sizes = nest.step, nest.dimensions
         words: dict[str, int | Word] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": nest.block}
@@ -358,7 +358,7 @@ def rounded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _scratch_bytes(nest: LoopNest) -> int:
+def _scratch_bytes(nest: CpuNest) -> int:
     """What one thread needs of each scratch buffer of a step: room for a row, or for a row of each lane."""
     step = nest.step
     sizes = [v.buffer.bytes for p, v in zip(step.kernel.outputs, step.outputs, strict=True) if p.scratch]

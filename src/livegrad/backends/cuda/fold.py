@@ -17,9 +17,9 @@ from livegrad.ops.comparison import bit_and, bit_or
 from livegrad.ops.elementwise import add, maximum, minimum, mul
 from livegrad.ops.reduction import fold_start
 from livegrad.schedule.kernel import Sink
+from livegrad.schedule.loops.device import partial_bytes
 
 _OPS = {"sum": add, "prod": mul, "any": bit_or, "all": bit_and, "max": maximum, "min": minimum}
-COLUMNS = 32  # rows that a block takes together when neighbours in memory are neighbouring rows
 
 
 class Fold:
@@ -97,13 +97,3 @@ def combine_columns(writer: KernelWriter, folds: list[Fold]) -> None:
     """The threads of each column of a block hold its value afterwards."""
     for fold in folds:
         writer.line(f"{fold.name} = lg_column_fold({fold.name}, {fold.combine});")
-
-
-def partial_bytes(kind: str, type: Scalar) -> int:
-    """What one partial result of a fold takes in memory: arg folds keep the index beside the value.
-
-    >>> from livegrad.ir.types import f32
-    >>> partial_bytes("sum", f32), partial_bytes("argmax", f32)
-    (4, 16)
-    """
-    return 16 if kind.startswith("arg") else 4 if type is f16 else type.dtype.itemsize

@@ -11,8 +11,8 @@ from functools import partial
 
 from livegrad.backends.c_family.helpers import helper_functions
 from livegrad.backends.c_family.values import TensorReference, Text, Value
-from livegrad.backends.cuda.bind import HEAVY_THREADS, MOST_THREADS, Layout
-from livegrad.backends.cuda.fold import COLUMNS, Fold, combine_block, combine_columns, combine_warp
+from livegrad.backends.cuda.bind import Layout
+from livegrad.backends.cuda.fold import Fold, combine_block, combine_columns, combine_warp
 from livegrad.backends.cuda.prelude import library
 from livegrad.backends.cuda.speculate import may_speculate, write_speculated
 from livegrad.backends.cuda.values import KERNELS, memory_type
@@ -20,6 +20,7 @@ from livegrad.backends.cuda.writer import KernelWriter
 from livegrad.backends.sites import Site
 from livegrad.ir.types import Scalar, i64
 from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
+from livegrad.schedule.loops.device import COLUMNS, HEAVY_THREADS, MOST_THREADS
 from livegrad.schedule.loops.dimensions import StrideKind
 
 

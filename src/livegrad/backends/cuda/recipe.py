@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from livegrad.backends.cpu.recipe import ArrayRecipe, compiler_stamp
-from livegrad.backends.cuda.bind import Bound, Word, bind, remembers
+from livegrad.backends.cuda.bind import Bound, Word, bind
 from livegrad.backends.cuda.compiler import compile_with_key, load_compiled
 from livegrad.backends.cuda.depend import dependencies
 from livegrad.backends.cuda.kernel import KernelText, emit_kernel
@@ -22,6 +22,7 @@ from livegrad.backends.cuda.libraries import LIBRARY_CALLS, LibraryCall
 from livegrad.backends.sites import Site, decode_sites, encode_sites
 from livegrad.ir.types import SCALARS
 from livegrad.ops.movement import permute
+from livegrad.schedule.loops.device import remembers
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan
 
 

@@ -14,12 +14,12 @@ from livegrad.schedule.loops.cost_model import (
     byte_size,
     kernel_cost,
 )
+from livegrad.schedule.loops.cpu_nest import NEAR, CpuNest, is_turned
 from livegrad.schedule.loops.dimensions import StrideKind, stride_kinds
-from livegrad.schedule.loops.nest import NEAR, LoopNest, is_turned
 from livegrad.schedule.plan import ALIGNMENT, Buffer, KernelStep, View
 
 
-def classify_accesses(nest: LoopNest) -> LoopNest:
+def classify_accesses(nest: CpuNest) -> CpuNest:
     """Finds the kinds of strides, accesses that are whole short rows together, and indices that need no check."""
     step, dimensions = nest.step, nest.dimensions
     return nest.replace(
@@ -31,7 +31,7 @@ def classify_accesses(nest: LoopNest) -> LoopNest:
     )
 
 
-def tile_transposed(nest: LoopNest) -> LoopNest:
+def tile_transposed(nest: CpuNest) -> CpuNest:
     """Sweeps the inner dimension in tiles where accesses are contiguous along it: registers transpose them."""
     kernel, dimensions = nest.kernel, nest.dimensions
     if kernel.along or not dimensions.inner or nest.unrolled or kernel.written:
@@ -43,7 +43,7 @@ def tile_transposed(nest: LoopNest) -> LoopNest:
     return nest.replace(tiled=True) if 0 < transposed <= MOST_TURNED else nest
 
 
-def stream_stores(nest: LoopNest) -> LoopNest:
+def stream_stores(nest: CpuNest) -> CpuNest:
     """Has cheap kernels write results past the caches that are too large to be found there.
 
     In a chain, the next step finds them in a cache.

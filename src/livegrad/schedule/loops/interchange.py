@@ -12,13 +12,13 @@ from math import prod
 
 from livegrad.schedule.kernel import Kernel, Source, Stage
 from livegrad.schedule.loops.cost_model import FEW_LANES, LONGEST_FOLD, LONGEST_KEPT, MANY_ROWS, SHORT_ROW, SWEPT_CHUNK
+from livegrad.schedule.loops.cpu_nest import NEAR, CpuNest
 from livegrad.schedule.loops.dimensions import Dimensions
 from livegrad.schedule.loops.divergence import has_divergence
-from livegrad.schedule.loops.nest import NEAR, LoopNest
 from livegrad.schedule.plan import KernelStep, View
 
 
-def interchange_transposed(nest: LoopNest) -> LoopNest:
+def interchange_transposed(nest: CpuNest) -> CpuNest:
     """Makes a dimension of the domain the inner one, where that spares gathering."""
     step, kernel = nest.step, nest.kernel
     if kernel.along or nest.tile is not None or step.inner or not may_change_order(kernel):
@@ -45,13 +45,13 @@ def may_change_order(kernel: Kernel) -> bool:
     return not kernel.split and not kernel.written and all(stage.scan is None for stage in kernel.stages)
 
 
-def has_short_last_dimension(nest: LoopNest) -> bool:
+def has_short_last_dimension(nest: CpuNest) -> bool:
     """Whether the last dimension is shorter than a vector, and there are many before it."""
     domain = nest.dimensions.domain
     return len(domain) > 1 and domain[-1] <= SHORT_ROW and prod(domain[:-1]) >= MANY_ROWS
 
 
-def has_transposed_reads(nest: LoopNest) -> bool:
+def has_transposed_reads(nest: CpuNest) -> bool:
     """Whether some of the rows that are folded are consecutive from one to the next: lanes across need not gather.
 
     The sums of the rows of x * y, one of them transposed, 2048 × 2048 numbers, take 20 ms along and 2.4 across.

@@ -1,79 +1,25 @@
 """A kernel step as loops over memory: what each loop pass has decided about it.
 
-`livegrad.compiler.lower_loops` makes one from a step and runs the passes; backends write code for its layout.
+Backends make one from a step, for their kind of device, and `livegrad.compiler.lower_loops` runs the passes over it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
-from typing import Any, Literal
+from typing import Any, Generic, Self, TypeVar
 
 from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.dimensions import Dimensions, StrideKind, loop_dimensions
+from livegrad.schedule.loops.dimensions import Dimensions, loop_dimensions
 from livegrad.schedule.plan import KernelStep
-
-# Lanes that are no further apart than this come with one load, as they are in memory.
-NEAR: dict[int, StrideKind] = {-1: "near -1", 2: "near 2", 3: "near 3", 4: "near 4"}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What the code depends on besides the kernel: lanes, where they run, ranks after merging, kinds of strides."""
-
-    lanes: int
-    direction: Literal["across", "along"]
-    domain_rank: int
-    inner_rank: int
-    reads: tuple[tuple[StrideKind, ...], ...]
-    outputs: tuple[tuple[StrideKind, ...], ...]
-    vector_bytes: int
-    read_packs: tuple[tuple[int, ...], ...] = ()  # reads that are the columns of short rows, one behind the other
-    output_packs: tuple[tuple[int, ...], ...] = ()
-    row: int = 0  # how many inner points there are, where they are so few that each is written out
-    streamed: tuple[int, ...] = ()  # outputs that go past the caches, where their memory begins at a line
-    waves: bool = False  # code runs in two waves (`waves.py`)
-    tiled: bool = False  # the last inner dimension is swept in tiles, for accesses that are consecutive along it
-    covered: tuple[tuple[int, int, int], ...] = ()  # wholes and axes that have room for every place along a dimension
-
-
-@dataclass(frozen=True)
-class RowBlock:
-    """A chain's rows: how many there are, and how many are one tile."""
-
-    rows: int
-    block: int
-
-    @property
-    def count(self) -> int:
-        return -(-self.rows // self.block)
 
 
 @dataclass(frozen=True, eq=False)
 class LoopNest:
-    """A step of a plan, for vectors of so many bytes, alone or over tiles of rows with the other steps of a chain.
-
-    The domain's points run in parallel, `block` of them an item of work; lanes run across the last dimension of the
-    domain, or along the inner one.
-    """
+    """A step of a plan: loops over the points of its domain, which run in parallel, and over inner points."""
 
     step: KernelStep
-    vector_bytes: int
-    tile: RowBlock | None = None
-    lanes: int = 1
-    unrolled: int = 0  # how many inner points there are, where they are so few that each is written out
-    reads: tuple[tuple[StrideKind, ...], ...] = ()
-    outputs: tuple[tuple[StrideKind, ...], ...] = ()
-    read_packs: tuple[tuple[int, ...], ...] = ()
-    output_packs: tuple[tuple[int, ...], ...] = ()
-    covered: tuple[tuple[int, int, int], ...] = ()
-    tiled: bool = False
-    streamed: tuple[int, ...] = ()
-    block: int = 1  # points of the last dimension in an item, or rows
-    total: int = 1  # items
-    grain: int = 1  # items that are handed out at once
 
     @property
     def kernel(self) -> Kernel:
@@ -84,34 +30,9 @@ class LoopNest:
         """What code loops over: the step's dimensions, merged where memory allows."""
         return loop_dimensions(self.step)
 
-    @property
-    def lane(self) -> int:
-        """The dimension along which lanes run; negative where there is none."""
-        dimensions = self.dimensions
-        return len(dimensions.domain) + (len(dimensions.inner) if self.kernel.along else 0) - 1
-
-    @cached_property
-    def layout(self) -> Layout:
-        """What the code depends on besides the kernel."""
-        return Layout(
-            self.lanes,
-            "along" if self.kernel.along else "across",
-            len(self.dimensions.domain),
-            len(self.dimensions.inner),
-            self.reads,
-            self.outputs,
-            self.vector_bytes,
-            self.read_packs,
-            self.output_packs,
-            self.unrolled,
-            self.streamed,
-            tiled=self.tiled,
-            covered=self.covered,
-        )
-
-    def replace(self, **changes: Any) -> LoopNest:
+    def replace(self, **changes: Any) -> Self:
         """The nest with something else decided."""
-        made = object.__new__(LoopNest)
+        made = object.__new__(type(self))
         kept = {**self.__dict__, **changes}  # dimensions too, which take longest to find
         kept.pop("layout", None)
         if "step" in changes:
@@ -120,41 +41,17 @@ class LoopNest:
         return made
 
     def __str__(self) -> str:
-        dimensions, kernel = self.dimensions, self.kernel
-        sizes = [*dimensions.domain, *(f"inner {size}" for size in dimensions.inner)]
-        lines = [f"kernel {kernel.name or 'copy'} over {' x '.join(map(str, sizes)) or 'one point'}"]
-        if self.tile is not None:
-            lines.append(f"  tile: {self.tile.block} of {self.tile.rows} rows")
-        if self.total > 1 or self.block > 1:
-            lines.append(f"  parallel: {self.total} items of {self.block}, {self.grain} at once")
-        if dimensions.inner:
-            kind = "unrolled" if self.unrolled else "serial"
-            lines.append(f"  {kind}: {prod(dimensions.inner)} inner points" + (", in tiles" if self.tiled else ""))
-        lanes = f"{self.lanes} lanes" if self.lanes > 1 else "lanes"
-        lines.append(f"  vector: {lanes} {'along' if kernel.along else 'across'} rows")
-        for role, accesses in (("read", self.reads), ("output", self.outputs)):
-            lines += [f"  {role} {number}: {', '.join(kinds) or 'one'}" for number, kinds in enumerate(accesses)]
-        for role, packs in (("reads", self.read_packs), ("outputs", self.output_packs)):
-            lines += [f"  {role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
-        lines += [f"  output {number}: non-temporal stores" for number in self.streamed]
-        return "\n".join(lines)
+        sizes = [*self.dimensions.domain, *(f"inner {size}" for size in self.dimensions.inner)]
+        return f"kernel {self.kernel.name or 'copy'} over {' x '.join(map(str, sizes)) or 'one point'}"
+
+
+N = TypeVar("N", bound=LoopNest)
 
 
 @dataclass(frozen=True)
-class LoopPass:
+class LoopPass(Generic[N]):
     """One decision about a loop nest."""
 
     name: str
-    run: Callable[[LoopNest], LoopNest]
+    run: Callable[[N], N]
     by_tile: bool = False  # decides otherwise in a chain
-
-
-def is_turned(kinds: Sequence[StrideKind], domain_rank: int, reading: bool) -> bool:
-    """Whether points are near along the last inner dimension, and far apart along the lanes'; they are written side by
-    side only.
-
-    >>> is_turned(("any", "one"), 1, True), is_turned(("one", "any"), 1, True), is_turned(("any", "near 2"), 1, False)
-    (True, False, False)
-    """
-    near = ("one", *NEAR.values()) if reading else ("one", NEAR[-1])
-    return domain_rank > 0 and kinds[domain_rank - 1] == "any" and kinds[-1] in near

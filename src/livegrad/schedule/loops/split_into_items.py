@@ -13,11 +13,11 @@ from livegrad.schedule.loops.cost_model import (
     SHARED_COST,
     kernel_cost,
 )
-from livegrad.schedule.loops.nest import LoopNest, RowBlock
+from livegrad.schedule.loops.cpu_nest import CpuNest, RowBlock
 from livegrad.schedule.plan import KernelStep
 
 
-def split_into_items(nest: LoopNest) -> LoopNest:
+def split_into_items(nest: CpuNest) -> CpuNest:
     """Decides how many points are an item of work, and how many items go out at once; in a chain, by its tiles."""
     domain, inner = nest.dimensions.domain, nest.dimensions.inner
     if nest.tile is not None:

@@ -27,13 +27,13 @@ from livegrad.schedule.loops.cost_model import (
     byte_size,
     kernel_cost,
 )
+from livegrad.schedule.loops.cpu_nest import CpuNest
 from livegrad.schedule.loops.divergence import has_divergence, varying_scalars
 from livegrad.schedule.loops.interchange import has_short_last_dimension, has_transposed_reads, may_change_order
-from livegrad.schedule.loops.nest import LoopNest
 from livegrad.schedule.plan import KernelStep, View
 
 
-def vectorise_outer_loops(nest: LoopNest) -> LoopNest:
+def vectorise_outer_loops(nest: CpuNest) -> CpuNest:
     """Turns lanes that run along rows across them: where rows are short, or lie one beside the other."""
     kernel = nest.kernel
     if not kernel.along or nest.tile is not None or not may_change_order(kernel):
@@ -43,7 +43,7 @@ def vectorise_outer_loops(nest: LoopNest) -> LoopNest:
     return nest.replace(step=replace(nest.step, kernel=replace(kernel, along=False)))
 
 
-def vectorise_short_rows(nest: LoopNest) -> LoopNest:
+def vectorise_short_rows(nest: CpuNest) -> CpuNest:
     """Makes a short last dimension the inner one: lanes run across the dimension before."""
     step, kernel = nest.step, nest.kernel
     if kernel.along or nest.tile is not None or step.inner or not may_change_order(kernel) or _uses_rows(kernel):
@@ -55,7 +55,7 @@ def vectorise_short_rows(nest: LoopNest) -> LoopNest:
     return nest.replace(step=_with_inner(step, first)) if first else nest
 
 
-def _has_short_rows(nest: LoopNest) -> bool:
+def _has_short_rows(nest: CpuNest) -> bool:
     step, dimensions = nest.step, nest.dimensions
     points = prod(step.inner)
     if points <= SHORT_ROW:
@@ -89,7 +89,7 @@ def _leveled(ports: Sequence[Port], views: Sequence[View], first: int) -> tuple[
     return tuple(port._replace(level=level) for port, level in zip(ports, levels, strict=True))
 
 
-def unroll_short_rows(nest: LoopNest) -> LoopNest:
+def unroll_short_rows(nest: CpuNest) -> CpuNest:
     """Writes out inner points that are so few that code names each of them."""
     kernel, dimensions = nest.kernel, nest.dimensions
     scans = any(stage.scan is not None for stage in kernel.stages)
@@ -99,7 +99,7 @@ def unroll_short_rows(nest: LoopNest) -> LoopNest:
     return nest.replace(unrolled=points) if points <= SHORT_ROW else nest
 
 
-def choose_lanes(nest: LoopNest) -> LoopNest:
+def choose_lanes(nest: CpuNest) -> CpuNest:
     """Decides how many points run in lanes: some registers' worth, and no more than would idle in every row."""
     if nest.lane < 0:
         return nest

@@ -13,7 +13,7 @@ from livegrad.backends.cpu.emit.values import Register, Value
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Kernel, Port, Sink, Stage
 from livegrad.schedule.loops.cost_model import byte_size
-from livegrad.schedule.loops.nest import Layout
+from livegrad.schedule.loops.cpu_nest import Layout
 
 
 class Column(NamedTuple):

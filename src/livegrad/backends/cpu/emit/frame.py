@@ -16,9 +16,9 @@ from livegrad.backends.cpu.emit.lanes import first_lanes, number_vector
 from livegrad.backends.cpu.emit.values import Register, TensorReference, Value
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Kernel, Port
+from livegrad.schedule.loops.cpu_nest import NEAR, Layout
 from livegrad.schedule.loops.dimensions import StrideKind
 from livegrad.schedule.loops.divergence import has_divergence
-from livegrad.schedule.loops.nest import NEAR, Layout
 from livegrad.schedule.plan import ALIGNMENT
 
 AccessKind = Literal["read", "output"]

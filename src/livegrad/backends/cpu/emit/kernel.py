@@ -22,7 +22,7 @@ from livegrad.backends.sites import Site
 from livegrad.ir.types import i64
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.loops.cost_model import byte_size
-from livegrad.schedule.loops.nest import Layout
+from livegrad.schedule.loops.cpu_nest import Layout
 
 
 @dataclass(frozen=True)

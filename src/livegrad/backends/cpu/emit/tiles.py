@@ -19,7 +19,7 @@ from livegrad.backends.cpu.emit.values import Register, llvm_memory, llvm_type
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Stage
 from livegrad.schedule.loops.cost_model import byte_size
-from livegrad.schedule.loops.nest import NEAR, is_turned
+from livegrad.schedule.loops.cpu_nest import NEAR, is_turned
 
 TILE = 16  # points of the inner dimension: a cache line of single numbers
 _Block = Callable[[Register, Register, Register], None]  # its first lane, its first point, and its address in the tile

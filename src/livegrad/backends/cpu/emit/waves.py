@@ -22,8 +22,8 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, f32
 from livegrad.ir.walk import nodes_of
 from livegrad.schedule.kernel import Kernel
+from livegrad.schedule.loops.cpu_nest import Layout
 from livegrad.schedule.loops.divergence import has_divergence
-from livegrad.schedule.loops.nest import Layout
 
 _BEHIND = 24  # operations; 12 are as good
 _ALIVE_AT_ONCE = 7  # values of a wave; 5 and 6 are nearly as good, 8 are not
