@@ -73,14 +73,15 @@ from livegrad.schedule.target import PORTABLE, Target
 from livegrad.schedule.verify import verify_step
 
 _CPU, _OTHERS = frozenset({"cpu"}), frozenset({"cuda", "portable"})
+_COMPILED = _CPU | _OTHERS  # the reference and C for people to read take functions nearly as they are
 
 VALUE_PASSES = (
     Pass("differentiate", differentiate, removes=DERIVATIVE_RULES | {fwd_diff, bwd_diff}),
-    Pass("eliminate_dead_results", eliminate_dead_results),
+    Pass("eliminate_dead_results", eliminate_dead_results, targets=_COMPILED | {"source"}),
     Pass("inline_calls", inline_calls, targets=_OTHERS, removes=frozenset({call})),
     Pass("inline_small_calls", inline_small_calls, targets=_CPU),
-    Pass("lower_bfloat16", lower_bfloat16),
-    Pass("simplify", Simplify()),
+    Pass("lower_bfloat16", lower_bfloat16, targets=_COMPILED),
+    Pass("simplify", Simplify(), targets=_COMPILED),
     # From here on sizes are numbers.
     Pass("bind_sizes", on_functions(bind_sizes), binds=True, keeps_signatures=False),
     Pass("flatten_signature", on_functions(flatten_signature), keeps_signatures=False),

@@ -9,6 +9,7 @@ import pytest
 
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError, TextOrigin
+from livegrad.ir.dimension import Dimension
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant, parameter
 from livegrad.ir.node import Function, Module, Node
@@ -20,10 +21,11 @@ from livegrad.ops.aggregate import get, get_at, make_tuple, splat
 from livegrad.ops.control import check, make_cond, make_for_loop, make_switch, make_while_loop
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import floor_div, neg, select
-from livegrad.ops.movement import broadcast
+from livegrad.ops.movement import broadcast, slice_
 from livegrad.ops.rules import filled
 from livegrad.ops.trace import trace_get, trace_new, trace_set
 from livegrad.ops.transcendental import pow
+from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.simplify import Simplify
 from tests.passes.programs import same_bits
 
@@ -324,3 +326,28 @@ def test_a_spread_scalar_is_spread_once() -> None:
         ) * 1.0
 
     assert op_names(simplify(f, f32)) == ["broadcast", "splat"]
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_nothing_is_taken_from_behind_the_last_element_of_a_slice(n: int) -> None:
+    """Slices with a step are joined, also where the second is empty and begins behind the end of the first."""
+
+    def rest(x: Node, size: Any) -> Node:
+        every_third = slice_(x, start=(1,), size=(1,), step=(3,))
+        return slice_(every_third, start=(1 - n,), size=(size,), step=(1,))
+
+    function = simplify(lambda x: rest(x, n), Tensor(f32, (3,)))
+    assert function.result_types == (Tensor(f32, (n,)),)
+    assert op_names(function) == ["slice"]
+
+
+def test_slices_of_open_size_are_not_joined_where_they_might_begin_behind_the_end() -> None:
+    size = Dimension.symbol("n")
+
+    def rest(x: Node, y: Node) -> Node:
+        every_third = slice_(x, start=(1,), size=(size,), step=(3,))
+        return slice_(every_third, start=(1,), size=(size - 1,), step=(1,))
+
+    function = simplify(rest, Tensor(f32, (size * 3,)), Tensor(f32, (size,)))
+    bound = bind_sizes(function, {"n": 1})
+    assert evaluate(bound, np.arange(3, dtype=np.float32), np.zeros(1, np.float32)).shape == (0,)

@@ -38,5 +38,7 @@ class Target:
         return name not in self.skipped
 
 
-PORTABLE = Target("portable")
 CUDA = Target("cuda")
+PORTABLE = Target("portable")
+SOURCE = Target("source")  # C for people, and for compilers of their own
+REFERENCE = Target("reference")  # NumPy, node by node

@@ -16,11 +16,11 @@ from livegrad.backends.c_family.helpers import helper_functions
 from livegrad.backends.c_family.names import identifier
 from livegrad.backends.c_family.types import Types
 from livegrad.backends.sites import Site
-from livegrad.ir.node import Function, Module
+from livegrad.compiler import lower
+from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar, Tensor, Type, components, scalar_of
 from livegrad.ir.walk import functions_in, nodes_of
-from livegrad.passes.differentiate.lower import differentiate
-from livegrad.passes.eliminate_dead_results import eliminate_dead_results
+from livegrad.schedule.target import SOURCE
 
 
 def function_source(function: Function, dialect: Dialect) -> str:
@@ -61,11 +61,6 @@ def kernel_source(
     return KernelSource(f"{pragma}{source.text()}\n{source.kernel(lifted, name)}", tuple(source.sites))
 
 
-def _prepared(function: Function) -> Function:
-    """The function without derivatives to be made and results nobody reads."""
-    return eliminate_dead_results(differentiate(Module((function,)))).functions[0]
-
-
 class Source:
     """The text of a function and of those that it uses, users last."""
 
@@ -76,7 +71,7 @@ class Source:
         self.sites: list[Site] = []
         self.names: dict[Function, str] = {}
         self.failing: set[Function] = set()  # those that take the status word
-        self.root = _prepared(function)
+        self.root = lower(function, SOURCE)
         self.bodies: list[str] = []
         for inner, plain in self._written_out():
             self.names[inner] = self._free(identifier(inner.name))

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from livegrad.backends.arguments import array_argument, learn_sizes, named_leaves, scalar_argument
+from livegrad.compiler import lower
 from livegrad.diagnostics import KernelCheckError, LivegradError, UsageError
 from livegrad.ir.bfloat16 import BFLOAT16, narrow, widen
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.entries import Entries
 from livegrad.ir.leaves import input_op, parameter_op
-from livegrad.ir.node import Function, Key, Module, Node
+from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import (
     Array,
     Matrix,
@@ -40,10 +41,10 @@ from livegrad.ops.control import check, map_
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.trace import add_plain, trace_get, trace_stack, zero_value
 from livegrad.passes.bind_sizes import bind_type
-from livegrad.passes.differentiate.lower import differentiate
 from livegrad.passes.flatten_signature import assemble_value
 from livegrad.passes.functions import uses_any
 from livegrad.passes.lower_bfloat16 import computes_bfloat16
+from livegrad.schedule.target import REFERENCE
 
 _FAILURES = (ZeroDivisionError, IndexError, OverflowError, np.linalg.LinAlgError)
 
@@ -57,7 +58,7 @@ def evaluate(function: Function, *arguments: Any, inputs: Mapping[Key, Any] | No
     10.0
     """
     if uses_any(reachable_functions([function]), {fwd_diff, bwd_diff}):
-        function = differentiate(Module((function,))).functions[0]
+        function = lower(function, REFERENCE)
     values, sizes = _accepted(function, arguments)
     with np.errstate(all="ignore"):
         return _run(function, inputs or {}, sizes, *values)

@@ -131,11 +131,15 @@ def slice_of_slice(node: Node) -> Node | None:
     (x,) = node.operands
     if x.op is not slice_:
         return None
-    first, stride = x.attribute("start"), x.attribute("step")
+    first, stride, size = x.attribute("start"), x.attribute("step"), node.attribute("size")
+    # Nothing may be taken from behind the last element; with a step, that would begin outside of the source.
+    if any(s != 1 and not isinstance(n, int) for s, n in zip(stride, size, strict=True)):
+        return None
+    starts = zip(first, node.attribute("start"), stride, size, strict=True)
     return slice_(
         x.operands[0],
-        start=tuple(a + b * s for a, b, s in zip(first, node.attribute("start"), stride, strict=True)),
-        size=node.attribute("size"),
+        start=tuple(0 if n == 0 else a + b * s for a, b, s, n in starts),
+        size=size,
         step=tuple(a * b for a, b in zip(stride, node.attribute("step"), strict=True)),
     )
 

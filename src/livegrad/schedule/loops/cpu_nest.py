@@ -9,7 +9,7 @@ from math import prod
 from typing import Literal
 
 from livegrad.schedule.loops.dimensions import StrideKind
-from livegrad.schedule.loops.nest import LoopNest
+from livegrad.schedule.loops.nest import Loop, LoopNest
 
 # Lanes that are no further apart than this come with one load, as they are in memory.
 NEAR: dict[int, StrideKind] = {-1: "near -1", 2: "near 2", 3: "near 3", 4: "near 4"}
@@ -57,7 +57,7 @@ class CpuNest(LoopNest):
 
     vector_bytes: int = 0
     tile: RowBlock | None = None
-    lanes: int = 1
+    lanes: int = 0
     unrolled: int = 0  # how many inner points there are, where they are so few that each is written out
     reads: tuple[tuple[StrideKind, ...], ...] = ()
     outputs: tuple[tuple[StrideKind, ...], ...] = ()
@@ -66,9 +66,9 @@ class CpuNest(LoopNest):
     covered: tuple[tuple[int, int, int], ...] = ()
     tiled: bool = False
     streamed: tuple[int, ...] = ()
-    block: int = 1  # points of the last dimension in an item, or rows
-    total: int = 1  # items
-    grain: int = 1  # items that are handed out at once
+    block: int = 0  # points of the last dimension in an item, or rows
+    total: int = 0  # items
+    grain: int = 0  # items that are handed out at once
 
     @property
     def lane(self) -> int:
@@ -95,24 +95,25 @@ class CpuNest(LoopNest):
             covered=self.covered,
         )
 
-    def __str__(self) -> str:
-        dimensions, kernel = self.dimensions, self.kernel
-        lines = [super().__str__()]
-        if self.tile is not None:
-            lines.append(f"  tile: {self.tile.block} of {self.tile.rows} rows")
-        if self.total > 1 or self.block > 1:
-            lines.append(f"  parallel: {self.total} items of {self.block}, {self.grain} at once")
-        if dimensions.inner:
-            kind = "unrolled" if self.unrolled else "serial"
-            lines.append(f"  {kind}: {prod(dimensions.inner)} inner points" + (", in tiles" if self.tiled else ""))
-        lanes = f"{self.lanes} lanes" if self.lanes > 1 else "lanes"
-        lines.append(f"  vector: {lanes} {'along' if kernel.along else 'across'} rows")
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        loops = [
+            Loop("parallel", self.total, f"items of {self.block}, {self.grain} at once" if self.block else "items")
+        ]
+        points = prod(self.dimensions.inner)
+        if self.dimensions.inner and not self.kernel.along:
+            loops.append(Loop("unrolled" if self.unrolled else "serial", points, "inner points"))
+        direction = "along the inner points" if self.kernel.along else "across the domain"
+        return (*loops, Loop("vector", self.lanes, f"lanes {direction}"))
+
+    def notes(self) -> list[str]:
+        notes = [] if self.tile is None else [f"tile: {self.tile.block} of {self.tile.rows} rows"]
         for role, accesses in (("read", self.reads), ("output", self.outputs)):
-            lines += [f"  {role} {number}: {', '.join(kinds) or 'one'}" for number, kinds in enumerate(accesses)]
+            notes += [f"{role} {number}: strides {', '.join(kinds)}" for number, kinds in enumerate(accesses) if kinds]
         for role, packs in (("reads", self.read_packs), ("outputs", self.output_packs)):
-            lines += [f"  {role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
-        lines += [f"  output {number}: non-temporal stores" for number in self.streamed]
-        return "\n".join(lines)
+            notes += [f"{role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
+        notes += ["transposed accesses: in tiles of registers"] if self.tiled else []
+        return [*notes, *(f"output {number}: non-temporal stores" for number in self.streamed)]
 
 
 def is_turned(kinds: Sequence[StrideKind], domain_rank: int, reading: bool) -> bool:

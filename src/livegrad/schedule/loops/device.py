@@ -9,7 +9,7 @@ from typing import Literal
 from livegrad.ir.types import Scalar, Trace, f16, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.nest import LoopNest
+from livegrad.schedule.loops.nest import Loop, LoopNest
 
 RowRunner = Literal["thread", "warp", "block", "columns"]
 COLUMNS = 32  # rows that a block takes together when neighbours in memory are neighbouring rows
@@ -44,9 +44,9 @@ class DeviceNest(LoopNest):
     at_once: int = 1  # rows that a thread reads before it computes any
     index: Literal["int", "long long"] = "long long"
     heavy: bool = False  # long code, which needs many registers
-    grid: int = 1
-    threads: int = 1
-    workers: int = 1  # how many run at once, each with scratch or traces of its own
+    grid: int = 0
+    threads: int = 0
+    workers: int = 0  # how many run at once, each with scratch or traces of its own
 
     @property
     def rows(self) -> int:
@@ -63,19 +63,18 @@ class DeviceNest(LoopNest):
         """Rows, or groups of rows that a block takes together."""
         return -(-self.rows // COLUMNS) if self.runner == "columns" else self.rows
 
-    def __str__(self) -> str:
-        lines = [super().__str__(), f"  rows: {self.rows}, each by a {self.runner}, indices are {self.index}"]
-        if self.dimensions.inner:
-            lines.append(f"  serial: {self.points} points of a row")
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        blocks = f"blocks of {self.threads} threads" if self.threads else "blocks"
+        loops = [Loop("parallel", self.grid, f"{blocks}, a {self.runner} for a row")]
         if self.blocks > 1:
-            lines.append(f"  shared: {self.blocks} blocks for each row")
+            loops.append(Loop("parallel", self.blocks, "blocks share a row"))
         if self.at_once > 1:
-            lines.append(f"  unrolled: {self.at_once} rows at once")
-        if self.threads > 1:
-            lines.append(
-                f"  parallel: {self.grid} blocks of {self.threads} threads" + (", heavy" if self.heavy else "")
-            )
-        return "\n".join(lines)
+            loops.append(Loop("unrolled", self.at_once, "rows at once"))
+        return (*loops, Loop("serial", self.points, "points of a row")) if self.dimensions.inner else tuple(loops)
+
+    def notes(self) -> list[str]:
+        return [f"indices: {self.index}", *(["registers: many, so fewer threads"] if self.heavy else [])]
 
 
 def assign_rows(nest: DeviceNest) -> DeviceNest:

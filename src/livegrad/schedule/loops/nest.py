@@ -8,11 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from livegrad.schedule.kernel import Kernel
 from livegrad.schedule.loops.dimensions import Dimensions, loop_dimensions
 from livegrad.schedule.plan import KernelStep
+
+LoopKind = Literal["parallel", "serial", "vector", "unrolled"]
+
+
+class Loop(NamedTuple):
+    """One loop of a nest: how it runs, how often, and of what."""
+
+    kind: LoopKind
+    extent: int  # 0 while that is not decided
+    of: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.extent or '?'} {self.of}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +53,20 @@ class LoopNest:
         made.__dict__.update(kept)
         return made
 
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops, the outermost first."""
+        raise NotImplementedError
+
+    def notes(self) -> list[str]:
+        """What else was decided."""
+        return []
+
     def __str__(self) -> str:
         sizes = [*self.dimensions.domain, *(f"inner {size}" for size in self.dimensions.inner)]
-        return f"kernel {self.kernel.name or 'copy'} over {' x '.join(map(str, sizes)) or 'one point'}"
+        title = f"kernel {self.kernel.name or 'copy'} over {' x '.join(map(str, sizes)) or 'one point'}"
+        chunks = [f"split: {self.step.chunk} inner points a chunk"] if self.kernel.split else []
+        return "\n  ".join([title, *map(str, self.loops), *chunks, *self.notes()])
 
 
 N = TypeVar("N", bound=LoopNest)

@@ -102,7 +102,7 @@ def unroll_short_rows(nest: CpuNest) -> CpuNest:
 def choose_lanes(nest: CpuNest) -> CpuNest:
     """Decides how many points run in lanes: some registers' worth, and no more than would idle in every row."""
     if nest.lane < 0:
-        return nest
+        return nest.replace(lanes=1)
     kernel, domain, row = nest.kernel, nest.dimensions.domain, nest.unrolled
     lanes = lane_count(kernel, nest.dimensions.reads, nest.lane, nest.vector_bytes)
     if domain and (_folds_across(kernel) or (len(domain) > 1 and not kernel.along)):
