@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.ir.keeping import keeping_places
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function
+from livegrad.ir.origins import ambient
 from livegrad.ir.types import Tensor, f64
 from livegrad.ops.context import context
 from livegrad.ops.conversion import cast
@@ -280,3 +283,27 @@ def require_as_described(engine: lg.Engine) -> None:
     for name, own in engine.graph.blocks.items():
         np.testing.assert_array_equal(engine.read(own), values[name], err_msg=name)
     assert values.keys() == engine.plan.steps.keys()  # type: ignore[union-attr]
+
+
+def test_an_interrupt_on_the_way_out_of_a_context_leaves_nothing_of_it_to_later_nodes() -> None:
+    leave, left = keeping_places.__exit__, 0
+
+    def interrupted(context: keeping_places, *exception: object) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        leave(context, *exception)
+
+    for number in range(1, 1000):
+        engine = lg.Engine()
+        engine.add(lg.block(lambda x=1, number=number: x * number + 12_345, name="first"))
+        left = number
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(keeping_places, "__exit__", interrupted)
+            with contextlib.suppress(KeyboardInterrupt):
+                engine.step()
+        assert (ambient.origins, ambient.table) == (None, None)
+        if left > 0:
+            break
+    assert left > 0

@@ -41,6 +41,7 @@ from livegrad.engine.phases import describe_phases
 from livegrad.engine.problems import Problem
 from livegrad.engine.runtime import Runtime
 from livegrad.engine.sources import ExternalBuffer, Numbers, feature_value
+from livegrad.ir.origins import ambient
 from livegrad.ops.context import FeatureLevel, feature_named, parse_feature
 
 
@@ -252,6 +253,9 @@ class Engine:
                 transaction.is_open = False  # last of all: from here on the frame has happened
                 if journal.observer is not None:
                     journal.observer.frame_ends(frame)
+            except BaseException:
+                ambient.reset()  # an interrupt may have kept a context from being left
+                raise
             finally:
                 if runtime.asked:
                     runtime.fill_asked()

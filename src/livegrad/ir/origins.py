@@ -38,6 +38,10 @@ class _Ambient(threading.local):
     plain: bool = True  # neither of the two: asked for every node that is made
     scope: Scope | None = None  # of the branch that is being traced; None: of no branch
 
+    def reset(self) -> None:
+        """As in a new thread: for those who were interrupted, maybe on the way out of one of the contexts below."""
+        vars(self).clear()
+
 
 ambient = _Ambient()
 
