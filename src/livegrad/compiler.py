@@ -35,7 +35,7 @@ from livegrad.passes.thread_accumulators import thread_accumulators
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
 from livegrad.schedule.draft import Draft
 from livegrad.schedule.loops.accesses import classify_accesses, stream_stores, tile_transposed
-from livegrad.schedule.loops.cpu_nest import CpuNest, RowBlock
+from livegrad.schedule.loops.cpu_nest import CpuNest, RowTile
 from livegrad.schedule.loops.device import (
     DeviceNest,
     assign_rows,
@@ -233,7 +233,7 @@ def lower_loops(nest: N, target: Target) -> N:
     return nest
 
 
-def tile_loops(alone: CpuNest, tile: RowBlock, target: Target) -> CpuNest:
+def tile_loops(alone: CpuNest, tile: RowTile, target: Target) -> CpuNest:
     """The loop nest of a step in a chain, from what it is alone, if no pass has changed its order of points."""
     nest = alone.replace(tile=tile, streamed=())
     for loop_pass in LOOP_PASSES[target.name]:
@@ -254,7 +254,7 @@ def _first_nest(plan: Plan, step: KernelStep, target: Target, vector_bytes: int)
     if target.name == "cuda":
         return DeviceNest(step, shares=True)
     chain = next((chain for chain in plan.chains if any(own is step for own in chain.steps)), None)
-    return CpuNest(step, vector_bytes, None if chain is None else RowBlock(prod(chain.rows), chain.tile))
+    return CpuNest(step, vector_bytes, None if chain is None else RowTile(prod(chain.rows), chain.tile))
 
 
 def _kernels(plan: Plan) -> list[KernelStep]:

@@ -18,8 +18,8 @@ from livegrad.backends.cpu.function import CpuFunction, run_function
 from livegrad.backends.cpu.target import CPU
 from livegrad.compiler import OPTIONAL
 from livegrad.ir.node import Function
+from livegrad.schedule.materialise import is_storable
 from livegrad.schedule.plan import Plan
-from livegrad.schedule.roots import is_storable
 from tests.fuzz import operations, operations_folding, operations_fusing  # noqa: F401  register what programs are made of
 from tests.fuzz.programs import Livegrad, Program, random_program
 from tests.fuzz.reference import Reference

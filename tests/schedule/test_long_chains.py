@@ -4,8 +4,8 @@ import numpy as np
 
 import livegrad as lg
 from livegrad.backends.cpu.native.compiler import stats
+from livegrad.schedule.materialise import MOST_DEPTH
 from livegrad.schedule.plan import KernelStep
-from livegrad.schedule.roots import MOST_DEPTH
 
 LENGTH = 10 * MOST_DEPTH
 

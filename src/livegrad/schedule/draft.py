@@ -14,8 +14,8 @@ from livegrad.ir.types import Scalar
 from livegrad.ops.conversion import complex_parts, from_parts
 from livegrad.ops.movement import reshape
 from livegrad.schedule.fuse import Group
+from livegrad.schedule.materialise import ForcedKinds, Roots, is_storable, root_kind, shows_memory
 from livegrad.schedule.plan import Buffer, Lifetime, ObjectSlot, Plan, RowChain, Slot, Step, step_lines, storage
-from livegrad.schedule.roots import ForcedKinds, Roots, is_storable, root_kind, shows_memory
 from livegrad.schedule.target import Target
 from livegrad.schedule.work import Trials
 

@@ -13,7 +13,7 @@ from livegrad.ir.walk import nodes_of
 from livegrad.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
 from livegrad.ops.movement import broadcast, flip, pad, permute, reshape, slice_
 from livegrad.ops.reduction import cumulative, reduce
-from livegrad.schedule.roots import root_kind
+from livegrad.schedule.materialise import root_kind
 
 _COMPARISONS = frozenset((equal, not_equal, less, less_equal, greater, greater_equal))
 _MOVES = frozenset((broadcast, permute, reshape, slice_, flip, pad))

@@ -16,7 +16,7 @@ from livegrad.ir.walk import nodes_of, toposort
 from livegrad.ops.control import map_domain
 from livegrad.ops.movement import broadcast, permute, sizes
 from livegrad.ops.reduction import arg_reduce, reduce
-from livegrad.schedule.roots import GroupKind, Roots, map_result, root_kind
+from livegrad.schedule.materialise import GroupKind, Roots, map_result, root_kind
 from livegrad.schedule.space import Space, space_over
 
 # A reduction to fewer rows than this, each longer than that, is split over threads in chunks of fixed length.

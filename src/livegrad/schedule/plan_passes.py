@@ -22,9 +22,9 @@ from livegrad.schedule.draft import Draft, view_of
 from livegrad.schedule.extrema import compared_with_extrema
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
 from livegrad.schedule.kernels import build_kernel_steps
-from livegrad.schedule.order import in_memory_order
+from livegrad.schedule.materialise import find_roots, forced_kinds, is_storable, long_chain_cuts, seen_operand
+from livegrad.schedule.order_for_memory import in_memory_order
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowChain, Step
-from livegrad.schedule.roots import find_roots, forced_kinds, is_storable, long_chain_cuts, seen_operand
 from livegrad.schedule.special import build_copy, build_placements, build_scan
 from livegrad.schedule.tile_row_chains import row_chains
 from livegrad.schedule.verify import verify_order, verify_sharing, verify_views

@@ -18,8 +18,8 @@ from livegrad.ir.walk import nodes_of, ops_in, reachable_functions
 from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
+from livegrad.schedule.materialise import CONTROL
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, RowChain, Step, View, reached
-from livegrad.schedule.roots import CONTROL
 
 _MOST_PUT_OFF = 4  # steps that are put off hold on to memory
 

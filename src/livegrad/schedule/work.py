@@ -12,8 +12,8 @@ from livegrad.ops.control import component_shape
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.schedule.expression import Expressions, Memory, NotAligned
 from livegrad.schedule.fuse import Group, is_reducing, space_of
+from livegrad.schedule.materialise import Roots, is_storable, map_result
 from livegrad.schedule.plan import Buffer, storage
-from livegrad.schedule.roots import Roots, is_storable, map_result
 from livegrad.schedule.space import Space
 
 

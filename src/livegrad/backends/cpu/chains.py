@@ -15,7 +15,7 @@ from livegrad.backends.cpu.native.gemm import goes_by_rows
 from livegrad.backends.cpu.native.pool import default_threads
 from livegrad.backends.cpu.products import native_product
 from livegrad.backends.cpu.recipe import KernelRecipe, Word
-from livegrad.schedule.loops.cpu_nest import RowBlock
+from livegrad.schedule.loops.cpu_nest import RowTile
 from livegrad.schedule.plan import Buffer, HostStep, RowChain
 
 _MOST_ROWS, _LEAST_ROWS = 96, 16
@@ -50,8 +50,8 @@ def rows_of_tile(chain: RowChain) -> int | None:
     return block if block >= _LEAST_ROWS and all(map(_is_native, chain.steps)) else None
 
 
-def row_block(chain: RowChain) -> RowBlock:
-    return RowBlock(prod(chain.rows), chain.tile)
+def row_tile(chain: RowChain) -> RowTile:
+    return RowTile(prod(chain.rows), chain.tile)
 
 
 @dataclass
@@ -59,7 +59,7 @@ class ChainBuilder:
     """Puts the kernels of a chain together; what is private to the chain lies in each worker's own memory."""
 
     chain: RowChain
-    block: RowBlock
+    block: RowTile
 
     def place(self, buffer: Buffer, shift: int) -> Word:
         """Where a kernel finds a private buffer, so many bytes behind its start."""

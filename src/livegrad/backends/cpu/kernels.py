@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from livegrad.backends.cpu.chains import ChainBuilder, row_block
+from livegrad.backends.cpu.chains import ChainBuilder, row_tile
 from livegrad.backends.cpu.emit.kernel import KernelText, emit_kernel
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.native.chain import LIBRARY as CHAIN
@@ -40,7 +40,7 @@ from livegrad.ir.lru import LruCache
 from livegrad.ir.places import Places, exchange_places, lines_to_blame
 from livegrad.ops.convolution import convolve
 from livegrad.schedule.kernel import Kernel
-from livegrad.schedule.loops.cpu_nest import CpuNest, Layout, RowBlock
+from livegrad.schedule.loops.cpu_nest import CpuNest, Layout, RowTile
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
 
 ALIGNMENT = 64
@@ -90,7 +90,7 @@ class Compiling:
             nest = lower_loops(CpuNest(step, host_target().vector_bytes), CPU)
             self._begun[id(step)] = step, ReadyStep(nest, self.add(nest.kernel, nest.layout))
 
-    def ready(self, step: KernelStep, rows: RowBlock | None) -> ReadyStep:
+    def ready(self, step: KernelStep, rows: RowTile | None) -> ReadyStep:
         """A step of the plan, by itself or in a chain over these rows."""
         if rows is None:
             self.begin(step)
@@ -244,7 +244,7 @@ class RecipeBuilder:
 
     def prepare(self, compiling: Compiling) -> None:
         """Compiles the kernels of all steps: some while others are written."""
-        blocks = {id(step): row_block(chain) for chain in self.plan.chains for step in chain.steps}
+        blocks = {id(step): row_tile(chain) for chain in self.plan.chains for step in chain.steps}
         for step in self.plan.steps:
             if isinstance(step, KernelStep):
                 self.steps[id(step)] = compiling.ready(step, blocks.get(id(step)))
@@ -264,7 +264,7 @@ class RecipeBuilder:
 
     def chain(self, chain: RowChain) -> tuple[KernelRecipe, ...]:
         """What prepares a chain, and the kernel that runs it block by block."""
-        block = row_block(chain)
+        block = row_tile(chain)
         self.building = builder = ChainBuilder(chain, block)
         before: list[KernelRecipe] = []
         members: list[tuple[KernelRecipe, int]] = []

@@ -15,8 +15,8 @@ from livegrad.ir.entries import Entries
 from livegrad.ir.types import Type
 from livegrad.ops.trace import zero_value
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
+from livegrad.schedule.materialise import is_storable
 from livegrad.schedule.plan import storage
-from livegrad.schedule.roots import is_storable
 
 Column = np.ndarray[Any, Any] | list[Any]  # of one leaf: an array, or a list where the leaf is a trace itself
 

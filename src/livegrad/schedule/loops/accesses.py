@@ -8,13 +8,13 @@ from livegrad.ir.walk import nodes_of
 from livegrad.schedule.indexed_writes import indices_of
 from livegrad.schedule.loops.cost_model import (
     LONGEST_PACK,
-    MOST_TURNED,
+    MOST_TRANSPOSED,
     STREAMED_BYTES,
     STREAMED_COST,
     byte_size,
     kernel_cost,
 )
-from livegrad.schedule.loops.cpu_nest import NEAR, CpuNest, is_turned
+from livegrad.schedule.loops.cpu_nest import NEAR, CpuNest, is_transposed
 from livegrad.schedule.loops.dimensions import StrideKind, stride_kinds
 from livegrad.schedule.plan import ALIGNMENT, Buffer, KernelStep, View
 
@@ -38,9 +38,9 @@ def tile_transposed(nest: CpuNest) -> CpuNest:
         return nest
     accesses = zip((*kernel.reads, *kernel.outputs), (*nest.reads, *nest.outputs), strict=True)
     rank = len(dimensions.domain)
-    transposed = sum(port.level == "point" and is_turned(kinds, rank, True) for port, kinds in accesses)
+    transposed = sum(port.level == "point" and is_transposed(kinds, rank, True) for port, kinds in accesses)
     # Not so many that tiles fill the stack.
-    return nest.replace(tiled=True) if 0 < transposed <= MOST_TURNED else nest
+    return nest.replace(tiled=True) if 0 < transposed <= MOST_TRANSPOSED else nest
 
 
 def stream_stores(nest: CpuNest) -> CpuNest:

@@ -28,7 +28,7 @@ LONGEST_PACK = 16
 MOST_PACKED = 256
 SHORT_COST = 20.0  # of a body that has registers to spare
 MOST_LANES = 128
-MOST_TURNED = 16  # accesses of a kernel that have tiles
+MOST_TRANSPOSED = 16  # accesses of a kernel that have tiles
 # A result of this size is written past the caches, which spares reading it first. A kernel from 16 MB to 16 MB takes
 # 1.0 ms and 0.8, from 32 to 32 2.9 and 1.9; but what reads 8 MB next finds them in a cache, if they went there.
 STREAMED_BYTES = 1 << 24

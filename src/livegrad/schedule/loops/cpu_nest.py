@@ -36,7 +36,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class RowBlock:
+class RowTile:
     """A chain's rows: how many there are, and how many are one tile."""
 
     rows: int
@@ -56,7 +56,7 @@ class CpuNest(LoopNest):
     """
 
     vector_bytes: int = 0
-    tile: RowBlock | None = None
+    tile: RowTile | None = None
     lanes: int = 0
     unrolled: int = 0  # how many inner points there are, where they are so few that each is written out
     reads: tuple[tuple[StrideKind, ...], ...] = ()
@@ -116,12 +116,14 @@ class CpuNest(LoopNest):
         return [*notes, *(f"output {number}: non-temporal stores" for number in self.streamed)]
 
 
-def is_turned(kinds: Sequence[StrideKind], domain_rank: int, reading: bool) -> bool:
+def is_transposed(kinds: Sequence[StrideKind], domain_rank: int, reading: bool) -> bool:
     """Whether points are near along the last inner dimension, and far apart along the lanes'; they are written side by
     side only.
 
-    >>> is_turned(("any", "one"), 1, True), is_turned(("one", "any"), 1, True), is_turned(("any", "near 2"), 1, False)
-    (True, False, False)
+    >>> is_transposed(("any", "one"), 1, True), is_transposed(("one", "any"), 1, True)
+    (True, False)
+    >>> is_transposed(("any", "near 2"), 1, False)
+    False
     """
     near = ("one", *NEAR.values()) if reading else ("one", NEAR[-1])
     return domain_rank > 0 and kinds[domain_rank - 1] == "any" and kinds[-1] in near

@@ -13,7 +13,7 @@ from livegrad.schedule.loops.cost_model import (
     SHARED_COST,
     kernel_cost,
 )
-from livegrad.schedule.loops.cpu_nest import CpuNest, RowBlock
+from livegrad.schedule.loops.cpu_nest import CpuNest, RowTile
 from livegrad.schedule.plan import KernelStep
 
 
@@ -27,7 +27,7 @@ def split_into_items(nest: CpuNest) -> CpuNest:
     return nest.replace(block=block, total=total, grain=grain)
 
 
-def _row_items(step: KernelStep, domain: Sequence[int], rows: RowBlock) -> tuple[int, int, int]:
+def _row_items(step: KernelStep, domain: Sequence[int], rows: RowTile) -> tuple[int, int, int]:
     """The block word, the number of items, and how many items are a block of rows."""
     if step.kernel.along:
         return 1, rows.rows, rows.block

@@ -19,7 +19,7 @@ from livegrad.backends.cpu.emit.values import Register, llvm_memory, llvm_type
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.schedule.kernel import Stage
 from livegrad.schedule.loops.cost_model import byte_size
-from livegrad.schedule.loops.cpu_nest import NEAR, is_turned
+from livegrad.schedule.loops.cpu_nest import NEAR, is_transposed
 
 TILE = 16  # points of the inner dimension: a cache line of single numbers
 _Block = Callable[[Register, Register, Register], None]  # its first lane, its first point, and its address in the tile
@@ -43,8 +43,8 @@ class Tiles(Accesses):
         asm = self.asm
         start, stop = span
         size = asm.constant(TILE, i64)
-        reads = sorted({s.number for s in stage.sources if s.kind == "read" and self._is_turned("read", s.number)})
-        outputs = [t.number for t in stage.sinks if t.kind == "output" and self._is_turned("output", t.number)]
+        reads = sorted({s.number for s in stage.sources if s.kind == "read" and self._is_transposed("read", s.number)})
+        outputs = [t.number for t in stage.sinks if t.kind == "output" and self._is_transposed("output", t.number)]
 
         def tile(number: Register, carried: list[Register]) -> list[Register]:
             first = asm.apply("add", i64, start, asm.apply("mul", i64, number, size))
@@ -69,11 +69,11 @@ class Tiles(Accesses):
         self.tiles = {}
         return ended
 
-    def _is_turned(self, kind: AccessKind, number: int) -> bool:
+    def _is_transposed(self, kind: AccessKind, number: int) -> bool:
         reading = kind == "read"
         port = (self.kernel.reads if reading else self.kernel.outputs)[number]
         kinds = (self.layout.reads if reading else self.layout.outputs)[number]
-        return port.level == "point" and is_turned(kinds, self.layout.domain_rank, reading)
+        return port.level == "point" and is_transposed(kinds, self.layout.domain_rank, reading)
 
     def _point_step(self, kind: AccessKind, number: int) -> int:
         """From point to point, in elements."""

@@ -1,7 +1,7 @@
 """The order of the groups: of those that can run, the one after which least memory is in use runs first.
 
-The scheduler calls `in_memory_order` once groups stand. Gradients need it: the factors of a weight's gradient can go
-as soon as it is computed, and would otherwise all wait for the end.
+The pass `order_for_memory` calls `in_memory_order` once groups stand. Gradients need it: the factors of a weight's
+gradient can go as soon as it is computed, and would otherwise all wait for the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, scalar_of
 from livegrad.ops.movement import sizes
 from livegrad.schedule.fuse import Group
-from livegrad.schedule.roots import Roots
+from livegrad.schedule.materialise import Roots
 
 
 def in_memory_order(groups: Sequence[Group], roots: Roots, results: Iterable[Node]) -> list[Group]:

@@ -1,7 +1,8 @@
-"""Which values are stored: the roots of kernels, and how each has to be computed.
+"""Materialisation points: which values are stored, and how each has to be computed.
 
-A root is a value that ends up in memory, or goes from host step to host step as an object. Every other node is part of
-the expression of the roots that need it. The scheduler asks `find_roots`; `fuse` groups what it gives.
+A root is a value that is materialised: it ends up in memory, or goes from host step to host step as an object. Every
+other node is part of the expression of the roots that need it. The pass `materialise` asks `find_roots`; `fuse` groups
+what it gives.
 """
 
 from __future__ import annotations
