@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
+from livegrad.diagnostics import UsageError
 from livegrad.ir.keeping import keeping_places
 from livegrad.ir.node import Function, Module
 from livegrad.ops.control import call
@@ -24,7 +25,7 @@ from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
 from livegrad.passes.lower_windows import lower_windows
-from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
+from livegrad.passes.pipeline import Pass, Trace, naming_pass, on_functions, run_passes
 from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
 from livegrad.passes.scalarise_maps import scalarise_maps
 from livegrad.passes.share_row_reductions import share_row_reductions
@@ -76,56 +77,56 @@ _CPU, _OTHERS = frozenset({"cpu"}), frozenset({"cuda", "portable"})
 _COMPILED = _CPU | _OTHERS  # the reference and C for people to read take functions nearly as they are
 
 VALUE_PASSES = (
-    Pass("differentiate", differentiate, removes=DERIVATIVE_RULES | {fwd_diff, bwd_diff}),
-    Pass("eliminate_dead_results", eliminate_dead_results, targets=_COMPILED | {"source"}),
-    Pass("inline_calls", inline_calls, targets=_OTHERS, removes=frozenset({call})),
-    Pass("inline_small_calls", inline_small_calls, targets=_CPU),
-    Pass("lower_bfloat16", lower_bfloat16, targets=_COMPILED),
-    Pass("simplify", Simplify(), targets=_COMPILED),
+    Pass(differentiate, removes=DERIVATIVE_RULES | {fwd_diff, bwd_diff}),
+    Pass(eliminate_dead_results, targets=_COMPILED | {"source"}),
+    Pass(inline_calls, targets=_OTHERS, removes=frozenset({call})),
+    Pass(inline_small_calls, targets=_CPU),
+    Pass(lower_bfloat16, targets=_COMPILED),
+    Pass(Simplify(), "simplify", targets=_COMPILED),
     # From here on sizes are numbers.
-    Pass("bind_sizes", on_functions(bind_sizes), binds=True, keeps_signatures=False),
-    Pass("flatten_signature", on_functions(flatten_signature), keeps_signatures=False),
-    Pass("expand_unsupported", on_functions(expand_unsupported), targets=_OTHERS),
-    Pass("split_complex", on_functions(split_complex), targets=_CPU),
-    Pass("interchange_elementwise_loops", on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
-    Pass("unroll_small_matmuls", on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
-    Pass("split_at_concatenations", on_functions(split_at_concatenations), targets=_CPU, optional=True),
-    Pass("lower_windows", on_functions(lower_windows)),
-    Pass("thread_accumulators", on_functions(thread_accumulators), optional=True),
-    Pass("scalarise_maps", on_functions(scalarise_maps)),
-    Pass("push_transpose_through_matmul", on_functions(push_transpose_through_matmul), optional=True),
-    Pass("share_row_reductions", on_functions(share_row_reductions), optional=True),
+    Pass(on_functions(bind_sizes), binds=True, keeps_signatures=False),
+    Pass(on_functions(flatten_signature), keeps_signatures=False),
+    Pass(on_functions(expand_unsupported), targets=_OTHERS),
+    Pass(on_functions(split_complex), targets=_CPU),
+    Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
+    Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
+    Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),
+    Pass(on_functions(lower_windows)),
+    Pass(on_functions(thread_accumulators), optional=True),
+    Pass(on_functions(scalarise_maps)),
+    Pass(on_functions(push_transpose_through_matmul), optional=True),
+    Pass(on_functions(share_row_reductions), optional=True),
 )
 
 PLAN_PASSES = (
-    PlanPass("materialise", materialise),
-    PlanPass("fuse", fuse, verify_groups),
-    PlanPass("order_for_memory", order_for_memory, verify_groups),
-    PlanPass("assign_buffers", assign_buffers),
-    PlanPass("write_in_place", write_in_place, optional=True),
-    PlanPass("build_steps", build_steps, verify_steps),
-    PlanPass("tile_row_chains", tile_row_chains, verify_chains, optional=True),
-    PlanPass("allocate", allocate, verify_memory),
+    PlanPass(materialise),
+    PlanPass(fuse, verify_groups),
+    PlanPass(order_for_memory, verify_groups),
+    PlanPass(assign_buffers),
+    PlanPass(write_in_place, optional=True),
+    PlanPass(build_steps, verify_steps),
+    PlanPass(tile_row_chains, verify_chains, optional=True),
+    PlanPass(allocate, verify_memory),
 )
 
 LOOP_PASSES: dict[str, tuple[LoopPass[Any], ...]] = {
     "cpu": (
-        LoopPass("vectorise_outer_loops", vectorise_outer_loops),
-        LoopPass("interchange_transposed", interchange_transposed),
-        LoopPass("vectorise_short_rows", vectorise_short_rows),
-        LoopPass("unroll_short_rows", unroll_short_rows),
-        LoopPass("choose_lanes", choose_lanes),
-        LoopPass("classify_accesses", classify_accesses),
-        LoopPass("tile_transposed", tile_transposed),
-        LoopPass("stream_stores", stream_stores, by_tile=True),
-        LoopPass("split_into_items", split_into_items, by_tile=True),
+        LoopPass(vectorise_outer_loops),
+        LoopPass(interchange_transposed),
+        LoopPass(vectorise_short_rows),
+        LoopPass(unroll_short_rows),
+        LoopPass(choose_lanes),
+        LoopPass(classify_accesses),
+        LoopPass(tile_transposed),
+        LoopPass(stream_stores, by_tile=True),
+        LoopPass(split_into_items, by_tile=True),
     ),
     "cuda": (
-        LoopPass("assign_rows", assign_rows),
-        LoopPass("share_rows", share_rows),
-        LoopPass("batch_rows", batch_rows),
-        LoopPass("choose_index_width", choose_index_width),
-        LoopPass("choose_launch", choose_launch),
+        LoopPass(assign_rows),
+        LoopPass(share_rows),
+        LoopPass(batch_rows),
+        LoopPass(choose_index_width),
+        LoopPass(choose_launch),
     ),
 }
 
@@ -138,6 +139,9 @@ OPTIONAL = (
 
 def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
     """The value passes of a target: those that hold for all sizes, and those that follow for given ones."""
+    unknown = sorted(target.skipped.difference(OPTIONAL))
+    if unknown:
+        raise UsageError(f"no optimisation is called `{unknown[0]}`", expected=f"one of {', '.join(OPTIONAL)}")
     used = [p for p in VALUE_PASSES if (p.targets is None or target.name in p.targets) and _runs(p, target)]
     first = next(number for number, step in enumerate(used) if step.binds)
     return tuple(used[:first]), tuple(used[first:])
@@ -198,16 +202,16 @@ class Compilation:
         for step in PLAN_PASSES:
             if not _runs(step, self._target):
                 continue
-            with places:
+            with places, naming_pass(step.name):
                 made = step.run(draft)
             # Whoever takes a step works outside of `places`: what is made there is no part of this function.
             while made is not None:
-                with places:
+                with places, naming_pass(step.name):
                     built = next(made, None)
                 if built is None:
                     break
                 yield built
-            if step.verify is not None:
+            with naming_pass(step.name):
                 step.verify(draft)
             if self._trace is not None:
                 self._trace(step.name, draft)

@@ -4,19 +4,23 @@ import pytest
 
 from livegrad.backends.cpu.target import CPU
 from livegrad.backends.reference import evaluate
-from livegrad.compiler import OPTIONAL, PLAN_PASSES, lower, lower_module, passes_for
-from livegrad.diagnostics import DifferentiationError, VerifyError
+from livegrad.compiler import OPTIONAL, PLAN_PASSES, Compilation, compile_plan, lower, lower_module, passes_for
+from livegrad.diagnostics import DifferentiationError, UsageError, VerifyError
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import input_node, parameter
 from livegrad.ir.node import Function, Key, Module, Node
+from livegrad.ir.origins import ambient
 from livegrad.ir.text import parse_module
-from livegrad.ir.types import f32, f64, i64
+from livegrad.ir.types import Tensor, f32, f64, i64
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, make_for_loop
 from livegrad.ops.custom import custom_call, recompute_call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.order import kept
+from livegrad.ops.reduction import reduce
+from livegrad.ops.transcendental import sin
 from livegrad.passes.pipeline import Pass, PipelineTrace, run_passes
+from livegrad.schedule import plan_passes
 from livegrad.schedule.target import CUDA, PORTABLE, Target
 
 
@@ -51,6 +55,29 @@ def test_a_target_leaves_out_optimisations_by_name() -> None:
         assert not CPU.without(name).uses(name)
 
 
+def test_an_optimisation_that_there_is_none_of_is_refused() -> None:
+    with pytest.raises(UsageError, match="no optimisation is called `fusion`: expected one of fuse, "):
+        lower(trace(lambda x: x * x, f32), CPU.without("fusion"))
+
+
+def test_an_error_within_a_plan_pass_names_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_passes, "group_roots", lambda *_: [])
+    with pytest.raises(VerifyError, match="not every stored value of `<lambda>` is in a group") as caught:
+        compile_plan(trace(lambda x: x * x, f32), CPU)
+    assert caught.value.__notes__ == ["in pass `fuse`"]
+
+
+def test_steps_come_before_the_plan_is_done() -> None:
+    rows = Tensor(f32, (64, 100))
+    function = trace(lambda x: (sin(x), reduce(x, kind="sum", axes=(0,)), reduce(x, kind="max", axes=(1,))), rows)
+    compilation = Compilation(lower(function, CPU), CPU)
+    steps = iter(compilation)
+    first = next(steps)
+    assert ambient.table is None  # whoever takes a step works outside of the passes
+    assert [first, *steps] == list(compilation.plan.steps)
+    assert len(compilation.plan.steps) > 1
+
+
 def test_derivatives_and_calls_are_gone_after_lowering() -> None:
     removed = frozenset().union(*(step.removes for step in passes_for(PORTABLE)[0]))
     assert removed == {fwd_diff, bwd_diff, custom_call, recompute_call, kept, call}
@@ -67,25 +94,25 @@ def test_a_trace_has_the_text_after_each_pass(module: Module) -> None:
 
 def test_a_pass_that_leaves_what_it_removes_is_named(module: Module) -> None:
     with pytest.raises(VerifyError, match=r"after pass `nothing`: .*`fwd_diff` is still there"):
-        run_passes(module, [Pass("nothing", lambda module: module, removes=frozenset({fwd_diff}))])
+        run_passes(module, [Pass(lambda module: module, "nothing", removes=frozenset({fwd_diff}))])
 
 
 def test_a_pass_that_brings_back_what_another_removed_is_named(module: Module) -> None:
-    passes = (*passes_for(PORTABLE)[0], Pass("undo", lambda _: module))
+    passes = (*passes_for(PORTABLE)[0], Pass(lambda _: module, "undo"))
     with pytest.raises(VerifyError, match="after pass `undo`"):
         run_passes(module, passes)
 
 
 def test_a_pass_that_changes_a_signature_is_named(module: Module) -> None:
     with pytest.raises(VerifyError, match="pass `lose` changed the module's functions"):
-        run_passes(module, [Pass("lose", lambda _: Module(()))])
+        run_passes(module, [Pass(lambda _: Module(()), "lose")])
 
 
 def test_a_pass_that_makes_broken_ir_is_named(module: Module) -> None:
     x, other = parameter(0, f32), parameter(1, f32)
     broken = Module((Function("main", (x,), (x + other,)),))
     with pytest.raises(VerifyError, match=r"after pass `break`.*not one of the function's parameters"):
-        run_passes(module, [Pass("break", lambda _: broken)])
+        run_passes(module, [Pass(lambda _: broken, "break")])
 
 
 def test_an_error_within_a_pass_keeps_its_message_and_names_the_pass(module: Module) -> None:
@@ -93,7 +120,7 @@ def test_an_error_within_a_pass_keeps_its_message_and_names_the_pass(module: Mod
         raise DifferentiationError("cannot differentiate `x`")
 
     with pytest.raises(DifferentiationError) as caught:
-        run_passes(module, [Pass("differentiate", fail)])
+        run_passes(module, [Pass(fail, "differentiate")])
     assert str(caught.value) == "cannot differentiate `x`"
     assert caught.value.__notes__ == ["in pass `differentiate`"]
 

@@ -61,6 +61,6 @@ def test_a_loop_pass_that_leaves_a_buffer_is_named(monkeypatch: pytest.MonkeyPat
 
     (function,) = parse_module(GOLDEN[0].read_text(encoding="utf-8").split(FOR, 1)[0]).functions
     step = next(step for step in compile_plan(function, CPU).steps if isinstance(step, KernelStep))
-    monkeypatch.setitem(LOOP_PASSES, "cpu", (LoopPass("widen", widen),))
+    monkeypatch.setitem(LOOP_PASSES, "cpu", (LoopPass(widen),))
     with pytest.raises(VerifyError, match="after `widen`, kernel"):
         lower_loops(CpuNest(step, 64), CPU)

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -26,13 +27,16 @@ class Pass:
     what comes after it holds for these sizes alone.
     """
 
-    name: str
     run: Callable[..., Module]
+    name: str = ""  # that of `run`
     removes: frozenset[Op] = frozenset()
     targets: frozenset[str] | None = None  # the devices it runs for; None: all
     optional: bool = False  # an optimisation that `Target.without` leaves out
     binds: bool = False
     keeps_signatures: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.run.__name__)
 
 
 def on_functions(rewrite: Callable[..., Function]) -> Callable[..., Module]:
@@ -68,6 +72,16 @@ class PipelineTrace:
         return "\n".join(f"# after {stage.name}\n{stage.text}" for stage in self.stages)
 
 
+@contextmanager
+def naming_pass(name: str) -> Iterator[None]:
+    """An error within says in which pass it happened."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in pass `{name}`")
+        raise
+
+
 Trace = Callable[[str, Any], None]  # is called with a pass's name and what it made
 
 
@@ -80,11 +94,8 @@ def run_passes(
     removed: frozenset[Op] = frozenset()
     for step in passes:
         removed |= step.removes
-        try:
+        with naming_pass(step.name):
             result = step.run(module, sizes or {}) if step.binds else step.run(module)
-        except Exception as error:
-            error.add_note(f"in pass `{step.name}`")
-            raise
         _verify_after(step, module, result, removed)
         module = result
         if trace is not None:

@@ -38,10 +38,13 @@ _ROUNDS = 4
 class PlanPass:
     """One decision about a draft; `verify` raises where what was decided cannot be."""
 
-    name: str
     run: Callable[[Draft], Iterator[Step] | None]  # a pass that makes steps gives each as soon as it is there
-    verify: Callable[[Draft], None] | None = None
+    verify: Callable[[Draft], None] = lambda draft: None
     optional: bool = False  # an optimisation that `Target.without` leaves out
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
 
 
 def materialise(draft: Draft) -> None:

@@ -76,6 +76,9 @@ N = TypeVar("N", bound=LoopNest)
 class LoopPass(Generic[N]):
     """One decision about a loop nest."""
 
-    name: str
     run: Callable[[N], N]
     by_tile: bool = False  # decides otherwise in a chain
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
