@@ -320,3 +320,36 @@ def test_a_block_that_is_added_inside_of_a_region_counts_its_runs() -> None:
     for runs in (1, 2):
         engine.step()
         assert added.debug.runs == runs
+
+
+def test_a_nan_in_a_value_that_nothing_needed_is_reported_whenever_it_is_read() -> None:
+    engine = lg.Engine()
+    lazy = engine.add(lg.block(lambda x=0.0: x / x, name="lazy"))
+    body = lg.Composite("body")
+    inner = body.graph.add(lg.block(lambda x: x * 2.0, name="inner"))
+    body.expose(inner["x"])
+    body.expose(inner["result"])
+    maybe = engine.add(lg.If("maybe", body))
+    engine.connect(lazy, maybe["x"])
+    engine.set(maybe["condition"], False)
+    with lg.debug_nans():
+        engine.step()
+        for _ in range(3):
+            with pytest.raises(lg.LivegradError, match="NaN"):
+                engine.read(lazy)
+        engine.step()
+        with pytest.raises(lg.LivegradError, match="NaN"):
+            engine.read(lazy)
+
+
+def test_a_block_that_only_an_untaken_branch_reads_runs_where_memory_is_shared_even_if_nothing_shares_it() -> None:
+    engine = lg.Engine(reuse_memory=True)
+    divide = engine.add(lg.block(lambda x=1, y=0: x // y, name="divide"))
+    body = lg.Composite("body")
+    inner = body.graph.add(lg.block(lambda x: x * 2, name="inner"))
+    body.expose(inner["x"])
+    body.expose(inner["result"])
+    maybe = engine.add(lg.If("maybe", body))
+    engine.connect(divide, maybe["x"])
+    engine.set(maybe["condition"], False)
+    assert "divide" in engine.step().failed

@@ -242,6 +242,10 @@ class CpuExecutable:
                 np.copyto(self._memory[key], value)
         return run.report()
 
+    def put_off(self, steps: Iterable[str]) -> None:
+        """Has steps that caught up wait again: their results are not to be used."""
+        self.waiting |= dict.fromkeys(steps, True)
+
     def operands_read(self, step: str) -> Iterable[Operand]:
         """What a step read in its last run; of a region what the bodies read that it took."""
         own = self.plan.steps[step]

@@ -105,6 +105,9 @@ class Executable(Protocol):
         """Runs a step that waits, and what it waits for, with what the last run would have read."""
         ...
 
+    def put_off(self, steps: Iterable[str]) -> None:
+        """Has steps that caught up wait again: their results are not to be used."""
+
     def set_parameter(self, key: str, value: Any) -> None:
         """Hot: a number that steps take by value."""
 

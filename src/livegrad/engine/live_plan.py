@@ -239,6 +239,7 @@ class LivePlan:
     bindings: MutableMapping[str, ExternalBuffer] = field(default_factory=dict)
     places: Mapping[str, int] = field(default_factory=dict)
     slots: tuple[int, ...] = ()
+    reuses_memory: bool = False  # whether buffers may share memory, even if none of this plan's do
 
     def __repr__(self) -> str:
         return f"<live {self._summary()}; print it>"

@@ -30,7 +30,7 @@ def update_on_demand(
 
     `found` has the steps that may wait, and is brought up to date; gives those that no longer may.
     """
-    if plan.places:
+    if plan.reuses_memory:
         return []
     position, needed = plan.position, []
     states = {plan.producer.get(state.next) for state in plan.states}

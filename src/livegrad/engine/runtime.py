@@ -168,7 +168,8 @@ class Runtime(Attempts):
         assert self.executable is not None
         report = self.executable.catch_up(step)
         if watch.active:
-            report = find_nans(self.executable, report, self.features)
+            ran, report = report.ran, find_nans(self.executable, report, self.features)
+            self.executable.put_off([key for key in ran if key not in report.ran])
         for key in report.ran:
             self.block_of(key).debug.counted += 1
         if report.failures:

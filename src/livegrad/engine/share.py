@@ -45,7 +45,7 @@ def share_memory(plan: LivePlan, kept: frozenset[str] = frozenset()) -> LivePlan
                 slots.append(_Slot(size, buffer))
             slots[number].last = buffer
             places[buffer] = number
-    return replace(plan, places=places, slots=tuple(slot.bytes for slot in slots))
+    return replace(plan, places=places, slots=tuple(slot.bytes for slot in slots), reuses_memory=True)
 
 
 def _may_follow(plan: LivePlan, first: str, writer: str, ancestors: dict[str, int], classes: dict[str, int]) -> bool:

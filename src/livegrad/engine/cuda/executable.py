@@ -201,6 +201,9 @@ class CudaExecutable:
         """Nothing: no step waits."""
         return RunReport((), {})
 
+    def put_off(self, steps: Iterable[str]) -> None:
+        """Nothing: no step waits."""
+
     # --- what programs are made from ---
 
     def address(self, key: str) -> int:
