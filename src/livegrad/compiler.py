@@ -8,6 +8,7 @@ loops. Each is verified after it ran, and can be shown (`livegrad passes`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -25,7 +26,7 @@ from livegrad.passes.inline_calls import inline_calls, inline_small_calls
 from livegrad.passes.interchange_elementwise_loops import interchange_elementwise_loops
 from livegrad.passes.lower_bfloat16 import lower_bfloat16
 from livegrad.passes.lower_windows import lower_windows
-from livegrad.passes.pipeline import Pass, Trace, naming_pass, on_functions, run_passes
+from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
 from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
 from livegrad.passes.scalarise_maps import scalarise_maps
 from livegrad.passes.share_row_reductions import share_row_reductions
@@ -137,6 +138,7 @@ OPTIONAL = (
 )
 
 
+@lru_cache(maxsize=64)
 def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
     """The value passes of a target: those that hold for all sizes, and those that follow for given ones."""
     unknown = sorted(target.skipped.difference(OPTIONAL))
@@ -200,22 +202,28 @@ class Compilation:
             module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
             draft = Draft(module.functions[0], self._target)
         for step in PLAN_PASSES:
-            if not _runs(step, self._target):
-                continue
-            with places, naming_pass(step.name):
-                made = step.run(draft)
-            # Whoever takes a step works outside of `places`: what is made there is no part of this function.
-            while made is not None:
-                with places, naming_pass(step.name):
-                    built = next(made, None)
-                if built is None:
-                    break
-                yield built
-            with naming_pass(step.name):
-                step.verify(draft)
-            if self._trace is not None:
-                self._trace(step.name, draft)
+            if _runs(step, self._target):
+                try:
+                    yield from _run_plan_pass(step, draft, places)
+                except Exception as error:
+                    error.add_note(f"in pass `{step.name}`")
+                    raise
+                if self._trace is not None:
+                    self._trace(step.name, draft)
         self._plan = draft.plan()
+
+
+def _run_plan_pass(step: PlanPass, draft: Draft, places: keeping_places) -> Iterator[Step]:
+    """Runs a pass within `places`; whoever takes a step works outside, for what is made there is no part of this."""
+    with places:
+        made = step.run(draft)
+    while made is not None:
+        with places:
+            built = next(made, None)
+        if built is None:
+            break
+        yield built
+    step.verify(draft)
 
 
 def compile_plan(

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -72,16 +71,6 @@ class PipelineTrace:
         return "\n".join(f"# after {stage.name}\n{stage.text}" for stage in self.stages)
 
 
-@contextmanager
-def naming_pass(name: str) -> Iterator[None]:
-    """An error within says in which pass it happened."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"in pass `{name}`")
-        raise
-
-
 Trace = Callable[[str, Any], None]  # is called with a pass's name and what it made
 
 
@@ -94,8 +83,11 @@ def run_passes(
     removed: frozenset[Op] = frozenset()
     for step in passes:
         removed |= step.removes
-        with naming_pass(step.name):
+        try:
             result = step.run(module, sizes or {}) if step.binds else step.run(module)
+        except Exception as error:
+            error.add_note(f"in pass `{step.name}`")
+            raise
         _verify_after(step, module, result, removed)
         module = result
         if trace is not None:
