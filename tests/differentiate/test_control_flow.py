@@ -160,9 +160,24 @@ def while_that_does_not_run(x: Node) -> Node:
     return make_while_loop(lambda a: a > 1.0, lambda i, a: log(a - 5.0), x)[0]
 
 
+def loop_over_an_invariant(x: Node) -> Node:
+    return make_for_loop(cast(x * 0.0, type=i64), lambda i, a: a * sqrt(x), x + 2.0)[0]
+
+
+def while_over_an_invariant(x: Node) -> Node:
+    return make_while_loop(lambda a: a < 1.0, lambda i, a: a * sqrt(x) + log(x), x + 2.0)[0]
+
+
 @pytest.mark.parametrize(
     ("program", "slope"),
-    [(safe_root, 0.0), (switched_root, 2.0), (loop_that_does_not_run, 1.0), (while_that_does_not_run, 1.0)],
+    [
+        (safe_root, 0.0),
+        (switched_root, 2.0),
+        (loop_that_does_not_run, 1.0),
+        (while_that_does_not_run, 1.0),
+        (loop_over_an_invariant, 1.0),
+        (while_over_an_invariant, 1.0),
+    ],
 )
 @pytest.mark.parametrize("mapped", [False, True], ids=["alone", "mapped"])
 def test_a_branch_that_is_not_taken_leaves_no_nan(program: Any, slope: float, mapped: bool) -> None:

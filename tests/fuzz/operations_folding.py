@@ -279,6 +279,41 @@ def _(m: Maker) -> None:
     m.add(m.random.choice(texts))
 
 
+# Functions of values that are zero where the loop has no trips: their derivatives are infinite there.
+_SINGULAR = (
+    "xp.sqrt({z})",
+    "xp.log({z}) * 0.3",
+    "0.2 / {z}",
+    "{z} ** 0.3",
+    "xp.sqrt(xp.sum({z}))",
+    "xp.log({z}) / xp.sqrt({z}) * 0.2",
+)
+
+
+@operation("loops that may not run", 1.5)
+def _(m: Maker) -> None:
+    x, y, i = m.draw("f", 0, 3), m.draw("f", 0, 2), m.draw("i", 0, 0)
+    trips = m.add(f"{i.name} % 4 - 1").name
+    zero = m.add(f"(xp.tanh(xp.sum({y.name})) + 1.5) * xp.astype({trips} > 0, a0.dtype)").name
+    if m.random.random() < 0.5:
+        zero = m.add(f"xp.exp(xp.sin({x.name})) * {zero}").name
+    inside = m.random.choice(_SINGULAR).format(z=zero)
+    if x.shape and 0 not in x.shape and m.random.random() < 0.3:  # a check must not fail either
+        inside += f" * xp.reshape({x.name}, (-1,))[xp.where({trips} > 0, 0, 1000)]"
+    loop = m.random.choice(["loop_by_count", "loop_by_test"])
+    step = m.random.choice(["s * 0.5 + {0}", "xp.sin(s) * {0}", "s * 0.3 + {0} * i", "{0} * xp.sum(s) + s"])
+    text = f"xp.{loop}({trips}, lambda i, s: {step.format(f'({inside})')}, {{0}}, 2)"
+    around = m.random.choice([
+        "{1}",
+        "xp.fori_loop(0, 2, lambda j, x: {2} * 0.7, {0})",
+        "xp.loop_by_count({3} + 1, lambda j, x: {2} * 0.7, {0}, 3)",
+        "xp.cond({3} > 0, lambda x: {2} + 0.5, lambda x: x * 2.0, {0})",
+        "(lambda equal: {1})(" + inside + ")" if "[" not in inside else "{1}",  # somebody has the value already
+        "xp.scan(lambda x, r: (x * 0.5 + " + inside + ", x), {0}, xp.zeros((0, 2)))[0]",
+    ])  # fmt: skip
+    m.add(around.format(x.name, text.format(x.name), text.format("x"), trips))
+
+
 @operation("branches", 0.7)
 def _(m: Maker) -> None:
     x, p = m.draw("f", 0, 3), m.draw("b", 0, 3)

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+from livegrad.backends.cpu.function import compile_function
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
-from livegrad.ir.types import Struct, Tensor, Vector, c128, f32, f64, i64
+from livegrad.ir.types import Struct, Tensor, Vector, bool_, c128, f32, f64, i64
 from livegrad.ops.aggregate import get, get_field, make, make_tuple
-from livegrad.ops.control import make_for_loop, make_map, map_over
+from livegrad.ops.control import make_cond, make_for_loop, make_map, map_over
 from livegrad.ops.elementwise import max
 from livegrad.ops.indexing import lookup
 from livegrad.ops.linalg import matmul
@@ -50,6 +52,16 @@ def test_work_on_rows_is_one_kernel(rows: Callable[[Node, int], Node], axis: int
 def test_a_reduction_and_what_is_made_of_it_row_by_row_are_one_kernel() -> None:
     plan = plan_of(lambda x: exp(total(sin(x), 1)) * 2.0, GRID)
     assert (plan.kernels, plan.arena_bytes) == (1, 0)
+
+
+def test_a_branch_that_reads_a_tensor_is_not_in_the_kernel_that_writes_it() -> None:
+    def chosen(x: Node, first: Node) -> Node:
+        tripled = reduce(x, kind="sum", axes=(0,)) * 3.0
+        return make_cond(first, lambda t: lookup(t) + 1.0, lambda t: lookup(t) * 2.0, tripled)
+
+    function = trace(chosen, LINE, bool_)
+    values = np.arange(1000, dtype=np.float32)
+    assert [float(compile_function(function)(values, first)) for first in (True, False)] == [1498501.0, 2997000.0]
 
 
 def test_the_sum_of_a_long_tensor_is_split_over_threads() -> None:

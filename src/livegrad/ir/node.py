@@ -206,7 +206,6 @@ def make_node(
         key = (*key, *origins)
     entry = _table.get(key)
     node = entry() if entry is not None else None
-    is_new = node is None
     if node is None:
         node = _new(Node)
         node.op, node.operands, node.attributes, node.cell = op, operands, attributes, None
@@ -217,8 +216,8 @@ def make_node(
         else:
             node.functions, node.type = like.functions, like.type
         node = _table.enter(key, node)
-    if ambient.scope is not None:
-        ambient.scope.enter(node, is_new)
+    if ambient.own_nodes is not None:
+        ambient.own_nodes.add(node)
     if node.own_origins is not origins or not plain:
         add_origins(node, origins, first=by_author)
     if node.functions and node.attributes is not attributes:

@@ -13,7 +13,6 @@ from livegrad.diagnostics import Place
 
 if TYPE_CHECKING:
     from livegrad.ir.node import Function, Node
-    from livegrad.ir.scopes import Scope
 
 _MOST_ORIGINS = 8
 
@@ -36,7 +35,7 @@ class _Ambient(threading.local):
     table: PlaceTable | None = None  # of the functions at work; None: nodes know their lines themselves
     every_line: bool = False  # whether authors' nodes of two lines are kept apart even if they cannot fail
     plain: bool = True  # neither of the two: asked for every node that is made
-    scope: Scope | None = None  # of the branch that is being traced; None: of no branch
+    own_nodes: set[Node] | None = None  # of the branch or loop body that is traced; None: of none
 
     def reset(self) -> None:
         """As in a new thread: for those who were interrupted, maybe on the way out of one of the contexts below."""

@@ -1,7 +1,7 @@
-"""Which nodes belong to a branch: those that it makes as it is traced, and not those that were there before.
+"""Which nodes are a branch's or loop body's own work: those that it asks for as it is traced.
 
 An author's branch may take values from around it and have no arguments at all, so operands do not tell what is the
-branch's own work. Nor does the time when a node was made: nodes are interned, and another branch may hold an equal one.
+branch's own work. Nor does the time when a node was made: nodes are interned, and an equal one may be there already.
 """
 
 from __future__ import annotations
@@ -17,54 +17,31 @@ if TYPE_CHECKING:
 
 
 class Scope:
-    """One branch: the nodes that it uses."""
-
-    __slots__ = ("around", "made", "used")
-
-    def __init__(self, around: Scope | None, made: set[Node]) -> None:
-        self.around = around
-        self.made = made  # in this branch and all others since the outermost choice began
-        self.used: set[Node] = set()  # by this branch itself: made, or found equal
-
-    def enter(self, node: Node, is_new: bool) -> None:
-        """Notes that the branch asked for a node."""
-        self.used.add(node)
-        if is_new:
-            self.made.add(node)
-
-
-class Choice:
-    """Branches that are traced one after the other, of which one will run.
+    """Branches of a choice, or a loop's body: whatever may not run.
 
     >>> import livegrad as lg
     >>> x = lg.asarray(1.0)
-    >>> before, choice = lg.sin(x), Choice()
-    >>> with choice.branch():
+    >>> before, scope = lg.sin(x), Scope()
+    >>> with scope.entered():
     ...     inside = lg.cos(x)
-    >>> choice.was_there(before.node), choice.was_there(inside.node)
+    >>> scope.can_be_passed(before.node), scope.can_be_passed(inside.node)
     (True, False)
     """
 
     def __init__(self) -> None:
-        self._around: Scope | None = ambient.scope
-        self._made: set[Node] = set() if self._around is None else self._around.made
+        self._own: set[Node] = set()
 
     @contextmanager
-    def branch(self) -> Iterator[None]:
-        """What is traced inside is one of the branches."""
-        ambient.scope = Scope(self._around, self._made)
+    def entered(self) -> Iterator[None]:
+        """What is traced inside belongs to the scope, and to those around it."""
+        around, ambient.own_nodes = ambient.own_nodes, self._own
         try:
             yield
         finally:
-            ambient.scope = self._around
+            ambient.own_nodes = around
+            if around is not None:
+                around |= self._own
 
-    def was_there(self, node: Node) -> bool:
-        """Whether a value can be passed to the branches, because it is no work of theirs."""
-        if node not in self._made or not node.operands:
-            return True
-        scope = self._around
-        while scope is not None:
-            if node in scope.used:
-                return True
-            scope = scope.around
-        return False
+    def can_be_passed(self, node: Node) -> bool:
+        """Whether a value comes from around the scope, because it is no work of its own."""
+        return node not in self._own or not node.operands

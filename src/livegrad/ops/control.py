@@ -13,13 +13,14 @@ import numpy as np
 
 from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
 from livegrad.ir.dimension import Dimension, Size
-from livegrad.ir.function import captured_values, make_function, name_of, returned_nodes, trace_open
+from livegrad.ir.function import inline, name_of, returned_nodes, trace_open
 from livegrad.ir.leaves import input_node, parameter
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.op import Op
-from livegrad.ir.scopes import Choice
+from livegrad.ir.scopes import Scope
 from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bool_, i32, i64
 from livegrad.ir.walk import substitute
+from livegrad.ops.closing import Closed, close_body, close_branches, runs_at_least_once
 from livegrad.ops.failing import loop_can_fail
 
 
@@ -232,16 +233,23 @@ def make_switch(index: Node, branches: Sequence[Callable[..., Any]], *arguments:
     return switch(index, *operands, branches=tuple(functions))
 
 
-def make_for_loop(trips: Node, body: Callable[..., Any], *carried: Node, reverse: bool = False) -> tuple[Node, ...]:
+def make_for_loop(
+    trips: Node, body: Callable[..., Any], *carried: Node, reverse: bool = False, scope: Scope | None = None
+) -> tuple[Node, ...]:
     """`carried = body(index, *carried)`, `trips` times; gives the carried values at the end.
+
+    A `scope` has what was traced of the body before.
 
     >>> import livegrad as lg
     >>> power = lg.trace(lambda x, n: make_for_loop(n, lambda index, y: y * x, x)[0], lg.f64, lg.i64)
     >>> float(lg.evaluate(power, 2.0, 3))
     16.0
     """
-    types = [node.type for node in carried]
-    function, captures = trace_open(body, [i64, *types])
+    types = [i64, *(node.type for node in carried)]
+    if runs_at_least_once(trips):
+        function, captures = trace_open(body, types)
+    else:
+        function, captures = _close_loop(body, types, scope or Scope(), lambda: trips > 0)
     result = for_loop(trips, *carried, *captures, body=function, carried=len(carried), reverse=reverse)
     return tuple(Op.named("get")(result, index=index) for index in range(len(carried)))
 
@@ -258,7 +266,11 @@ def make_while_loop(
     """
     types = [node.type for node in carried]
     test, test_captures = trace_open(condition, types)
-    step, step_captures = trace_open(body, [i64, *types])
+
+    def runs() -> Node:
+        return inline(test, (*carried, *test_captures))[0]
+
+    step, step_captures = _close_loop(body, [i64, *types], Scope(), runs)
     captures = tuple(dict.fromkeys(test_captures + step_captures))
     number = len(carried)
     result = while_loop(
@@ -272,30 +284,24 @@ def make_while_loop(
     return tuple(Op.named("get")(result, index=index) for index in range(number))
 
 
+def _close_loop(body: Callable[..., Any], types: Sequence[Type], scope: Scope, runs: Callable[[], Node]) -> Closed:
+    inputs = tuple(input_node(Key(f"argument{index}"), type) for index, type in enumerate(types))
+    with scope.entered():
+        results = returned_nodes(body, inputs)
+    return close_body(name_of(body), inputs, results, scope, runs)
+
+
 def _close_together(
     callables: Sequence[Callable[..., Any]], arguments: tuple[Node, ...]
 ) -> tuple[list[Function], tuple[Node, ...]]:
     """Functions of the same parameters: the arguments, then whatever any of them captures."""
     inputs = tuple(input_node(Key(f"argument{index}"), node.type) for index, node in enumerate(arguments))
-    choice, results = Choice(), []
+    scope, results = Scope(), []
     for callable in callables:
-        with choice.branch():
+        with scope.entered():
             results.append(returned_nodes(callable, inputs))
-    functions, captures = close_branches([name_of(callable) for callable in callables], inputs, results, choice)
+    functions, captures = close_branches([name_of(callable) for callable in callables], inputs, results, scope)
     return functions, (*arguments, *captures)
-
-
-def close_branches(
-    names: Sequence[str], inputs: tuple[Node, ...], results: Sequence[tuple[Node, ...]], choice: Choice
-) -> tuple[list[Function], tuple[Node, ...]]:
-    """Branches that gave these results for these inputs, as functions of the inputs and of what any of them captures.
-
-    What they made as they were traced is computed inside: a branch that is not taken does nothing, and its derivative
-    neither, whether it takes a value as an argument or from around it.
-    """
-    found = [node for nodes in results for node in captured_values(inputs, nodes, choice.was_there)]
-    captures = tuple(dict.fromkeys(found))
-    return [make_function(name, inputs + captures, nodes) for name, nodes in zip(names, results, strict=True)], captures
 
 
 def _with_captures(

@@ -292,6 +292,8 @@ class Expressions:
                     operands = [known[operand] for operand in node.operands]
                     if node.op is lookup:
                         known[node] = self._scalar_lookup(node.operands[0], operands[1:])
+                    elif any(isinstance(o.type, Tensor) and self.stored.get(o) is None for o in node.operands):
+                        raise NotAligned  # a branch or loop reads what this kernel has not written yet
                     else:
                         known[node] = make_node(node.op, tuple(operands), node.attributes)
         return known[root]

@@ -506,3 +506,26 @@ def test_python_numbers_fit_overloads_of_every_width():
         return 2
 
     assert f(1.0) == 1
+
+
+def test_a_loop_without_iterations_has_derivatives_of_zero_where_those_of_its_body_are_infinite():
+    @lg.differentiable
+    def counted(k: float, n: int) -> float:
+        s = 3.0
+        for _ in range(n):
+            s = s * math.sqrt(k) + math.log(k)
+        return s
+
+    @lg.differentiable
+    def tested(k: float, n: int) -> float:
+        s, i = 3.0, 0
+        while i < n:
+            s, i = s / k, i + 1
+        return s
+
+    @lg.differentiable
+    def slopes(k: float, n: int) -> float:
+        return lg.bwd_diff(counted)(k, n, 1.0)[0] + lg.bwd_diff(tested)(k, n, 1.0)[0]
+
+    assert [lg.bwd_diff(f)(0.0, 0, 1.0)[0] for f in (counted, tested, slopes)] == [0.0, 0.0, 0.0]
+    assert slopes(4.0, 1) == 3.0 / 4.0 + 1.0 / 4.0 - 3.0 / 16.0

@@ -68,6 +68,7 @@ WEIGHTS = lg.asarray([0.5, 2.0])  # float32
         lambda x: lg.sum(lg.fori_loop(0, 3, lambda i, s: s * WEIGHTS + x, lg.ones(2))),
         lambda x: lg.while_loop(lambda s: s < 9.0, lambda s: s * 1.5 + lg.sum(x * x), lg.asarray(1.0)),
         lambda x: lg.sum(lg.cond(x[0] > 0.0, lambda v: v * 2.0, lambda v: lg.zeros(2), x)),
+        lambda x: lg.sum(lg.cond(WEIGHTS[0] > 0.0, lambda v: v * 2.0, lambda v: lg.zeros(2), x)),
     ],
 )
 def test_gradients_of_loops_in_single_precision_are_checked_in_double(function: Any) -> None:

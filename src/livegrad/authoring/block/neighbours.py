@@ -119,14 +119,20 @@ def _traced(function: Callable[..., Any], types: tuple[Type, ...], options: tupl
     return trace(lambda first, own, *shared: function(first, own, *shared, *options), i64, i64, *types)
 
 
-def _is_near(other: Node, own: Node, positions: Node, reach: Node, axes: int) -> Node:
-    squared = None
-    for axis in range(axes):
-        apart = lookup(positions, own * number(axes) + number(axis))
-        apart = apart - lookup(positions, other * number(axes) + number(axis))
-        squared = apart * apart if squared is None else squared + apart * apart
-    assert squared is not None
-    return (squared <= lookup(reach)) & not_equal(other, own)
+def _near_to(own: Node, positions: Node, reach: Node, axes: int) -> Callable[[Node], Node]:
+    """Whether another point is near to this one, which is looked up once for all others."""
+    limit = lookup(reach)
+    place = [lookup(positions, own * number(axes) + number(axis)) for axis in range(axes)]
+
+    def is_near(other: Node) -> Node:
+        squared = None
+        for axis in range(axes):
+            apart = place[axis] - lookup(positions, other * number(axes) + number(axis))
+            squared = apart * apart if squared is None else squared + apart * apart
+        assert squared is not None
+        return (squared <= limit) & not_equal(other, own)
+
+    return is_near
 
 
 def _count_in_run(
@@ -135,9 +141,10 @@ def _count_in_run(
     """Where the points of three cells begin in the sorted order, and how many of them are near."""
     start = search(rising, key - number(1))
     end = search(rising, key + number(2))
+    is_near = _near_to(own, positions, reach, axes)
 
     def look(index: Node, count: Node) -> Node:
-        near = _is_near(lookup(order, start + index), own, positions, reach, axes)
+        near = is_near(lookup(order, start + index))
         return select(near, count + number(1), count)
 
     return start, make_for_loop(end - start, look, number(0))[0]
@@ -159,13 +166,14 @@ def _find_in_runs(
     start = lookup(starts, first + select(exists, run, number(0)))
 
     points = order.type.shape[0]  # type: ignore[attr-defined]
+    is_near = _near_to(own, positions, reach, axes)
 
     def going(place: Node, left: Node) -> Node:
         # The bound is for two kernels that round a distance otherwise: one counts a neighbour, the other sees none.
         return (left >= number(0)) & (place < number(points))
 
     def look(index: Node, place: Node, left: Node) -> tuple[Node, Node]:
-        near = _is_near(lookup(order, place), own, positions, reach, axes)
+        near = is_near(lookup(order, place))
         left = select(near, left - number(1), left)
         return select(left < number(0), place, place + number(1)), left
 

@@ -17,7 +17,9 @@ from livegrad.authoring.tensor.trees import flatten, tree_map, unflatten
 from livegrad.diagnostics import DifferentiationError, TypeRuleError, UsageError, caller_origin
 from livegrad.engine import execution
 from livegrad.ir.function import inline
-from livegrad.ir.types import c128, f64
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, c128, f64
+from livegrad.ops.conversion import cast
 from livegrad.passes.in_double import double_scalar, in_double
 
 
@@ -63,13 +65,20 @@ def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callabl
     types = [leaf.type for leaf in leaves]
     traced = trace_call(lambda *tensors: function(*unflatten(structure, tensors)), types, name_of(function))
     wide = in_double(traced.function)
-    captures = [as_type(node, double_scalar(element_of(node))) for node in traced.captures]
+    captures = [_captured_in_double(node) for node in traced.captures]
 
     def computed(*given: Any) -> Any:
         nodes = [leaf.node for leaf in flatten(given)[0]]
         return unflatten(traced.structure, map(wrap, inline(wide, [*nodes, *captures])))
 
     return computed
+
+
+def _captured_in_double(node: Node) -> Node:
+    if isinstance(node.type, Scalar):  # what a branch or loop decides by
+        wide = double_scalar(node.type)
+        return node if node.type is wide else cast(node, type=wide)
+    return as_type(node, double_scalar(element_of(node)))
 
 
 def _tensor(leaf: Any) -> Tensor:

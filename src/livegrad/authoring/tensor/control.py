@@ -27,15 +27,17 @@ from livegrad.authoring.tensor.weakness import note_loop_numbers
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
-from livegrad.ir.scopes import Choice
+from livegrad.ir.scopes import Scope
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import Trace, Type, bool_, i64, scalar_of, shape_of
 from livegrad.ir.walk import substitute
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import close_branches, make_for_loop, make_while_loop
+from livegrad.ops.closing import close_branches
 from livegrad.ops.control import cond as choose
+from livegrad.ops.control import make_for_loop, make_while_loop
 from livegrad.ops.control import switch as choose_branch
 from livegrad.ops.conversion import cast
+from livegrad.ops.failing import known_integer
 from livegrad.ops.indexing import lookup
 from livegrad.ops.trace import trace_get, trace_new, trace_set, trace_stack, trace_unstack
 
@@ -103,13 +105,15 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     """
     require_callable(body, "fori_loop")
     start, end = _scalar(lower, i64, "fori_loop"), _scalar(upper, i64, "fori_loop")
+    first, last = known_integer(start), known_integer(end)
+    trips = end - start if first is None or last is None else constant(last - first, i64)
 
     def loop(given: list[Node], state: _State) -> Any:
         def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
             value = body(wrap(index + start), state.inside(nodes))
             return _carried(value, state.structure, given, name_of(body))
 
-        return unflatten(state.structure, map(wrap, make_for_loop(end - start, step, *given)))
+        return unflatten(state.structure, map(wrap, make_for_loop(trips, step, *given)))
 
     return _looped(declared_number(body, 1, state), (), "fori_loop", loop)
 
@@ -151,10 +155,12 @@ def _scan(
     # Rows lie in a trace, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
     row_traces = [trace_unstack(row) for row in rows]
     own = placeholders([*[node.type for node in given], *[trace.type.element for trace in row_traces]])  # type: ignore[attr-defined]
-    after, output = _step_once(body, state.inside(own[: len(given)]), own[len(given) :], row_structure)
-    output_leaves, output_structure = flatten(output)
-    outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]
-    results = (*_carried(after, state.structure, given, name_of(body)), *outputs)
+    scope = Scope()
+    with scope.entered():
+        after, output = _step_once(body, state.inside(own[: len(given)]), own[len(given) :], row_structure)
+        output_leaves, output_structure = flatten(output)
+        outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]
+        results = (*_carried(after, state.structure, given, name_of(body)), *outputs)
     traces = [trace_new(type=Trace(node.type)) for node in outputs]
 
     def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
@@ -164,7 +170,7 @@ def _scan(
         fresh = zip(kept, made[len(given) :], strict=True)
         return (*made[: len(given)], *[trace_set(trace, index, value) for trace, value in fresh])
 
-    found = make_for_loop(constant(size, i64), step, *given, *traces, reverse=reverse)
+    found = make_for_loop(constant(size, i64), step, *given, *traces, reverse=reverse, scope=scope)
     last = unflatten(state.structure, map(wrap, found[: len(given)]))
     stacked = [wrap(trace_stack(trace, size=size)) for trace in found[len(given) :]]
     return last, unflatten(output_structure, stacked)
@@ -183,6 +189,9 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
     node = node_of(value, user)
     if shape_of(node.type) != ():
         raise ShapeError(f"`{user}` decides by one value", where=caller_origin(), found=f"shape {shape_of(node.type)}")
+    known = known_integer(node)
+    if known is not None and wanted is i64 and scalar_of(node.type) is i64:
+        return constant(known, i64)
     scalar = lookup(node)
     if wanted is bool_ and scalar.type is not bool_:
         raise UsageError(f"`{user}` needs a truth value", where=caller_origin(), found=str(scalar.type))
@@ -203,9 +212,9 @@ def _closed_branches(
     inputs = placeholders([node.type for node in given.nodes])
     structures: list[Structure] = []
     rows: list[list[Any]] = []
-    choice = Choice()
+    scope = Scope()
     for branch in branches:
-        with choice.branch():
+        with scope.entered():
             leaves, structure = flatten(branch(*declared_numbers(branch, given.filled(map(wrap, inputs)), {})[0]))
         rows.append(leaves)
         structures.append(structure)
@@ -217,7 +226,7 @@ def _closed_branches(
             )
     columns = [_of_one_type(column, branches) for column in zip(*rows, strict=True)]
     results = [tuple(column[place] for column in columns) for place in range(len(branches))]
-    functions, captures = close_branches([name_of(branch) for branch in branches], inputs, results, choice)
+    functions, captures = close_branches([name_of(branch) for branch in branches], inputs, results, scope)
     return functions, captures, structures[0]
 
 

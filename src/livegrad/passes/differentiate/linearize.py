@@ -16,6 +16,7 @@ from livegrad.ir.op import Op
 from livegrad.ir.types import Trace, Tuple, Type, differential_of, i64
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make_tuple, member
+from livegrad.ops.closing import compute_if, runs_at_least_once
 from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch, while_loop
 from livegrad.ops.order import kept
 from livegrad.ops.rules import filled, zero
@@ -197,7 +198,7 @@ class _LoopPlan:
     flags: tuple[bool, ...]
     traced: tuple[Node, ...]  # depend on carried values, or are to be kept: remembered at each trip
     repeated: tuple[Node, ...]  # depend on the index, captures and what is traced: computed again at each trip
-    hoisted: tuple[Node, ...]  # depend on captures alone: computed once
+    hoisted: tuple[Node, ...]  # depend on captures alone: computed once, if there is a trip
 
     @property
     def trace_type(self) -> Type:
@@ -326,6 +327,8 @@ def _linear_loop(
     carried, own = plan.carried, plan.linear.function.parameters
     captures = own[1 + carried :]
     hoisted = substitute(plan.hoisted, dict(zip(captures, primals[carried:], strict=True)))
+    if not runs_at_least_once(trips):
+        hoisted = compute_if(lambda: trips > 0, hoisted, set(primals[carried:]).__contains__)
     used = _depending_captures(plan.repeated, plan.traced, captures)
     captured = active_flags(tangents[carried:])
     start = active_nodes(tangents[:carried], primals[:carried], plan.flags)

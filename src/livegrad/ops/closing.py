@@ -1,0 +1,95 @@
+"""Closing branches and loop bodies: functions of their inputs and of the values that they take from around them.
+
+What a branch or body makes itself belongs to it, for values, checks and derivatives. A loop need not compute the same
+in each trip for that: its invariants are computed before it, if it has a trip at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from livegrad.ir.function import captured_values, make_function
+from livegrad.ir.node import Function, Node
+from livegrad.ir.op import Op
+from livegrad.ir.scopes import Scope
+from livegrad.ir.types import Tensor
+from livegrad.ir.walk import substitute, toposort
+from livegrad.ops.failing import known_integer
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, flip, permute, reshape, slice_
+from livegrad.ops.rules import zero
+
+# A cotangent of zero passes through them as zero, so that they do no harm before a loop; memory need not hold them.
+_VIEWS = frozenset({broadcast, reshape, permute, slice_, flip, lookup})
+
+Closed = tuple[Function, tuple[Node, ...]]  # a function, and the captured values that follow its inputs
+
+
+def runs_at_least_once(trips: Node) -> bool:
+    """Whether a loop of so many trips is known to have one: what it computes in each, it may compute before."""
+    known = known_integer(trips)
+    return isinstance(known, int) and known > 0  # not a symbolic size, which may be zero
+
+
+def close_branches(
+    names: Sequence[str], inputs: tuple[Node, ...], results: Sequence[tuple[Node, ...]], scope: Scope
+) -> tuple[list[Function], tuple[Node, ...]]:
+    """Branches that gave these results for these inputs, as functions of the inputs and of what any of them captures.
+
+    What they made as they were traced is computed inside: a branch that is not taken does nothing, and its derivative
+    neither, whether it takes a value as an argument or from around it.
+    """
+    found = [node for nodes in results for node in captured_values(inputs, nodes, scope.can_be_passed)]
+    captures = tuple(dict.fromkeys(found))
+    return [make_function(name, inputs + captures, nodes) for name, nodes in zip(names, results, strict=True)], captures
+
+
+def close_body(
+    name: str, inputs: tuple[Node, ...], results: tuple[Node, ...], scope: Scope, runs: Callable[[], Node]
+) -> Closed:
+    """The body of a loop that has a trip if it `runs`, in the manner of `close_branches`; invariants are captured."""
+    invariants = _invariant_tensors(inputs, results, scope)
+    (body,), captures = close_branches([name], inputs + invariants, [results], scope)
+    return body, compute_if(runs, invariants, scope.can_be_passed) + captures
+
+
+def _invariant_tensors(inputs: tuple[Node, ...], results: tuple[Node, ...], scope: Scope) -> tuple[Node, ...]:
+    """What a body computes of tensors around it. Invariant numbers stay inside: kernels compute them before loops."""
+    invariants = [node for node in captured_values(inputs, results) if not scope.can_be_passed(node)]
+    from_tensors: set[Node] = set()
+    for node in toposort(invariants, stop=scope.can_be_passed):
+        own = isinstance(node.type, Tensor) and not scope.can_be_passed(node)
+        if own or not from_tensors.isdisjoint(node.operands):
+            from_tensors.add(node)
+    return tuple(node for node in invariants if node in from_tensors)
+
+
+def compute_if(
+    runs: Callable[[], Node], values: Sequence[Node], can_be_passed: Callable[[Node], bool]
+) -> tuple[Node, ...]:
+    """The values; what they compute of those that can be passed is computed if a loop `runs`, else it is zero."""
+    work = _work_of(values, can_be_passed)
+    if not work:
+        return tuple(values)
+    captures = captured_values((), work, can_be_passed)
+    then = make_function("invariants", captures, work)
+    otherwise = Function(then.name, then.parameters, tuple([zero(node.type) for node in work]))
+    value = Op.named("cond")(runs(), *captures, then=then, otherwise=otherwise)
+    parts = [value] if len(work) == 1 else [Op.named("get")(value, index=index) for index in range(len(work))]
+    return tuple(substitute(values, dict(zip(work, parts, strict=True))))
+
+
+def _work_of(values: Sequence[Node], can_be_passed: Callable[[Node], bool]) -> tuple[Node, ...]:
+    """What is to be computed for the values, without the views of it that they are."""
+    found: dict[Node, None] = {}
+    pending, seen = list(reversed(values)), set(values)
+    while pending:
+        node = pending.pop()
+        if not node.operands or can_be_passed(node):
+            continue
+        if node.op not in _VIEWS or node.may_fail:
+            found[node] = None
+            continue
+        pending += [operand for operand in node.operands if operand not in seen]
+        seen.update(node.operands)
+    return tuple(found)
