@@ -65,8 +65,10 @@ class LoopNest:
     def __str__(self) -> str:
         sizes = [*self.dimensions.domain, *(f"inner {size}" for size in self.dimensions.inner)]
         title = f"kernel {self.kernel.name or 'copy'} over {' x '.join(map(str, sizes)) or 'one point'}"
-        chunks = [f"split: {self.step.chunk} inner points a chunk"] if self.kernel.split else []
-        return "\n  ".join([title, *map(str, self.loops), *chunks, *self.notes()])
+        built = [f"split: {self.step.chunk} inner points a chunk"] if self.kernel.split else []
+        scratch = sum(port.scratch for port in self.kernel.outputs)
+        built += [f"scratch: {scratch} kept for each inner point, for later sweeps"] if scratch else []
+        return "\n  ".join([title, *map(str, self.loops), *built, *self.notes()])
 
 
 N = TypeVar("N", bound=LoopNest)
