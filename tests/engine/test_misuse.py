@@ -353,3 +353,25 @@ def test_a_block_that_only_an_untaken_branch_reads_runs_where_memory_is_shared_e
     engine.connect(divide, maybe["x"])
     engine.set(maybe["condition"], False)
     assert "divide" in engine.step().failed
+
+
+def test_a_late_value_of_what_failed_in_an_earlier_frame_cannot_be_read() -> None:
+    engine = lg.Engine()
+    divide = engine.add(lg.block(lambda x=1, y=0: x // y, name="divide"))
+    engine.step()
+    late = engine.add(lg.block(lambda x: x + 1, name="late"))
+    body = lg.Composite("body")
+    inner = body.graph.add(lg.block(lambda x: x * 2, name="inner"))
+    body.expose(inner["x"])
+    body.expose(inner["result"])
+    maybe = engine.add(lg.If("maybe", body))
+    engine.connect(divide, late["x"])
+    engine.connect(late, maybe["x"])
+    engine.set(maybe["condition"], False)
+    for _ in range(2):
+        engine.step()
+        with pytest.raises(lg.LivegradError, match="division by zero"):
+            engine.read(late)
+    engine.set(divide["y"], 1)
+    engine.step()
+    assert int(engine.read(late)) == 2

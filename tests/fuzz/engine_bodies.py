@@ -94,7 +94,7 @@ BODIES = {
         Body("masked2", lambda x, y, flag=True: (x ^ flag) & y, "bool"),
         Body("flip", lambda x=True: x ^ True, "bool"),
         Body("less", lambda x, y, gain=1.0: x < y + gain, "float"),
-        Body("one", lambda x, y, gain=1.0: (x + (y * 1.0) / (y * 1.0) + gain) % 101, "float", may_give_nan=True),
+        Body("zero", lambda x, y, gain=1.0: (x + (y * 0.0) / (y * 1.0) + gain) % 101, "float", may_give_nan=True),
     )
 }
 # What decides about the next iteration of a While: it always ends.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from livegrad.backends.cpu import compile_function
 from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.memory_pool import aligned_memory
-from livegrad.diagnostics import CompileError
+from livegrad.diagnostics import CompileError, LivegradError
 from livegrad.engine.cpu_calls import Call, Calls
 from livegrad.engine.cpu_run import Lost, Run
 from livegrad.engine.cuda_kernel import CudaKernel
@@ -227,16 +226,18 @@ class CpuExecutable:
         self._unsure = set()
         return [key for key in needed if key in self.waiting]
 
-    def catch_up(self, step: str) -> RunReport:
+    def catch_up(self, step: str, failed: Mapping[str, LivegradError]) -> RunReport:
         """Runs a step that waits, with the values that states had in the last run."""
         now = {key: self._memory[key].copy() for key in self._before}
         self._begin_run(False)
-        run = self._run = Run(self, forced=())
+        run = self._run = Run(self, forced=(), lost=failed)
         try:
             for key, value in self._before.items():
                 np.copyto(self._memory[key], value)
-            with suppress(Lost):
+            try:
                 run.pull((step,))
+            except Lost:
+                run.blame(step, failed)
         finally:
             for key, value in now.items():
                 np.copyto(self._memory[key], value)

@@ -6,7 +6,7 @@ this run or in a later one, or until somebody asks for its result.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ class Run:
         profile: Profile = False,
         forced: Collection[str] | None = None,
         touched: Collection[object] = (),
+        lost: Iterable[str] = (),
     ) -> None:
         self._executable, self._plan = executable, executable.plan
         self._cut_off, self._waiting = executable.cut_off, executable.waiting
@@ -57,7 +58,7 @@ class Run:
         self._spared: list[str] = []
         self._unneeded: dict[str, None] = {}
         self._failures: list[Failure] = []
-        self._lost: set[str] = set()
+        self._lost = set(lost)  # steps without values: those that failed, and what depends on them
         self._seconds: dict[str, float] = {}
         self._started: dict[str, float] = {}
         # What has changed; None: all that is read of those that ran.
@@ -98,6 +99,15 @@ class Run:
                     del self._waiting[key]
         if self._lost and not self._lost.isdisjoint(steps):
             raise Lost
+
+    def blame(self, step: str, failed: Mapping[str, LivegradError]) -> None:
+        """Notes that a step has no value because of one that failed in an earlier run."""
+        if self._failures:
+            return
+        waiting = [self._plan.steps[key] for key in self._waiting_for((step,))]
+        sources = [key for one in waiting for key in producers(self._plan, one.all_operands())]
+        errors = [failed[key] for key in sources if key in failed] or list(failed.values())
+        self._failures.append(Failure(step, errors[0]))
 
     def report(self) -> RunReport:
         """What was done."""

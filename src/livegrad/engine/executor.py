@@ -101,8 +101,11 @@ class Executable(Protocol):
         """
         ...
 
-    def catch_up(self, step: str) -> RunReport:
-        """Runs a step that waits, and what it waits for, with what the last run would have read."""
+    def catch_up(self, step: str, failed: Mapping[str, LivegradError]) -> RunReport:
+        """Runs a step that waits, and what it waits for, with what the last run would have read.
+
+        `failed` has the errors of steps that have no value.
+        """
         ...
 
     def put_off(self, steps: Iterable[str]) -> None:

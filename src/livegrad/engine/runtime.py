@@ -166,7 +166,7 @@ class Runtime(Attempts):
     def catch_up(self, step: str) -> None:
         """Computes a result that nobody has needed until now."""
         assert self.executable is not None
-        report = self.executable.catch_up(step)
+        report = self.executable.catch_up(step, self.failed)
         if watch.active:
             ran, report = report.ran, find_nans(self.executable, report, self.features)
             self.executable.put_off([key for key in ran if key not in report.ran])

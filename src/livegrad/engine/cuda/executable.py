@@ -197,7 +197,7 @@ class CudaExecutable:
         """Nothing: all steps run."""
         return ()
 
-    def catch_up(self, step: str) -> RunReport:
+    def catch_up(self, step: str, failed: Mapping[str, LivegradError]) -> RunReport:
         """Nothing: no step waits."""
         return RunReport((), {})
 

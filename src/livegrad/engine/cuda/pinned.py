@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import threading
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 
 from livegrad.backends.cuda.driver import checked, device, driver
 
-_LEAST, _MOST_KEPT = 64, 1 << 26
-_lock = threading.Lock()
-_free: dict[tuple[int, int], list[int]] = {}  # addresses by context and size
-_kept_bytes = 0
+_LEAST = 64
+_LARGEST_KEPT, _MOST_KEPT = 1 << 26, 1 << 24  # bytes: of one piece, and of all of a size where that is more than one
+# Addresses by context and size. Without a lock: `append` and `pop` are atomic, and finalizers, which may run at any
+# moment, also in a thread that is in here, give memory back.
+_free: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
 
 
 class PinnedMemory:
     """So many bytes, to be given back with `free`. Taking them from the driver takes longer than most frames do."""
 
     def __init__(self, size: int) -> None:
-        global _kept_bytes
         self.size = max(_LEAST, 1 << max(0, size - 1).bit_length())
-        self._context_number = device().context_number
-        with _lock:
-            known = _free.get((self._context_number, self.size))
-            found = known.pop() if known else None
-            if found is not None:
-                _kept_bytes -= self.size
-        self.address = int(checked(driver.cuMemHostAlloc(self.size, 0))) if found is None else found
+        self._kept = _free[device().context_number, self.size]
+        try:
+            self.address = self._kept.pop()
+        except IndexError:
+            self.address = int(checked(driver.cuMemHostAlloc(self.size, 0)))
 
     def array(self, dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """The memory as an array; valid until it is freed."""
@@ -37,12 +35,8 @@ class PinnedMemory:
 
     def free(self) -> None:
         """Gives it back. A copy into it may still be under way: the next one comes after that."""
-        global _kept_bytes
-        with _lock:
-            keep = _kept_bytes + self.size <= _MOST_KEPT
-            if keep:
-                _kept_bytes += self.size
-                _free.setdefault((self._context_number, self.size), []).append(self.address)
-        if not keep:
+        if self.size <= _LARGEST_KEPT and len(self._kept) < max(1, _MOST_KEPT // self.size):
+            self._kept.append(self.address)
+        else:
             driver.cuStreamSynchronize(device().stream)  # there may be no next one
             driver.cuMemFreeHost(self.address)
