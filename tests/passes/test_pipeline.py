@@ -4,7 +4,17 @@ import pytest
 
 from livegrad.backends.cpu.target import CPU
 from livegrad.backends.reference import evaluate
-from livegrad.compiler import OPTIONAL, PLAN_PASSES, Compilation, compile_plan, lower, lower_module, passes_for
+from livegrad.compiler import (
+    LOOP_PASSES,
+    OPTIONAL,
+    PLAN_PASSES,
+    VALUE_PASSES,
+    Compilation,
+    compile_plan,
+    lower,
+    lower_module,
+    passes_for,
+)
 from livegrad.diagnostics import DifferentiationError, UsageError, VerifyError
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import input_node, parameter
@@ -21,7 +31,7 @@ from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import sin
 from livegrad.passes.pipeline import Pass, PipelineTrace, run_passes
 from livegrad.schedule import plan_passes
-from livegrad.schedule.target import CUDA, PORTABLE, Target
+from livegrad.schedule.target import CUDA, PORTABLE, REFERENCE, SOURCE, Target
 
 
 @pytest.fixture
@@ -46,6 +56,14 @@ def test_passes_come_in_this_order() -> None:
         *("materialise", "fuse", "order_for_memory", "assign_buffers", "write_in_place", "build_steps"),
         *("tile_row_chains", "allocate"),
     ]
+
+
+def test_passes_are_for_targets_that_there_are() -> None:
+    known = {target.name for target in (CPU, CUDA, PORTABLE, SOURCE, REFERENCE)}
+    assert set().union(*(step.targets or () for step in VALUE_PASSES)) <= known
+    assert set(LOOP_PASSES) <= known
+    assert names(SOURCE)[:3] == ["differentiate", "eliminate_dead_results", "bind_sizes"]
+    assert names(REFERENCE)[:2] == ["differentiate", "bind_sizes"]
 
 
 def test_a_target_leaves_out_optimisations_by_name() -> None:
