@@ -87,10 +87,10 @@ class Session(Scenes):
         self.frames = 0
         self.compared: set[tuple[str, str]] = set()  # blocks that ran with those behind them
         self.owed: set[str] = set()  # blocks that something happened to, and that nobody needed since
-        on_cpu = engine.executor.name == "cpu"
-        self.manner = Manner(defers=on_cpu and not engine.reuse_memory, by_branch=on_cpu, watches=self.watches)
         if self._often(0.7):
             self.look_closer()
+        on_cpu = engine.executor.name == "cpu"
+        self.manner = Manner(defers=on_cpu and not engine.reuse_memory, by_branch=on_cpu, watches=self.watches)
         self.share = self.chance.choice((1.0, 0.3))  # of what can be read that is read
 
     def _next(self, moment: Moment) -> tuple[Any, ...]:

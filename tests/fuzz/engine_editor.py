@@ -59,7 +59,7 @@ class Editor:
         self.broken: list[Node] = []  # nodes that the last frame had problems with
         self.external: list[Any] = []
         self.anew: set[Node] = set()  # that were added again since the last frame
-        self.watches = chance.random() < 0.2  # for NaN
+        self.watches = FAMILIES[self.main] == "float" and chance.random() < 0.4  # for NaN
         self._number = 0
 
     # --- chance ---
@@ -104,8 +104,9 @@ class Editor:
     def _body(self, net: Net) -> Body:
         family = FAMILIES[self.main] if self._often(0.85) else self.chance.choice(("float", "int", "bool"))
         found = [body for body in self._bodies_for(net) if body.family == family]
-        watched = [body for body in found if body.may_give_nan]
-        return self.chance.choice(watched if watched and self._often(0.4) else found)
+        if self._often(0.5) and any(body.may_give_nan for body in found):
+            found = [body for body in found if body.may_give_nan or body.name == "less"]  # which makes no NaN of one
+        return self.chance.choice(found)
 
     def _bodies_for(self, net: Net) -> list[Body]:
         """What blocks of a graph may compute. Of what a loop computes, only the last turn can be watched."""

@@ -11,7 +11,7 @@ import livegrad as lg
 from tests.fuzz.engine_bodies import COUNTDOWNS, FEATURE, MISTAKEN, Body
 from tests.fuzz.engine_builder import Builder
 from tests.fuzz.engine_coverage import REGIONS as COVERED
-from tests.fuzz.engine_editor import KINDS, PALETTES, REGIONS, Focus, region_of
+from tests.fuzz.engine_editor import FAMILIES, KINDS, PALETTES, REGIONS, Focus, region_of
 from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node, bound_to, nets_inside
 
 Spot = tuple[Net, Node, str]
@@ -52,6 +52,7 @@ class Edits(Builder):
         edit = self.chance.choice(sorted({edit.__name__ for edit in self.kinds_of_edits}))
         self.focus = Focus(edit, self.chance.choice(COVERED), kind)
         self.main = self.chance.choice([main for main, kinds in PALETTES.items() if kind in kinds])
+        self.watches = FAMILIES[self.main] == "float" and self._often(0.4)
 
     def _focused_nets(self) -> list[Net]:
         assert self.focus is not None
