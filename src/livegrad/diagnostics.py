@@ -274,8 +274,9 @@ class MissingFileError(FileError, FileNotFoundError):
 def file_error(error: OSError, path: object, help: str, what: str | None = None) -> FileError:
     """The error of livegrad for one of the system at a path.
 
-    >>> str(file_error(FileNotFoundError(2, "No such file or directory"), "a.npz", "save one first"))
-    'cannot open `a.npz`: No such file or directory; save one first'
+    >>> made = file_error(FileNotFoundError(2, "No such file or directory"), "a.npz", "save one first")
+    >>> isinstance(made, FileNotFoundError), made.filename
+    (True, 'a.npz')
     """
     kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError
     made = kind(what or f"cannot open `{path}`: {error.strerror or error}", where=caller_origin(), help=help)

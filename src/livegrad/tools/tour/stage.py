@@ -7,6 +7,7 @@ and its function is a block as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,9 @@ class Stage:
 
     def _add(self, function: Callable[..., Any], *outputs: str, **numbers: float) -> lg.Block:
         """A block of the function's name, with the numbers that can change while it runs."""
-        added = self.engine.add(lg.block(function, inputs=A_PIXEL, outputs=outputs))
+        parameters = signature(function).parameters
+        inputs = {name: type for name, type in A_PIXEL.items() if name in parameters}
+        added = self.engine.add(lg.block(function, inputs=inputs, outputs=outputs))
         for name, value in numbers.items():
             self.engine.set(added[name], np.float32(value))
         return added
