@@ -109,7 +109,8 @@ def until(x: Node, y: Node) -> Node:
 
 PROGRAMS = {
     "folded": (folded, LINE, LINE), "summed": (summed, LINE, LINE), "nested": (nested, LINE, GRID),
-    "branching": (branching, LINE, LINE), "choosing": (choosing, LINE, LINE), "by_value": (by_value, LINE, LINE), "again": (again, LINE, LINE),
+    "branching": (branching, LINE, LINE), "choosing": (choosing, LINE, LINE), "by_value": (by_value, LINE, LINE),
+    "again": (again, LINE, LINE),
     "until": (until, LINE, LINE), "neighbours": (neighbours, LINE, LINE),
 }  # fmt: skip
 DERIVATIVES = ("r", "rf", "rr")  # modes, the first innermost
