@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -95,10 +96,12 @@ def _numbers_taken(running: Running, top: Net, all_alike: bool) -> dict[Root, Gi
     """A description that is wrong does not run, but numbers that changed reach the one that runs on.
 
     They reach blocks that are where they were. A number that took the place of something else is no change of a number;
-    `all_alike`: it may be taken for one.
+    `all_alike`: it may be taken for one. So it is with one in the place of a default, in a graph that is used several
+    times: elsewhere it may have taken the place of something else.
     """
     taken = {}
     wanted = set(paths_of(top))
+    uses = Counter(node for _, node in wanted)
     for outermost in running.instances:
         for one in outermost.all_instances():
             for ref in one.feeds.values():
@@ -107,7 +110,8 @@ def _numbers_taken(running: Running, top: Net, all_alike: bool) -> dict[Root, Gi
                     now = net.sources.get((node, name)) if (ref.path, node) in wanted else None
                     known = running.numbers.get(ref, ref.source)
                     fits = isinstance(now, Given) and now.kind == ref.source.kind
-                    taken[ref] = now if fits and (all_alike or now.line == known.line) else known  # type: ignore[union-attr]
+                    alike = fits and now.line == known.line and (now.line != (node, name) or uses[node] == 1)  # type: ignore[union-attr]
+                    taken[ref] = now if alike or (fits and all_alike) else known  # type: ignore[assignment]
     return taken
 
 

@@ -270,9 +270,13 @@ class Runtime(Attempts):
         assert self.executable is not None
         plan, errors = self.executable.plan, {failure.step: failure.error for failure in report.failures}
         for key in sorted(self.stale, key=plan.position.__getitem__):  # a waiting step has the error it waits behind
-            sources = (plan.producer.get(str(operand_key(operand))) for operand in plan.steps[key].all_operands())
-            found = next((errors[source] for source in sources if source in errors), report.failures[0].error)
-            self.failed[key] = errors.setdefault(key, found)
+            step = plan.steps[key]
+            sources = (plan.producer.get(str(operand_key(operand))) for operand in step.all_operands())
+            found = next((errors[source] for source in sources if source in errors), None)
+            if key not in errors or (found is not None and step.__class__ is not RegionStep):
+                # On a device, a step that reads what failed has run nevertheless: its own error means nothing.
+                errors[key] = found or report.failures[0].error
+            self.failed[key] = errors[key]
 
     def _remember_contents(self, plan: LivePlan, report: RunReport) -> None:
         """Which buffer each piece of shared memory now holds; after a failure, which may have left half of it, none."""
