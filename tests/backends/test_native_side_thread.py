@@ -122,3 +122,16 @@ atexit.register(lambda: print(len(begun[0].finish()[0]) > 0))
 
 def test_a_process_may_end_while_it_works(tmp_path: Path) -> None:
     assert run_python(ENDING, tmp_path).split() == ["True"]
+
+
+def test_jobs_may_begin_while_another_thread_asks_whether_there_are_any() -> None:
+    side = side_thread._SideThread()
+
+    class Job:
+        @property
+        def is_waiting(self) -> bool:
+            side._begun.append(Job())  # type: ignore[arg-type]
+            return len(side._begun) > 5
+
+    side._begun.append(Job())  # type: ignore[arg-type]
+    assert [side.is_idle for _ in range(3)] == [True, True, False]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -13,6 +13,7 @@ from typing import Any
 from livegrad.backends.cuda import driver as driver_module
 from livegrad.backends.cuda import function, modules, recipe
 from livegrad.engine.cuda import code, pinned
+from livegrad.ir.lru import LruCache
 from tests.cuda.simulated_driver import COMPILER, SimulatedDriver, compile_source
 
 __all__ = ["COMPILER", "simulated"]
@@ -27,7 +28,7 @@ def simulated(seed: int = 0, size: int = 1 << 30) -> Iterator[SimulatedDriver]:
     stand_ins = [(module, "driver", made) for module in users]
     # Another driver has other contexts: nothing that was made in one of ours is found while this one is there.
     stand_ins += [(driver_module, "_start", cache(driver_module._start.__wrapped__))]
-    stand_ins += [(pinned, "_free", defaultdict(list)), (function, "_functions", OrderedDict())]
+    stand_ins += [(pinned, "_free", defaultdict(list)), (function, "_functions", LruCache(512))]
     stand_ins += [(modules, "compile_source", compile_source), (recipe, "compile_with_key", compile_source)]
     stand_ins += [(code, "load_compiled", bytes), (recipe, "load_compiled", bytes)]
     originals = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]

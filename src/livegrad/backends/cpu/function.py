@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
@@ -32,6 +31,7 @@ from livegrad.compiler import Compilation, lower
 from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
 from livegrad.ir.collecting import collection_paused
 from livegrad.ir.digest import function_digest
+from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function
 from livegrad.ir.places import mark_places, name_place, written_alike
 from livegrad.ir.types import Matrix, Scalar, Tensor, Vector
@@ -149,10 +149,8 @@ class CpuFunction:
         with self._plans.lock:
             if key not in plans:
                 with collection_paused():
-                    plan = plans[key] = self._load(dict(key)) or self._make(dict(key))
+                    plan = plans.keep(key, self._load(dict(key)) or self._make(dict(key)))
                 plan.source = self.function
-                while len(plans) > _MOST_PLANS:
-                    plans.popitem(last=False)
             return plans[key]
 
     def self_contained_recipe(self, arguments: Sequence[Any]) -> Recipe | None:
@@ -219,13 +217,13 @@ class _PlanCache:
     """The plans of equal functions."""
 
     def __init__(self) -> None:
-        self.by_sizes: OrderedDict[tuple[tuple[str, int], ...], CompiledPlan] = OrderedDict()
+        self.by_sizes: LruCache[tuple[tuple[str, int], ...], CompiledPlan] = LruCache(_MOST_PLANS)
         self.by_shapes: dict[tuple[Any, ...], CompiledPlan] = {}  # those for arguments that are used as they are
         self.lock = threading.RLock()
         renew_lock_after_fork(self, "lock", threading.RLock)
 
 
-_functions: OrderedDict[Function, CpuFunction] = OrderedDict()
+_functions: LruCache[Function, CpuFunction] = LruCache(_MOST_FUNCTIONS)
 _functions_lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_functions_lock")
 
@@ -238,7 +236,7 @@ def compile_function(function: Function) -> CpuFunction:
     10.0
     """
     with _functions_lock:
-        found = _functions.get(function)
+        found = _functions.use(function)
         if found is None:
             if not isinstance(function, Function):
                 raise UsageError(
@@ -247,11 +245,7 @@ def compile_function(function: Function) -> CpuFunction:
                     found=type(function).__name__,
                     help="trace it first, lg.trace(f, lg.f32), or use lg.jit",
                 )
-            found = _functions[function] = CpuFunction(function)
-            while len(_functions) > _MOST_FUNCTIONS:
-                _functions.popitem(last=False)
-        else:
-            _functions.move_to_end(function)
+            found = _functions.keep(function, CpuFunction(function))
         return found.for_equal(function)
 
 

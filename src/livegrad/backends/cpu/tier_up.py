@@ -97,13 +97,20 @@ class BackgroundCompiler:
             if is_asleep:
                 self._waits_since = self._last_came
             elif len(self._waiting) > _MANY:
-                self._waiting = deque(job for job in self._waiting if not job.is_moot)
+                self._drop_moot()
             self._waiting.extend(jobs)
             if self._thread is None and not self._stopping:
                 self._thread = threading.Thread(target=self._run, name="livegrad-background-compiler", daemon=True)
                 self._thread.start()
             elif is_asleep:
                 self._changed.notify_all()
+
+    def _drop_moot(self) -> None:
+        """Drops the jobs that have nothing to do any more; finalizers may add others meanwhile."""
+        for _ in range(len(self._waiting)):
+            job = self._waiting.popleft()
+            if not job.is_moot:
+                self._waiting.append(job)
 
     def wait(self) -> None:
         """Return when no job is left. Jobs run at once while somebody waits here, whatever the clock says."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
@@ -21,6 +20,7 @@ from livegrad.backends.cuda.recipe import decode, encode, recipe_key
 from livegrad.compiler import Compilation, compile_plan, lower
 from livegrad.diagnostics import LivegradError, Mark, UsageError, caller_origin
 from livegrad.ir.digest import function_digest
+from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function
 from livegrad.ir.places import mark_places, name_place, written_alike
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
@@ -104,9 +104,7 @@ class CudaFunction:
         plans = self._plans.by_sizes
         with self._plans.lock:
             if key not in plans:
-                plans[key] = self._load(dict(key)) or self._make(dict(key))
-                while len(plans) > _MOST_PLANS:
-                    plans.popitem(last=False)
+                plans.keep(key, self._load(dict(key)) or self._make(dict(key)))
             return plans[key]
 
     @cached_property
@@ -166,7 +164,7 @@ class _PlanCache:
     """The plans of equal functions."""
 
     def __init__(self) -> None:
-        self.by_sizes: OrderedDict[tuple[tuple[str, int], ...], CudaPlan] = OrderedDict()
+        self.by_sizes: LruCache[tuple[tuple[str, int], ...], CudaPlan] = LruCache(_MOST_PLANS)
         self.by_shapes: dict[tuple[Any, ...], CudaPlan] = {}  # those for arguments that are used as they are
         self.lock = threading.RLock()
         renew_lock_after_fork(self, "lock", threading.RLock)
@@ -179,7 +177,7 @@ def _require_fit(element: str, strides: Any, type: Type, place: str) -> None:
         raise UsageError(f"{place} does not fit", where=caller_origin(), expected=f"a dense {type}", found=found)
 
 
-_functions: OrderedDict[tuple[bool, Function], CudaFunction] = OrderedDict()
+_functions: LruCache[tuple[bool, Function], CudaFunction] = LruCache(_MOST_FUNCTIONS)
 _functions_lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_functions_lock")
 
@@ -188,12 +186,8 @@ def compile_function(function: Function, ieee: bool = False) -> CudaFunction:
     """The compiled form of a function, kept for as long as it is among those used last."""
     key = (ieee, function)
     with _functions_lock:
-        if key not in _functions:
-            _functions[key] = CudaFunction(function, ieee)
-            while len(_functions) > _MOST_FUNCTIONS:
-                _functions.popitem(last=False)
-        _functions.move_to_end(key)
-        return _functions[key].for_equal(function)
+        found = _functions.use(key) or _functions.keep(key, CudaFunction(function, ieee))
+        return found.for_equal(function)
 
 
 def run_function(function: Function, *arguments: Any) -> Any:

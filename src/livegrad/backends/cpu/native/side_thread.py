@@ -154,7 +154,7 @@ class _SideThread:
 
     @property
     def is_idle(self) -> bool:
-        return not any(job.is_waiting for job in self._begun)
+        return not any(job.is_waiting for job in tuple(self._begun))  # a copy: other threads add to it
 
     def _start(self, native: _Native) -> None:
         native.reset()
