@@ -250,11 +250,9 @@ class CpuExecutable:
     def operands_read(self, step: str) -> Iterable[Operand]:
         """What a step read in its last run; of a region what the bodies read that it took."""
         own = self.plan.steps[step]
-        return (
-            own.operands_of_taken(self.cut_off.taken.get(step, ()))
-            if isinstance(own, RegionStep)
-            else own.all_operands()
-        )
+        if isinstance(own, RegionStep):
+            return own.operands_of_taken(self.cut_off.taken.get(step, ()))
+        return own.all_operands()
 
     def starter(self, steps: Sequence[str]) -> None:
         """None: a step may fail, which only `run` looks after."""

@@ -454,10 +454,8 @@ class Graph:
             with ExitStack() as locks:
                 for journal in sorted(journals, key=lambda journal: journal.order):
                     locks.enter_context(journal.lock)
-                if {
-                    graph._journal for graph in (self, *inside)
-                } != journals:  # one was put into another graph meanwhile
-                    continue
+                if any(graph._journal not in journals for graph in (self, *inside)):
+                    continue  # one was put into another graph meanwhile
                 with self.editing():
                     yield
                 return

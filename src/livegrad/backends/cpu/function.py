@@ -24,6 +24,7 @@ from livegrad.backends.cpu.execute import CompiledPlan
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.kernels import Compiling
 from livegrad.backends.cpu.native.object_cache import default_cache
+from livegrad.backends.cpu.plan_cache import PlanCache
 from livegrad.backends.cpu.recipe import Recipe, decode, encode, recipe_key
 from livegrad.backends.cpu.target import CPU
 from livegrad.backends.cpu.tier_up import background_compiler
@@ -40,7 +41,6 @@ from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.target import Target
 
 _MOST_FUNCTIONS = 512
-_MOST_PLANS = 32  # of one function: each has memory of its own
 
 
 class CpuFunction:
@@ -62,7 +62,7 @@ class CpuFunction:
         self._apart = any(leaf_types(type) != [type] for type in function.parameter_types)
         self._single = len(function.results) == 1
         self._plain = not any(leaf_types(type) != [type] for type in function.result_types)
-        self._plans = _PlanCache()
+        self._plans: PlanCache[CompiledPlan] = PlanCache()
         self._fixed = not any(is_symbolic(type) for type in self._leaves)
         self._expected = [dense_form(type) for type in self._leaves]
 
@@ -85,7 +85,7 @@ class CpuFunction:
             leaves, sizes = self._accept(arguments)
             plan = self.plan(sizes)
             if shapes is not None:
-                self._remember(shapes, plan)
+                self._plans.remember(shapes, plan)
         results = plan.run(leaves)
         if self._plain:
             return results[0] if self._single else tuple(results)
@@ -118,12 +118,6 @@ class CpuFunction:
             elif leaf.shape != shape:
                 return None
         return tuple(shapes)
-
-    def _remember(self, shapes: tuple[Any, ...], plan: CompiledPlan) -> None:
-        by_shapes = self._plans.by_shapes
-        if len(by_shapes) >= _MOST_FUNCTIONS:
-            by_shapes.clear()
-        by_shapes[shapes] = plan
 
     def _accept(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
         """The arguments' leaves as kernels take them, and the sizes that they have."""
@@ -208,19 +202,7 @@ class CpuFunction:
 
     def forget_plans(self) -> None:
         """Drops the plans, with their code and memory; the next call makes them anew."""
-        with self._plans.lock:
-            self._plans.by_sizes.clear()
-            self._plans.by_shapes.clear()
-
-
-class _PlanCache:
-    """The plans of equal functions."""
-
-    def __init__(self) -> None:
-        self.by_sizes: LruCache[tuple[tuple[str, int], ...], CompiledPlan] = LruCache(_MOST_PLANS)
-        self.by_shapes: dict[tuple[Any, ...], CompiledPlan] = {}  # those for arguments that are used as they are
-        self.lock = threading.RLock()
-        renew_lock_after_fork(self, "lock", threading.RLock)
+        self._plans.clear()
 
 
 _functions: LruCache[Function, CpuFunction] = LruCache(_MOST_FUNCTIONS)

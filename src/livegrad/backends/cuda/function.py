@@ -13,6 +13,7 @@ from livegrad.backends.arguments import array_argument, dense_form, learn_sizes,
 from livegrad.backends.cpu import run_function as run_on_cpu
 from livegrad.backends.cpu.fork import renew_lock_after_fork
 from livegrad.backends.cpu.native.object_cache import default_cache
+from livegrad.backends.cpu.plan_cache import PlanCache
 from livegrad.backends.cuda.driver import device
 from livegrad.backends.cuda.memory import DeviceArray
 from livegrad.backends.cuda.plan import CudaPlan
@@ -28,7 +29,6 @@ from livegrad.passes.flatten_signature import assemble_value, leaf_types
 from livegrad.schedule.target import CUDA
 
 _MOST_FUNCTIONS = 512
-_MOST_PLANS = 32  # of one function: each has memory of its own
 
 
 class CudaFunction:
@@ -45,7 +45,7 @@ class CudaFunction:
         apart = any(leaf_types(type) != [type] for type in function.parameter_types)
         self._expected = None if apart else [dense_form(type) for type in function.parameter_types]
         self._plain = all(leaf_types(type) == [type] for type in function.result_types)
-        self._plans = _PlanCache()
+        self._plans: PlanCache[CudaPlan] = PlanCache()
 
     def for_equal(self, function: Function) -> CudaFunction:
         """The compiled form of an equal function: the same plans, and errors that name this function and its lines."""
@@ -68,9 +68,7 @@ class CudaFunction:
             leaves, sizes = self._accept(arguments)
             plan = self.plan(sizes)
             if shapes is not None:
-                if len(self._plans.by_shapes) >= _MOST_FUNCTIONS:
-                    self._plans.by_shapes.clear()
-                self._plans.by_shapes[shapes] = plan
+                self._plans.remember(shapes, plan)
         results = plan.run_on_device(leaves)
         if self._plain:
             return results[0] if len(results) == 1 else tuple(results)
@@ -137,9 +135,7 @@ class CudaFunction:
 
     def forget_plans(self) -> None:
         """Drops the plans, with their memory; the next call makes them anew."""
-        with self._plans.lock:
-            self._plans.by_sizes.clear()
-            self._plans.by_shapes.clear()
+        self._plans.clear()
 
     def _accept(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
         leaves: list[Any] = []
@@ -158,16 +154,6 @@ class CudaFunction:
                 tensors.append((own, tuple(leaf.shape), place))
             leaves.append(leaf)
         return leaves, learn_sizes(tensors)
-
-
-class _PlanCache:
-    """The plans of equal functions."""
-
-    def __init__(self) -> None:
-        self.by_sizes: LruCache[tuple[tuple[str, int], ...], CudaPlan] = LruCache(_MOST_PLANS)
-        self.by_shapes: dict[tuple[Any, ...], CudaPlan] = {}  # those for arguments that are used as they are
-        self.lock = threading.RLock()
-        renew_lock_after_fork(self, "lock", threading.RLock)
 
 
 def _require_fit(element: str, strides: Any, type: Type, place: str) -> None:
