@@ -19,7 +19,7 @@ V = Vector(f32, 3)
 
 
 def test_every_function_is_written_once_and_before_its_users() -> None:
-    inner = lg.trace(lambda p: ops.length(p), V, name="size")
+    inner = lg.trace(lambda p: ops.length(p) * 210.0, V, name="size")  # equal to none with another name
     outer = lg.trace(lambda p: ops.call(p, function=inner) + ops.call(p * p, function=inner), V, name="both")
     text = opencl_source(outer)
     assert text.count("float size(float3 p0)") == 1

@@ -5,6 +5,7 @@ A mixin of `Tensor`: it reads values through `numpy()`, which computes them when
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from typing import Any
@@ -152,9 +153,16 @@ def register_with_einops() -> None:
         abstract = importlib.import_module("einops._backends").AbstractBackend
     except ModuleNotFoundError:
         raise UsageError("einops is not installed", where=caller_origin(), help="pip install einops") from None
-    # einops looks for the subclasses of its base class, and takes one whose `framework_name` is an imported module.
-    if not any(known.framework_name == "livegrad" for known in abstract.__subclasses__()):
-        type("LivegradBackend", (_EinopsBackend, abstract), {"framework_name": "livegrad"})
+    _einops_backend(abstract)
+
+
+@functools.cache
+def _einops_backend(abstract: type) -> type:
+    """The class that einops finds among the subclasses of its own, if `framework_name` is an imported module.
+
+    A base class holds its subclasses weakly: the cache is what keeps this one alive.
+    """
+    return type("LivegradBackend", (_EinopsBackend, abstract), {"framework_name": "livegrad"})
 
 
 class _EinopsBackend:
