@@ -241,6 +241,28 @@ def test_a_nan_that_only_a_branch_reads_which_is_not_taken_leaves_the_region_alo
         assert engine.step().failed == {"root", "after", "maybe"}
 
 
+def test_what_reads_a_region_with_a_nan_inside_is_lost_even_if_the_regions_result_came_out_as_it_was() -> None:
+    engine, body = lg.Engine(), lg.Composite("body")
+    inner = body.graph.add(lg.block(lambda x=1.0: x + 1.0, name="inner"))
+    unread = body.graph.add(lg.block(lambda x=1.0: lg.sqrt(x), name="unread"))
+    body.expose(unread["x"]), body.expose(inner["result"])
+    region = engine.add(lg.If("maybe", body))
+    engine.set(region["condition"], True)
+    engine.set(region["x"], 1.0)
+    after = engine.add(lg.block(lambda x: x * 2.0, name="after"))
+    engine.connect(region, after["x"])
+    with lg.debug_nans():
+        engine.step()
+        assert engine.read(after) == 4.0
+        engine.set(region["x"], -1.0)
+        assert engine.step().failed == {"maybe", "after"}
+        with pytest.raises(lg.KernelCheckError, match="`sqrt` gave the first NaN"):
+            engine.read(after)
+        engine.set(region["x"], 4.0)
+        assert not engine.step().failed
+        assert engine.read(after) == 4.0
+
+
 def test_a_call_of_a_library_cannot_write_its_inputs() -> None:
     def spoil(stream: Any, x: Any, result: Any) -> None:
         x[0] = 100.0

@@ -24,17 +24,20 @@ from livegrad.ops.context import FeatureLevel
 
 def find_nans(executable: Executable, report: RunReport, features: Mapping[FeatureLevel, Any]) -> RunReport:
     """The report of a run in which steps with NaN among their results have failed, and what depends on them is lost."""
-    plan, lost, failures = executable.plan, set[str](), list(report.failures)
-    for key in report.ran:
-        step = plan.steps[key]
+    plan, ran, lost, failures = executable.plan, set(report.ran), set[str](), list(report.failures)
+    # What was spared is lost too: its operands came out as they were, but only beside a NaN.
+    for key in sorted((*report.ran, *report.spared), key=plan.position.__getitem__):
         if _depends_on(executable, key, lost):
             lost.add(key)
-            continue
-        error = _first_error(executable, step, report, features)
-        if error is not None:
+        elif key in ran and (error := _first_error(executable, plan.steps[key], report, features)) is not None:
             lost.add(key)
             failures.append(Failure(key, error))
-    return replace(report, ran=tuple(key for key in report.ran if key not in lost), failures=tuple(failures))
+    return replace(
+        report,
+        ran=tuple(key for key in report.ran if key not in lost),
+        spared=tuple(key for key in report.spared if key not in lost),
+        failures=tuple(failures),
+    )
 
 
 def _depends_on(executable: Executable, step: str, lost: set[str]) -> bool:
