@@ -57,7 +57,7 @@ def test_the_table_of_edits_is_what_the_tour_prints(tour: Tour) -> None:
 
 def test_it_opens_with_a_picture() -> None:
     first = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", README)[0]
-    assert README.index(first[1]) < README.index("## Two commands")
+    assert README.index(first[1]) < README.index("## Quick start")
     assert (ROOT / first[1]).read_bytes().startswith(b"\x89PNG")
 
 
