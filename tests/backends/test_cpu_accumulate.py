@@ -1,6 +1,7 @@
 """Gradients of functions that read tensors by index in loops: additions at indices, made in place by one kernel."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Literal
 
 import numpy as np
@@ -10,6 +11,10 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.backends.cpu import CpuFunction
 from livegrad.backends.cpu.accumulate import AccumulatingCall
+from livegrad.backends.cpu.execute import CompiledPlan
+from livegrad.backends.cpu.function import run_function
+from livegrad.backends.cpu.loop import LoopCall
+from livegrad.backends.cpu.target import CPU
 from livegrad.backends.reference import evaluate
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.function import trace
@@ -132,22 +137,48 @@ def accumulating(function: Function) -> int:
     return sum(isinstance(call, AccumulatingCall) for call in CpuFunction(function).plan({})._calls)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(
-                name == "branching", strict=True, reason="what branches read has a gradient of the whole tensor in each"
-            ),
-        )
-        for name in PROGRAMS
-    ],
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_the_whole_way_back_is_one_step(name: str) -> None:
     program, *types = PROGRAMS[name]
     loops = 2 if program is neighbours else 1
     assert accumulating(vjp(trace(program, *types))) == loops  # type: ignore[arg-type]
+
+
+def random_reads(random: Random) -> Callable[[Node, Node], Node]:
+    """A loop with branches and loops inside, each of which reads the tensors somewhere, or does not."""
+
+    def value(depth: int, i: Node, s: Node, x: Node, y: Node) -> Node:
+        def inner(s: Node) -> Node:
+            return value(depth - 1, i, s, x, y)
+
+        kind = random.choice(["read", "keep", "sum", "cond", "switch", "loop"] if depth else ["read", "keep"])
+        if kind == "read":
+            place = random.choice([i, whole(random.randrange(5)), (i + whole(random.randrange(5))) % 5])
+            return ops.sin(s) * ops.lookup(random.choice((x, y)), place) + random.random()
+        if kind == "sum":
+            return inner(s) * 0.5 + inner(s)
+        if kind == "cond":
+            return ops.make_cond(s > random.random(), inner, inner, s)
+        if kind == "switch":
+            return ops.make_switch((i + whole(random.randrange(3))) % 3, [inner, inner, inner], s)
+        if kind == "loop":
+            trips = random.choice([whole(2), i])
+            return ops.make_for_loop(trips, lambda j, s: value(depth - 1, (i + j) % 5, s, x, y), s)[0]
+        return s * 0.9
+
+    return lambda x, y: loop(5, lambda i, s: value(3, i, s, x, y), number(0.3))[0]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 5, 105, 126])
+def test_gradients_of_random_loops_and_branches_are_those_without_threaded_accumulators(seed: int) -> None:
+    function = vjp(trace(random_reads(Random(seed)), LINE, LINE))
+    arguments = random_differentials(function.parameter_types, np.random.default_rng(seed))
+    source = CpuFunction(function)
+    expected = evaluate(function, *arguments)
+    assert_same(source(*arguments), expected)
+    without = source.schedule(target=CPU.without("thread_accumulators"))
+    assert_same(tuple(CompiledPlan.from_plan(without, run_function).run(list(arguments))), expected)
+    assert not any(isinstance(call, LoopCall) for call in source.plan({})._calls)
 
 
 def test_an_index_out_of_range_is_an_error_and_adds_nothing_elsewhere() -> None:

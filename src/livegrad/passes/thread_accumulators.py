@@ -1,7 +1,8 @@
-"""The `thread_accumulators` pass: a sum made from zeros by a loop, and then added to another, starts from that one.
+"""The `thread_accumulators` pass: a sum made from zeros by a loop or a branch, and then added to another, starts from
+that one.
 
-The backward pass through nested loops gives each inner loop an accumulator of its own. Threaded through, there is one
-for all of them, and no tensor is added to another in every iteration.
+The backward pass through nested loops and branches gives each of them an accumulator of its own. Threaded through,
+there is one for all, and no tensor is added to another in every iteration.
 """
 
 from __future__ import annotations
@@ -9,26 +10,25 @@ from __future__ import annotations
 from collections import Counter
 from functools import lru_cache
 
-from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.types import Tensor, components
-from livegrad.ir.walk import nodes_of, reachable_functions, substitute, toposort
+from livegrad.ir.leaves import parameter
+from livegrad.ir.node import Function, Module, Node, make_node
+from livegrad.ir.types import Tensor
+from livegrad.ir.walk import exchanged_functions, nodes_of, reachable_functions, substitute, toposort
 from livegrad.ops.aggregate import get
-from livegrad.ops.control import for_loop
+from livegrad.ops.control import cond, for_loop, switch
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.rules import is_zero_node
 from livegrad.passes.functions import rewrite_functions, uses_any
 
+_BRANCHES = (cond, switch)
+
 
 def thread_accumulators(function: Function) -> Function:
-    """The function, and those inside it, with totals of tensors handed to the loops that add to them."""
+    """The function, and those inside it, with totals of tensors handed to the loops and branches that add to them."""
     if not uses_any(reachable_functions([function]), (for_loop,)):
         return function
     return rewrite_functions(Module((function,)), _threaded).functions[0]
-
-
-def _sums_tensors(node: Node) -> bool:
-    return node.op is for_loop and any(isinstance(type, Tensor) for type in components(node.type))
 
 
 def _threaded(function: Function) -> Function:
@@ -41,65 +41,124 @@ def _threaded(function: Function) -> Function:
 
 def _next_change(function: Function) -> dict[Node, Node] | None:
     """What to put in the place of a sum with something that was added to zeros; None where there is none left."""
-    order = nodes_of(function)
-    uses = Counter(operand for node in order for operand in node.operands)
-    uses.update(function.results)
-    for node in order:
+    uses = _uses_in(function)
+    for node in nodes_of(function):
         if node.op is add and isinstance(node.type, Tensor):
             for share, start in (node.operands, node.operands[::-1]):
-                if _comes_from_nothing(share, start, uses):
+                if _comes_from_nothing(share, uses) and not _needs(start, share):
                     return _from_start(node, share, start)
     return None
 
 
-def _comes_from_nothing(share: Node, start: Node, uses: Counter[Node]) -> bool:
+def _uses_in(function: Function) -> Counter[Node]:
+    uses = Counter(operand for node in nodes_of(function) for operand in node.operands)
+    uses.update(function.results)
+    return uses
+
+
+def _result_of(share: Node) -> tuple[Node, int]:
+    """The node that computes a value, and which of its results it is."""
+    return (share.operands[0], share.attribute("index")) if share.op is get else (share, 0)
+
+
+def _added_to(share: Node) -> tuple[Node, int] | None:
+    """The addition by index, loop or branches that made a value by adding to one of its operands, and which that is."""
+    source, place = _result_of(share)
+    if source.op is scatter_add:
+        return source, 0
+    if source.op is for_loop:
+        return (source, 1 + place) if _sum_through(source, 1 + place) == place else None
+    if source.op in _BRANCHES:
+        for position, operand in enumerate(source.operands):
+            if operand.type is share.type and _sum_through(source, position) == place:
+                return source, position
+    return None
+
+
+def _comes_from_nothing(share: Node, uses: Counter[Node]) -> bool:
     """Whether a summand is made by additions to zeros, and is nobody else's business."""
-    if is_zero_node(share):
-        return True
-    if uses[share] != 1:
-        return False
-    if share.op is scatter_add:
-        return _comes_from_nothing(share.operands[0], start, uses)
-    if share.op is not get or not _sums_tensors(share.operands[0]):
-        return False
-    loop, place = share.operands[0], share.attribute("index")
-    from_zeros = is_zero_node(loop.operands[1 + place])
-    return from_zeros and _only_adds(loop.attribute("body"), place) and loop not in toposort([start])
+    while not is_zero_node(share):
+        if uses[share] != 1:
+            return False
+        added = _added_to(share)
+        if added is None:
+            source, place = _result_of(share)
+            return source.op in _BRANCHES and all(_result_comes_from_nothing(own, place) for own in source.functions)
+        source, position = added
+        share = source.operands[position]
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _result_comes_from_nothing(branch: Function, place: int) -> bool:
+    return _comes_from_nothing(branch.results[place], _uses_in(branch))
+
+
+def _needs(start: Node, share: Node) -> bool:
+    """Whether the value to start from is computed from the loop or branches that would start from it."""
+    source = _result_of(share)[0]
+    return (source.op is for_loop or source.op in _BRANCHES) and source in toposort([start])
 
 
 def _from_start(total: Node, share: Node, start: Node) -> dict[Node, Node]:
     """One step towards the summand made by additions to the start: each has one addition less above it."""
     if is_zero_node(share):
         return {total: start}
-    if share.op is scatter_add:
-        return {total: scatter_add(add(start, share.operands[0]), *share.operands[1:])}
-    loop, place = share.operands[0], share.attribute("index")
-    operands = list(loop.operands)
-    operands[1 + place] = start
-    made = for_loop(*operands, **dict(loop.attributes))
-    return {loop: made, total: get(made, index=place)}
+    added = _added_to(share)
+    if added is not None:
+        source, position = added
+        operands = list(source.operands)
+        operands[position] = add(start, operands[position])
+        made = make_node(source.op, tuple(operands), source.attributes)
+    else:
+        source, place = _result_of(share)
+        begun = {branch: _begin_with_parameter(branch, place) for branch in source.functions}
+        made = make_node(source.op, (*source.operands, start), exchanged_functions(source.attributes, begun))
+    return {source: made, total: made if share is source else get(made, index=share.attribute("index"))}
+
+
+def _begin_with_parameter(branch: Function, place: int) -> Function:
+    """A branch whose result starts from one parameter more, instead of zeros."""
+    results = list(branch.results)
+    start = parameter(len(branch.parameters), results[place].type)
+    results[place] = add(start, results[place])
+    changed = Function(branch.name, (*branch.parameters, start), tuple(results))
+    changed.places.update(branch.places)
+    return _threaded(changed)
 
 
 @lru_cache(maxsize=1024)
-def _only_adds(body: Function, place: int) -> bool:
-    """Whether a carried value is, after a trip, what it was before plus something that does not depend on it."""
-    versions = {body.parameters[1 + place]}
-    through: dict[Node, int] = {}  # loops inside that a version goes through, and which of their results it is then
-    uses = Counter(body.results)
-    for node in nodes_of(body):
+def _sum_of(function: Function, place: int) -> int | None:
+    """The result that is a parameter plus something that does not depend on it; None if it is used otherwise."""
+    versions = {function.parameters[place]}
+    through: dict[Node, int] = {}  # loops and branches that a version goes through, and which of their results it is
+    uses = Counter(function.results)
+    for node in nodes_of(function):
         taken = [position for position, operand in enumerate(node.operands) if operand in versions]
         uses.update(node.operands[position] for position in taken)
         if node.op is get and through.get(node.operands[0]) == node.attribute("index"):
             versions.add(node)
-        if not taken:
-            continue
-        if len(taken) > 1 or not (node.op is add or (node.op is scatter_add and taken == [0])):
-            inner = taken[0] - 1
-            if node.op is not for_loop or not 0 <= inner < node.attribute("carried") or len(taken) > 1:
-                return False
-            if not _only_adds(node.attribute("body"), inner):
-                return False
-            through[node] = inner
-        else:
+        elif len(taken) > 1:
+            return None
+        elif taken and (node.op is add or (node.op is scatter_add and taken == [0])):
             versions.add(node)
-    return body.results[place] in versions and all(uses[version] == 1 for version in versions)
+        elif taken:
+            inner = _sum_through(node, taken[0])
+            if inner is None:
+                return None
+            through[node] = inner
+            versions |= {node} if isinstance(node.type, Tensor) else set()
+    results = [index for index, result in enumerate(function.results) if result in versions]
+    return results[0] if len(results) == 1 and all(uses[version] == 1 for version in versions) else None
+
+
+def _sum_through(node: Node, position: int) -> int | None:
+    """The result of a loop or of branches that is an operand plus something; None where it is used otherwise."""
+    if node.op is for_loop:
+        inner = position - 1
+        carried = 0 <= inner < node.attribute("carried")
+        return inner if carried and _sum_of(node.attribute("body"), position) == inner else None
+    if node.op not in _BRANCHES or not position:
+        return None
+    first, *others = [_sum_of(branch, position - 1) for branch in node.functions]
+    return first if all(other == first for other in others) else None
