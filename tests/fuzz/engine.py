@@ -100,7 +100,8 @@ class Session(Scenes):
         """One frame, now and then with an exception in it, and the comparison."""
         # What is posted is seldom waiting, and little is done with it.
         if not self.resizing and self._often(0.3 if self.engine._journal.mailbox else 0.1):
-            self._interrupted_frame()
+            waits = self.engine._journal.mailbox and self._often(0.5)
+            self.interrupted_frame("journal.py" if waits else "")
         self.frames += 1
         self.log.append(f"step {self.frames}")
         after = [after for one in self.moments for after in next_moments(*self._next(one))]
@@ -169,12 +170,10 @@ class Session(Scenes):
             return value
         return known.value if Given(value).kind == known.kind else value
 
-    def _interrupted_frame(self) -> None:
+    def interrupted_frame(self, within: str = "") -> None:
         error = self.chance.choice((KeyboardInterrupt, Fault))
-        at = int(2 ** self.chance.uniform(0, 11))
-        by_line, within = self._often(0.5), ""
-        if self.engine._journal.mailbox and self._often(0.5):
-            by_line, within, at = True, "journal.py", self.chance.randrange(1, 12)
+        at = self.chance.randrange(1, 16) if within else int(2 ** self.chance.uniform(0, 11))
+        by_line = self._often(0.5) or within != ""
         self.log.append(f"step with {error.__name__} at {'line' if by_line else 'call'} {at} {within}")
         happened = [after for one in self.moments for after in next_moments(*self._next(one))]
         _, raised = call_with_fault(self.engine.step, at, error, by_line, within)

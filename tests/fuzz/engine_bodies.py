@@ -28,7 +28,7 @@ class Body:
     family: str
     outputs: tuple[str, ...] = ("result",)
     reads_time: bool = False
-    may_give_nan: bool = False  # for sessions that watch for NaN, where nothing reads it
+    may_give_nan: bool = False  # for sessions that watch for NaN
 
     @cached_property
     def inputs(self) -> Mapping[str, Any]:
@@ -95,6 +95,7 @@ BODIES = {
         Body("flip", lambda x=True: x ^ True, "bool"),
         Body("less", lambda x, y, gain=1.0: x < y + gain, "float"),
         Body("zero", lambda x, y, gain=1.0: (x + (y * 0.0) / (y * 1.0) + gain) % 101, "float", may_give_nan=True),
+        Body("zero2", lambda x, y, gain=1.0: (x - (y * 0.0) / (y * 2.0) - gain) % 101, "float", may_give_nan=True),
     )
 }
 # What decides about the next iteration of a While: it always ends.

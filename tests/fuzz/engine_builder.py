@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import livegrad as lg
-from tests.fuzz.engine_bodies import BODIES, COUNTDOWNS
+from tests.fuzz.engine_bodies import BODIES, COUNTDOWNS, Body
 from tests.fuzz.engine_editor import FAMILIES, REGIONS, Editor
 from tests.fuzz.engine_model import Choice, Edge, Group, Leaf, Memory, Net, Node, nets_inside
 
@@ -15,8 +15,8 @@ _MAKERS = {"if": lg.If, "if_else": lg.IfElse, "switch": lg.Switch}
 class Builder(Editor):
     """Makes blocks with blocks inside."""
 
-    def add_leaf(self, net: Net, edit: str = "add block") -> Leaf | None:
-        body = self._body(net)
+    def add_leaf(self, net: Net, edit: str = "add block", body: Body | None = None) -> Leaf | None:
+        body = body or self._body(net)
         node = Leaf(self._name("b", net), body)
         return node if self.add(net, node, body.block(node.name), edit, body.family) else None
 

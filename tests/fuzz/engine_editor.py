@@ -110,8 +110,11 @@ class Editor:
 
     def _bodies_for(self, net: Net) -> list[Body]:
         """What blocks of a graph may compute. Of what a loop computes, only the last turn can be watched."""
-        watched = self.watches and not any(net in loop for loop in self._loops())
+        watched = self.watches and not self._is_in_loop(net)
         return [body for body in BODIES.values() if watched or not body.may_give_nan]
+
+    def _is_in_loop(self, net: Net) -> bool:
+        return any(net in loop for loop in self._loops())
 
     def _loops(self) -> list[list[Net]]:
         loops = [node for node in self.real if isinstance(node, Choice) and node.kind in ("for", "while")]
@@ -156,10 +159,10 @@ class Editor:
             return f"{node.name}:group{[self._describe(inner) for inner in node.net.nodes.values()]}"
         return f"{node.name}:state"
 
-    def set(self, net: Net, node: Node, pin: str, kind: str, edit: str = "set") -> None:
-        """Sets a pin to a value of a kind."""
+    def set(self, net: Net, node: Node, pin: str, kind: str, edit: str = "set", value: Any = None) -> None:
+        """Sets a pin to a value of a kind: this one, or any."""
         before = net.sources.get((node, pin))
-        value = self._in_place(net, node, pin, before, self.value(kind))
+        value = self._in_place(net, node, pin, before, self.value(kind) if value is None else value)
         like = before.value if isinstance(before, Given) else None
         if not isinstance(before, Given) and node.default(pin) is not None:
             like = node.default(pin)

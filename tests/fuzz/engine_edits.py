@@ -49,10 +49,10 @@ class Edits(Builder):
     def look_closer(self) -> None:
         """Lets one kind of edit, place and value come up again and again in this session."""
         kind = self.chance.choice(KINDS)
-        edit = self.chance.choice(sorted({edit.__name__ for edit in self.kinds_of_edits}))
-        self.focus = Focus(edit, self.chance.choice(COVERED), kind)
         self.main = self.chance.choice([main for main, kinds in PALETTES.items() if kind in kinds])
         self.watches = FAMILIES[self.main] == "float" and self._often(0.4)
+        edit = self.chance.choice(sorted({edit.__name__ for edit in self.kinds_of_edits}))
+        self.focus = Focus(edit, self.chance.choice(COVERED), kind)
 
     def _focused_nets(self) -> list[Net]:
         assert self.focus is not None

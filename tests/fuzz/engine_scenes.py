@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
+from tests.fuzz.engine_bodies import BODIES
+from tests.fuzz.engine_editor import PALETTES
 from tests.fuzz.engine_edits import EDITS, Edits
-from tests.fuzz.engine_model import Bound, Memory, Net, Root, bound_to, instances_of
+from tests.fuzz.engine_model import Bound, Choice, Given, Leaf, Memory, Net, Node, Root, bound_to, instances_of
 
 
 class Scenes(Edits):
@@ -19,10 +21,16 @@ class Scenes(Edits):
 
     @property
     def kinds_of_edits(self) -> Sequence[Callable[[Any], bool]]:
-        return _ALL
+        if self.watches:
+            return _WITH_NAN
+        return _WITH_DIVISIONS if self.main == "i64" else _ALL
 
     def frame(self) -> None:
         """One frame, and the comparison."""
+        raise NotImplementedError
+
+    def interrupted_frame(self, within: str = "") -> None:
+        """A frame with an exception in it, perhaps in a file of the engine."""
         raise NotImplementedError
 
     # --- what waits until it is read ---
@@ -62,6 +70,102 @@ class Scenes(Edits):
             self.feed_all(net, follows)
             self._connect(net, follows, "result", state, "next")
         return state
+
+    # --- what fails ---
+
+    def add_division(self) -> bool:
+        """Divisions by whole numbers that may be zero, each with a reader: several fail in one frame."""
+        nets = [net for net in self.alive() if self.where[net] in ("top", "composite")]
+        net = self.chance.choice(nets)
+        if len(net.nodes) > (8 if net is self.net else 4):
+            return False
+        for body in ("divide", "divide2"):
+            leaf = self.add_leaf(net, body=BODIES[body])
+            reader = self.add_leaf(net, body=BODIES["count"]) if leaf is not None else None
+            if leaf is None or reader is None:
+                return True
+            self.set(net, leaf, "x", "array i64")
+            self.set(net, leaf, "y", "array i64", value=np.array([self.chance.choice((0, 0, 1)), 2, 3]))
+            self._connect(net, leaf, "result", reader, "x")
+            self.feed_all(net, reader)
+        return True
+
+    def post_numbers(self) -> bool:
+        """Floats in the place of floats, and a frame that is interrupted while it takes them."""
+        spots = [(net, place) for net in self.alive() for place, source in net.sources.items() if _is_float(source)]
+        if not spots:
+            return False
+        for net, (node, pin) in self.chance.sample(spots, min(len(spots), self.chance.randint(1, 3))):
+            self.set(net, node, pin, "float", "set again")
+        if self.engine._journal.mailbox and self._often(0.7):
+            self.interrupted_frame("journal.py")
+        self.frame()
+        return True
+
+    # --- NaN ---
+
+    def add_nan(self) -> bool:
+        """A block that may give a NaN, with a reader, which need not give one, or nobody until a branch is taken."""
+        net = self.chance.choice([net for net in self.alive() if self.where[net] in ("top", "composite")])
+        if len(net.nodes) > (10 if net is self.net else 4):
+            return False
+        source = self._add_source_of_nan(net)
+        reader: Node | None = None
+        if source is not None and self._often(0.6):
+            reader = self.add_leaf(net, body=BODIES[self.chance.choice(("less", "blind", "mix", "zero"))])
+        elif source is not None:
+            reader = self.add_region(net, self.chance.choice(("if", "if_else", "switch")))
+        if source is None or reader is None:
+            return True
+        pins = [pin for pin in reader.inputs if pin in ("x", "y", "z")]
+        if pins:
+            self._connect(net, source, "result", reader, self.chance.choice(pins))
+        self.feed_all(net, reader)
+        if self._often(0.5):
+            self.frame()
+        return True
+
+    def add_nan_to_branch(self) -> bool:
+        """The same inside of a branch, which is then left."""
+        regions = [region for region in self._branches() if not self._is_in_loop(region[0])]
+        if not regions:
+            return False
+        net, region = self.chance.choice(regions)
+        body = self.chance.choice([group.net for group in region.bodies.values()])
+        known = [node for node in body.nodes.values() if isinstance(node, Leaf) and node.body.may_give_nan]
+        if len(body.nodes) > 4 and not known:
+            return False
+        source = self.chance.choice(known) if known else self._add_source_of_nan(body)
+        if source is not None:
+            self._turn_nan(body, source)
+        self.frame()
+        self.feed(net, region, region.control)
+        return True
+
+    def turn_nan(self) -> bool:
+        """Has a block give a NaN, or not any more."""
+        sources = [(net, node) for net in self.alive() for node in net.nodes.values() if isinstance(node, Leaf)]
+        sources = [(net, node) for net, node in sources if node.body.may_give_nan]
+        if not sources:
+            return False
+        self._turn_nan(*self.chance.choice(sources))
+        return True
+
+    def _add_source_of_nan(self, net: Net) -> Leaf | None:
+        leaf = self.add_leaf(net, body=BODIES[self.chance.choice(("zero", "zero2"))])
+        if leaf is not None:
+            self._turn_nan(net, leaf)
+            self.feed_all(net, leaf)
+        return leaf
+
+    def _turn_nan(self, net: Net, leaf: Leaf) -> None:
+        kind = self.chance.choice(PALETTES[self.main])
+        value = self.value(kind) * 0 if self._often(0.5) else self.value(kind)
+        self.set(net, leaf, "y", kind, "set", value)
+
+    def _branches(self) -> list[tuple[Net, Choice]]:
+        found = [(net, node) for net in self.alive() for node in net.nodes.values() if isinstance(node, Choice)]
+        return [(net, node) for net, node in found if node.kind in ("if", "if_else", "switch")]
 
     # --- memory of others ---
 
@@ -105,9 +209,16 @@ class Scenes(Edits):
                     net.sources[node, pin] = bound_to(fresh)
 
 
+def _is_float(source: Any) -> bool:
+    return isinstance(source, Given) and source.value.__class__ is float
+
+
 def _externals(refs: Iterable[Any]) -> list[lg.ExternalBuffer]:
     sources = [ref.source for ref in refs if isinstance(ref, Root)]
     return [source.external for source in sources if isinstance(source, Bound)]
 
 
-_ALL = [*EDITS, Scenes.add_waiting, Scenes.resize_by_owner]
+_ALL = [*EDITS, Scenes.add_waiting, Scenes.resize_by_owner, Scenes.post_numbers]
+_NAN = [Scenes.add_nan, Scenes.add_nan, Scenes.add_nan_to_branch, Scenes.add_nan_to_branch, Scenes.turn_nan]
+_WITH_NAN = [*_ALL, *_NAN, *_NAN]
+_WITH_DIVISIONS = [*_ALL, Scenes.add_division]
