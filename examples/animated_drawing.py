@@ -1,10 +1,10 @@
-"""An animated procedural drawing: flowers on a breathing meadow, as a picture that moves, with the report of the cache.
+"""Draws an animated meadow with flowers as an animated PNG, and prints a report of the cache.
 
     python examples/animated_drawing.py [--frames 48] [--size 480] [--out out]
 
-The paper and the hills are drawn once, for they need no time. Flowers are drawn by a loop that gives each an index; the
-wind that bends them is rounded to a few positions, so most frames find the flowers of an earlier one. Two layers show
-the same scene: the reflection in the lake looks at it half a second late, by a modifier of the time.
+The sky and the hills are drawn once, because they do not depend on time. A loop draws the flowers, each with its own
+index. The wind that bends them is rounded to a few positions, so most frames reuse flowers from the cache. The
+reflection in the lake shows the same scene half a second late, through a modifier of the time.
 """
 
 import argparse
@@ -22,7 +22,7 @@ FLOWERS = 7
 
 @lg.context_node
 def grid(ctx: Annotated[lg.NodeContext, lg.Extract("footprint")]) -> Picture:
-    """The x and y of each pixel, from the bottom at -1 to the top at 1, as one row for each."""
+    """Returns the x and y coordinates of each pixel as two rows; y runs from -1 at the bottom to 1 at the top."""
     width, height = ctx.footprint
     across = width / height
     y, x = np.meshgrid(np.linspace(1, -1, height), np.linspace(-across, across, width), indexing="ij")
@@ -31,17 +31,17 @@ def grid(ctx: Annotated[lg.NodeContext, lg.Extract("footprint")]) -> Picture:
 
 @lg.context_node
 def paper(ctx: lg.NodeContext, grid: Picture) -> Picture:
-    """The sky: no time in it."""
+    """Draws the sky, which does not depend on time."""
     height = np.clip(grid[1], 0, 1)
     return np.stack([0.98 - 0.55 * height, 0.86 - 0.28 * height, 0.74 + 0.16 * height], -1)
 
 
 @lg.context_node
 def hills(ctx: lg.NodeContext, paper: Picture, grid: Picture) -> Picture:
-    """Three ridges over the sky."""
+    """Draws three ridges over the sky."""
     picture = paper.copy()
-    for number, shade in enumerate((0.75, 0.6, 0.45)):
-        ridge = 0.25 - 0.25 * number + 0.12 * np.sin(grid[0] * (3 + number) + number * 2)
+    for index, shade in enumerate((0.75, 0.6, 0.45)):
+        ridge = 0.25 - 0.25 * index + 0.12 * np.sin(grid[0] * (3 + index) + index * 2)
         cover = np.clip((ridge - grid[1]) * 200 + 0.5, 0, 1)[:, None]
         picture += cover * (np.array([0.42, 0.82, 0.52]) * shade - picture)
     return picture
@@ -49,19 +49,19 @@ def hills(ctx: lg.NodeContext, paper: Picture, grid: Picture) -> Picture:
 
 @lg.context_node
 def wind(ctx: Annotated[lg.NodeContext, lg.Extract("animation_time")]) -> float:
-    """How far flowers bend: one of a few positions."""
+    """Returns how far flowers bend, rounded to a few positions."""
     return round(float(np.sin(ctx.animation_time * 2.0)) * 4) / 40
 
 
 def glow_at(x: Any) -> Any:
-    """A livegrad function: the light that wanders over the meadow. Its need of the time is read from its code."""
+    """Computes the light that moves over the meadow. livegrad derives from the code that it depends on time."""
     distance = x - ops.sin(lg.context("animation_time") * 0.7)
     return ops.exp(distance * distance * -6.0) * 0.35
 
 
 @lg.context_node
 def flower(ctx: Annotated[lg.NodeContext, lg.Extract("index")], grid: Picture, wind: float) -> Picture:
-    """How much of each pixel is stem, bloom and heart of one flower, a row for each; edges are as wide as a pixel."""
+    """Returns how much the stem, bloom and centre of one flower cover each pixel, as three antialiased rows."""
     root = -1.2 + 2.4 * ctx.index / (FLOWERS - 1)
     tall = 0.45 + 0.35 * ((ctx.index * 37) % 5) / 4
     x, y = grid[0] - root - 2 * wind * np.clip((grid[1] + 1) / tall, 0, 1) ** 2, grid[1] + 1 - tall
@@ -74,15 +74,15 @@ def flower(ctx: Annotated[lg.NodeContext, lg.Extract("index")], grid: Picture, w
 
 @lg.context_node
 def bouquet(ctx: Annotated[lg.NodeContext, lg.Inject("index")], flower: lg.Scoped) -> list[Picture]:
-    """All flowers, each asked for with its own index."""
+    """Evaluates the flower once for each index."""
     return [flower(ctx.inject(index=index)) for index in range(FLOWERS)]
 
 
 @lg.context_node
 def scene(ctx: lg.NodeContext, hills: Picture, bouquet: list[Picture], glow: Picture) -> Picture:
     picture = np.minimum(hills * (0.9 + glow[:, None] * np.array([1.0, 0.9, 0.5])), 1.0)
-    for number, covers in enumerate(bouquet):
-        petals = [(0.93, 0.32, 0.36), (0.97, 0.62, 0.75), (0.58, 0.42, 0.88)][number % 3]
+    for index, covers in enumerate(bouquet):
+        petals = [(0.93, 0.32, 0.36), (0.97, 0.62, 0.75), (0.58, 0.42, 0.88)][index % 3]
         for cover, colour in zip(covers, ((0.16, 0.40, 0.22), petals, (0.99, 0.84, 0.35)), strict=True):
             picture += cover[:, None] * (np.array(colour) - picture)
     return picture
@@ -90,7 +90,7 @@ def scene(ctx: lg.NodeContext, hills: Picture, bouquet: list[Picture], glow: Pic
 
 @lg.context_node
 def lake(ctx: Annotated[lg.NodeContext, lg.Extract("footprint")], scene: Picture, reflection: Picture) -> Picture:
-    """The scene over its late, darker mirror image."""
+    """Draws the scene above its delayed, darker mirror image."""
     width, height = ctx.footprint
     above, below = scene.reshape(height, width, 3), reflection.reshape(height, width, 3)
     return np.concatenate([above, below[::-1][: height // 3] * 0.7])
@@ -113,9 +113,9 @@ def build() -> lg.ContextGraph:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="An animated procedural drawing with a precise cache.")
+    parser = argparse.ArgumentParser(description="Draws an animated meadow with a context graph.")
     parser.add_argument("--frames", type=int, default=48)
-    parser.add_argument("--size", type=int, default=480, help="pixels across")
+    parser.add_argument("--size", type=int, default=480, help="width in pixels")
     parser.add_argument("--out", type=Path, default=Path("out"))
     options = parser.parse_args()
     program = build().compile("lake", root=["animation_time", "footprint", "real_time"])

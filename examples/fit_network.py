@@ -1,10 +1,10 @@
-"""Fits a small network to two moons of points, and draws what it learnt.
+"""Trains a small network on the two-moons data set and draws the result.
 
     python examples/fit_network.py [--steps 1500] [--out out]
 
-The network is a plain function of its parameters; one call of `lg.value_and_grad` gives the loss and its gradients, an
-optimizer makes the step, and `lg.jit` turns all of it into native code. Progress is printed; the loss curve and a
-picture of what was learnt are written to out/.
+The network is a plain function of its parameters. `lg.value_and_grad` returns the loss and its gradients, an optimizer
+makes the step, and `lg.jit` compiles both to native code. The program prints its progress and writes the loss curve
+and a picture of the decision boundary to out/.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAPER = np.array([1.0, 1.0, 1.0])
 
 
 def two_moons(count: int, seed: int = 0) -> tuple[lg.Tensor, lg.Tensor]:
-    """Points of two half circles that reach into each other, and which one each belongs to (0 or 1)."""
+    """Returns points on two interleaving half circles and their labels, 0 or 1."""
     angle_key, noise_key = lg.random.split(lg.random.key(seed))
     half = count // 2
     angle = lg.random.uniform(angle_key, (2, half)) * lg.pi
@@ -36,8 +36,8 @@ def two_moons(count: int, seed: int = 0) -> tuple[lg.Tensor, lg.Tensor]:
     return points, lg.concat([lg.zeros(half), lg.ones(half)])
 
 
-def first_parameters(seed: int = 1) -> list[dict[str, lg.Tensor]]:
-    """Weights that keep the size of what passes through them, and no bias."""
+def initial_parameters(seed: int = 1) -> list[dict[str, lg.Tensor]]:
+    """Returns initial weights that preserve the scale of activations, and zero biases."""
     keys = lg.random.split(lg.random.key(seed), len(WIDTHS) - 1)
     return [
         {"weights": lg.random.normal(keys[index], (before, after)) * before**-0.5, "bias": lg.zeros(after)}
@@ -46,7 +46,7 @@ def first_parameters(seed: int = 1) -> list[dict[str, lg.Tensor]]:
 
 
 def network(parameters: list[dict[str, lg.Tensor]], points: lg.Tensor) -> lg.Tensor:
-    """How strongly the network holds each point for one of the second moon; 0 is undecided."""
+    """Returns the logit of label 1 for each point."""
     *hidden, last = parameters
     for layer in hidden:
         points = lg.tanh(points @ layer["weights"] + layer["bias"])
@@ -54,15 +54,15 @@ def network(parameters: list[dict[str, lg.Tensor]], points: lg.Tensor) -> lg.Ten
 
 
 def loss(parameters: list[dict[str, lg.Tensor]], points: lg.Tensor, labels: lg.Tensor) -> lg.Tensor:
-    """Mean cross entropy, written so that no exponential overflows."""
+    """Returns the mean cross entropy, in a form that does not overflow."""
     score = network(parameters, points)
     return lg.mean(lg.maximum(score, 0.0) - score * labels + lg.log1p(lg.exp(-lg.abs(score))))
 
 
 def fit(steps: int, points: lg.Tensor, labels: lg.Tensor) -> tuple[Any, list[float]]:
-    """Parameters after some steps of Adam on random batches, and the loss at each step."""
+    """Runs Adam on random batches; returns the parameters and the loss at each step."""
     optimizer = lg.optim.Adam(rate=0.01)
-    parameters = first_parameters()
+    parameters = initial_parameters()
     state = optimizer.init(parameters)
 
     @lg.jit
@@ -83,43 +83,43 @@ def fit(steps: int, points: lg.Tensor, labels: lg.Tensor) -> tuple[Any, list[flo
 
 
 def accuracy(parameters: Any, points: lg.Tensor, labels: lg.Tensor) -> float:
-    """The share of points on the right side."""
+    """Returns the fraction of points that are classified correctly."""
     return float(lg.mean(lg.astype((network(parameters, points) > 0.0) == (labels > 0.5), lg.float32)))
 
 
 def draw(parameters: Any, points: lg.Tensor, labels: lg.Tensor, size: int = 640) -> np.ndarray[Any, Any]:
-    """The plane in the colour of the network's answer, with the points on it."""
+    """Draws the prediction over the plane, with the points on top."""
     low, high = np.array([-1.6, -1.15]), np.array([2.6, 1.65])
     height = int(size * (high[1] - low[1]) / (high[0] - low[0]))
     across, up = lg.meshgrid(lg.linspace(low[0], high[0], size), lg.linspace(high[1], low[1], height), indexing="xy")
     plane = lg.stack([lg.reshape(across, (-1,)), lg.reshape(up, (-1,))], axis=1)
-    belief = lg.sigmoid(network(parameters, plane)).numpy().reshape(height, size, 1)
-    image = (belief * RED + (1.0 - belief) * BLUE) * 0.55 + 0.45 * PAPER
-    above = belief[..., 0] > 0.5
+    probability = lg.sigmoid(network(parameters, plane)).numpy().reshape(height, size, 1)
+    image = (probability * RED + (1.0 - probability) * BLUE) * 0.55 + 0.45 * PAPER
+    above = probability[..., 0] > 0.5
     image[:-1, :-1][(above[:-1, :-1] != above[1:, :-1]) | (above[:-1, :-1] != above[:-1, 1:])] = PAPER
-    places = (points.numpy() - low) / (high - low) * [size, -height] + [0, height]
-    for (column, row), label in zip(places.astype(int), labels.numpy(), strict=True):
+    pixels = (points.numpy() - low) / (high - low) * [size, -height] + [0, height]
+    for (column, row), label in zip(pixels.astype(int), labels.numpy(), strict=True):
         image[max(0, row - 2) : row + 3, max(0, column - 2) : column + 3] = PAPER
         image[max(0, row - 1) : row + 2, max(0, column - 1) : column + 2] = RED if label else BLUE
     return image
 
 
 def main(arguments: list[str] | None = None) -> float:
-    """Fits, writes the two pictures, and gives the accuracy on points that were not fitted."""
+    """Trains the network, writes two pictures and returns the accuracy on a test set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=Path("out"))
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     points, labels = two_moons(600)
-    parameters, losses = fit(chosen.steps, points, labels)
-    unseen = accuracy(parameters, *two_moons(1000, seed=7))
+    parameters, losses = fit(options.steps, points, labels)
+    test_accuracy = accuracy(parameters, *two_moons(1000, seed=7))
     width = max(1, len(losses) // 30)
     smooth = np.convolve(losses, np.full(width, 1.0 / width), mode="valid")
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "fit_network_loss.svg").write_text(chart_svg(smooth, title="the loss", across="steps"))
-    lg.save_png(draw(parameters, points, labels), chosen.out / "fit_network.png")
-    print(f"{100.0 * unseen:.1f}% of new points on the right side; pictures in {chosen.out}/")
-    return unseen
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "fit_network_loss.svg").write_text(chart_svg(smooth, title="the loss", across="steps"))
+    lg.save_png(draw(parameters, points, labels), options.out / "fit_network.png")
+    print(f"{100.0 * test_accuracy:.1f}% accuracy on new points; pictures in {options.out}/")
+    return test_accuracy
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Designs a bracket in Python, fits its measures to points on another one, and writes it as 3MF, STL and PNG.
+"""Designs a bracket in Python, fits its dimensions to scanned points, and writes it as 3MF, STL and PNG.
 
     python examples/fitted_bracket.py [--steps 200] [--out out]
 
-The bracket is one function of position and of five measures. The points stand for a scan: they lie on the surface of a
-bracket whose measures the fit does not know. Where the function is not zero at a point the measures are wrong, and the
-exact derivatives by each of them say which way to go. Nothing is compiled again while the measures change.
+The bracket is one function of position and five dimensions. The points represent a scan: they lie on the surface of a
+bracket with unknown dimensions. The function should be zero at each point, and its exact derivatives with respect to
+the dimensions drive the fit. Nothing is recompiled while the dimensions change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCANNED = {"width": 44.0, "thickness": 4.0, "bore": 6.5, "boss": 10.5, "fillet":
 
 
 def bracket() -> lg.Part:
-    """A plate with two holes for screws, a wall on it, and a bearing on top of the wall, all joined by a fillet."""
+    """Returns a plate with two screw holes, a wall, and a bearing on top of the wall, joined by fillets."""
     shapes = lg.shapes
     width, thickness, bore, boss, fillet = (shapes.Parameter(name, value) for name, value in FIRST.items())
     plate = shapes.box((width, 24.0, thickness)).translate((0.0, 0.0, 2.0))
@@ -38,7 +38,7 @@ def bracket() -> lg.Part:
 
 
 def scanned_points(count: int = 4000) -> np.ndarray[Any, Any]:
-    """Points all over the surface of the bracket that is to be found: as many on each bit of it as it is large."""
+    """Returns points on the surface of the unknown bracket, uniformly distributed by area."""
     part = bracket().with_parameters(**SCANNED)
     surface = lg.mesh(part, feature_size=1.5)
     a, b, c = surface.vertices[surface.triangles].transpose(1, 0, 2)
@@ -47,53 +47,55 @@ def scanned_points(count: int = 4000) -> np.ndarray[Any, Any]:
     at = random.choice(len(areas), count, p=areas / areas.sum())
     across, along = np.sqrt(random.uniform(size=(count, 1))), random.uniform(size=(count, 1))
     points = a[at] + across * ((1 - along) * (b - a)[at] + along * (c - a)[at])
-    for _ in range(3):  # triangles are flat, the surface is not: follow the exact gradient to it
-        slope = part.gradient(points)
-        points = points - part(points)[:, None] * slope / (slope**2).sum(1, keepdims=True)
+    for _ in range(3):  # project the flat triangles onto the surface with Newton steps
+        gradient = part.gradient(points)
+        points = points - part(points)[:, None] * gradient / (gradient**2).sum(1, keepdims=True)
     return points
 
 
 def fit(part: lg.Part, points: Any, steps: int) -> tuple[lg.Part, list[float]]:
-    """The part with measures that bring its surface to the points, and the mean squared distance at each step."""
+    """Fits the parameters of the part to the points; returns the part and the mean squared distance at each step."""
     names = list(part.parameter_names)
     mean, square = np.zeros(len(names)), np.zeros(len(names))
     losses: list[float] = []
     for index in range(steps):
-        misses = part(points)
-        losses.append(float(np.mean(misses.astype(np.float64) ** 2)))
-        slopes = part.parameter_gradient(points, misses / len(points))
-        slope = np.array([slopes[name] for name in names])
-        mean, square = 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
-        rate = 0.25 * (1.0 - index / steps)  # Adam, slower towards the end
-        change = rate * (mean / (1 - 0.9 ** (index + 1))) / (np.sqrt(square / (1 - 0.99 ** (index + 1))) + 1e-9)
+        distances = part(points)
+        losses.append(float(np.mean(distances.astype(np.float64) ** 2)))
+        gradients = part.parameter_gradient(points, distances / len(points))
+        gradient = np.array([gradients[name] for name in names])
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.99 * square + 0.01 * gradient**2
+        learning_rate = 0.25 * (1.0 - index / steps)  # Adam with linear decay
+        change = (
+            learning_rate * (mean / (1 - 0.9 ** (index + 1))) / (np.sqrt(square / (1 - 0.99 ** (index + 1))) + 1e-9)
+        )
         values = np.maximum([part.parameters[name] for name in names] - change, 0.05)
         part = part.with_parameters(**dict(zip(names, values.astype(np.float32), strict=True)))
         if (index + 1) % max(1, steps // 10) == 0:
-            print(f"step {index + 1:4d} of {steps}: surface misses by {losses[-1] ** 0.5:.4f} mm", flush=True)
+            print(f"step {index + 1:4d} of {steps}: RMS distance {losses[-1] ** 0.5:.4f} mm", flush=True)
     return part, losses
 
 
 def main(arguments: list[str] | None = None) -> lg.Part:
-    """Fits the bracket, writes it, and gives it."""
+    """Fits the bracket, writes the files and returns the fitted part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--size", type=int, default=480, help="of each picture, in pixels")
-    parser.add_argument("--feature-size", type=float, default=1.0, help="of the mesh, in millimetres")
+    parser.add_argument("--size", type=int, default=480, help="size of each picture in pixels")
+    parser.add_argument("--feature-size", type=float, default=1.0, help="feature size of the mesh in millimetres")
     parser.add_argument("--out", type=Path, default=Path("out"))
-    chosen = parser.parse_args(arguments)
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
     first = bracket()
-    found, losses = fit(first, scanned_points(), chosen.steps)
-    view: dict[str, Any] = {"size": (chosen.size, chosen.size), "direction": (-0.5, 0.8, -0.4), "oversample": 2}
-    pictures = [lg.render(first, color=(0.62, 0.67, 0.73), **view), lg.render(found, **view)]
-    lg.save_png(np.concatenate(pictures, axis=1), chosen.out / "fitted_bracket.png")
-    (chosen.out / "fitted_bracket_loss.svg").write_text(chart_svg(losses, title="the loss", across="steps"))
-    lg.save_3mf(lg.assembly_of_part(found, min_feature_size=chosen.feature_size), chosen.out / "bracket.3mf")
-    lg.save_stl(lg.mesh(found, feature_size=chosen.feature_size), chosen.out / "bracket.stl")
-    for name, value in found.parameters.items():
+    fitted, losses = fit(first, scanned_points(), options.steps)
+    view: dict[str, Any] = {"size": (options.size, options.size), "direction": (-0.5, 0.8, -0.4), "oversample": 2}
+    pictures = [lg.render(first, color=(0.62, 0.67, 0.73), **view), lg.render(fitted, **view)]
+    lg.save_png(np.concatenate(pictures, axis=1), options.out / "fitted_bracket.png")
+    (options.out / "fitted_bracket_loss.svg").write_text(chart_svg(losses, title="the loss", across="steps"))
+    lg.save_3mf(lg.assembly_of_part(fitted, min_feature_size=options.feature_size), options.out / "bracket.3mf")
+    lg.save_stl(lg.mesh(fitted, feature_size=options.feature_size), options.out / "bracket.stl")
+    for name, value in fitted.parameters.items():
         print(f"{name:10s} {FIRST[name]:6.2f} → {float(value):6.3f} mm   (scanned: {SCANNED[name]:g})")
-    print(f"wrote fitted_bracket.png, bracket.3mf and bracket.stl to {chosen.out}/")
-    return found
+    print(f"wrote fitted_bracket.png, bracket.3mf and bracket.stl to {options.out}/")
+    return fitted
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """livegrad from scratch: the architecture in three hundred lines.
 
-This program is a small livegrad of its own: an interned graph, one record an operation, derivatives in both modes,
-a scheduler that fuses, native code by LLVM, and an engine that is edited while it runs. It imports nothing of
-livegrad; every section says what the real one does beyond it. Run it: `python examples/from_scratch.py`.
+This program is a small version of livegrad: an interned graph, one record per operation, derivatives in both modes, a
+scheduler that fuses operations, native code through LLVM, and an engine that you can edit while it runs. It does not
+import livegrad. Each section says what the real implementation adds. Run it: `python examples/from_scratch.py`.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import llvmlite.binding as llvm
 import numpy as np
 
 # --- An operation is one record -----------------------------------------------------------------------------------
-# Everything that is known about an operation stands in one place: what it means, how it differentiates, how it is
-# written as machine code. A pass or a backend reads its rule from here; none has a list of operations of its own.
-# The real record (`ir/op.py`) also has a type rule, an expansion into simpler operations, a cost and C code.
+# All rules of an operation are in one place: its meaning, its derivative, its machine code. Passes and backends read
+# their rules from this record; none has its own list of operations. The real record (`ir/op.py`) also has a
+# type rule, an expansion into simpler operations, a cost and C code.
 
 
 @dataclass(frozen=True)
 class Op:
     name: str
-    evaluate: Callable[..., Any]  # the meaning, on NumPy values: what every other rule is tested against
-    jvp: Callable[..., Node | None] | None = None  # (node, *tangents): a tangent of None is identically zero
-    transpose: Callable[..., tuple[Node, ...]] | None = None  # (node, cotangent): one for each operand
+    evaluate: Callable[..., Any]  # the meaning, on NumPy values; tests compare all other rules with it
+    jvp: Callable[..., Node | None] | None = None  # (node, *tangents); None: identically zero
+    transpose: Callable[..., tuple[Node, ...]] | None = None  # (node, cotangent) -> one cotangent per operand
     code: str = ""  # LLVM
 
 
 # --- A node is an operation applied to operands -------------------------------------------------------------------
-# Nodes are interned: the same expression is the same object. Sharing is free, equality is identity, and the engine
-# below can tell what an edit did *not* change. A value is a number, or a row of numbers; the type follows from the
-# operation. The real IR has scalars, vectors, structs, tensors of any rank, functions and control flow, in one table.
+# Nodes are interned: equal expressions are the same object. Sharing is free, equality is identity, and the engine
+# below can see what an edit did *not* change. A value is a number or a row of numbers; the operation determines which.
+# The real IR has scalars, vectors, structs, tensors of any rank, functions and control flow, in one table.
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +69,10 @@ def make(op: Op, *operands: Node, attribute: Any = None, is_row: bool | None = N
 
 
 def elementwise(op: Op, *operands: Node | float) -> Node:
-    """Numbers beside rows are spread: nothing is broadcast silently, so that transposition sees it."""
+    """Applies an op, with an explicit broadcast of numbers that meet rows, so that transposition sees it."""
     nodes = [x if isinstance(x, Node) else constant(x) for x in operands]
     rows = any(node.is_row for node in nodes)
-    return make(op, *[make(spread, node, is_row=True) if rows and not node.is_row else node for node in nodes])
+    return make(op, *[make(broadcast, node, is_row=True) if rows and not node.is_row else node for node in nodes])
 
 
 def constant(value: float) -> Node:
@@ -80,7 +80,7 @@ def constant(value: float) -> Node:
 
 
 def live(name: str) -> Node:
-    """A number that may change at any time: a leaf with a name, never a constant. So a slider makes no new graph."""
+    """A number that may change at any time: a named leaf, so that moving a slider does not change the graph."""
     return make(LIVE, attribute=name)
 
 
@@ -89,7 +89,7 @@ def row(name: str) -> Node:
 
 
 # --- The table ----------------------------------------------------------------------------------------------------
-# `jvp` for every operation, `transpose` for the linear ones. Reverse mode has no rules of its own.
+# Every operation has a `jvp`, and the linear ones have a `transpose`. Reverse mode needs no other rules.
 
 
 def plus(a: Node | None, b: Node | None) -> Node | None:
@@ -115,20 +115,22 @@ neg = Op("neg", np.negative, lambda y, dx: -dx, lambda y, ct: (-ct,), "fneg doub
 sin = Op("sin", np.sin, lambda y, dx: make(cos, y.operands[0]) * dx, code="call double @llvm.sin.f64(double {0})")
 cos = Op("cos", np.cos, lambda y, dx: -make(sin, y.operands[0]) * dx, code="call double @llvm.cos.f64(double {0})")
 exp = Op("exp", np.exp, lambda y, dx: y * dx, code="call double @llvm.exp.f64(double {0})")
-total = Op("total", np.sum, lambda y, dx: make(total, dx, is_row=False), lambda y, ct: (make(spread, ct, is_row=True),))
-spread = Op("spread", lambda x: x, lambda y, dx: make(spread, dx, is_row=True), lambda y, ct: (sum_of(ct),))
+total = Op(
+    "total", np.sum, lambda y, dx: make(total, dx, is_row=False), lambda y, ct: (make(broadcast, ct, is_row=True),)
+)
+broadcast = Op("broadcast", lambda x: x, lambda y, dx: make(broadcast, dx, is_row=True), lambda y, ct: (sum_of(ct),))
 
 
 def sum_of(x: Node) -> Node:
     return make(total, x, is_row=False)
 
 
-# --- Walking, and the reference -----------------------------------------------------------------------------------
-# The reference evaluates node by node with NumPy: slow, obvious, and the truth for every test.
+# --- Traversal and the reference backend --------------------------------------------------------------------------
+# The reference backend evaluates node by node with NumPy. It is slow and simple, and tests compare everything with it.
 
 
 def sorted_nodes(*roots: Node) -> list[Node]:
-    """Operands before users, each node once; on the heap, because graphs are deeper than Python's stack."""
+    """Topological order. Iterative, because graphs are deeper than Python's stack."""
     done: dict[Node, None] = {}
     stack = list(roots)
     while stack:
@@ -153,12 +155,12 @@ def evaluate(root: Node, leaves: Mapping[str, Any]) -> Any:
 
 
 # --- A pass is a function from graphs to graphs -------------------------------------------------------------------
-# This one rewrites from the leaves up and knows two rules. Because nodes are interned, what did not change is the
-# same object afterwards. The real pipeline (`passes/pipeline.py`) has five passes and checks the graph after each.
+# This pass rewrites bottom-up and has two rules. Because nodes are interned, unchanged parts stay the same objects. The
+# real pipeline (`passes/pipeline.py`) has five passes and verifies the graph after each.
 
 
-def known_number(node: Node) -> float | None:
-    inner = node.operands[0] if node.op is spread else node
+def constant_value(node: Node) -> float | None:
+    inner = node.operands[0] if node.op is broadcast else node
     return inner.attribute if inner.op is CONSTANT else None
 
 
@@ -166,7 +168,7 @@ def simplify(root: Node) -> Node:
     new: dict[Node, Node] = {}
     for node in sorted_nodes(root):
         operands = tuple(new[operand] for operand in node.operands)
-        numbers = [known_number(operand) for operand in operands]
+        numbers = [constant_value(operand) for operand in operands]
         if node.op is mul and 1.0 in numbers:
             new[node] = operands[1 - numbers.index(1.0)]
         elif node.op is neg and operands[0].op is neg:
@@ -179,26 +181,26 @@ def simplify(root: Node) -> Node:
 
 
 # --- Derivatives --------------------------------------------------------------------------------------------------
-# Forward mode pushes tangents along. Reverse mode is derived from it: with a placeholder for each tangent, the result
-# of forward mode is *linear* in the placeholders; running that linear part backwards gives every gradient at once. So
-# the two modes cannot disagree, and an operation without a rule raises instead of yielding zero.
+# Forward mode propagates tangents. Reverse mode is derived from it: with a placeholder for each tangent, the result of
+# forward mode is *linear* in the placeholders. Transposing this linear program gives all gradients at once. The two
+# modes cannot disagree, and an operation without a rule raises an error instead of returning zero.
 
 
 def push_forward(root: Node, tangents: Mapping[Node, Node]) -> Node | None:
     pushed: dict[Node, Node | None] = dict(tangents)
     for node in sorted_nodes(root):
-        own = [pushed[operand] for operand in node.operands]
-        if any(tangent is not None for tangent in own):
+        operand_tangents = [pushed[operand] for operand in node.operands]
+        if any(tangent is not None for tangent in operand_tangents):
             if node.op.jvp is None:
                 raise NotImplementedError(f"`{node.op.name}` has no derivative rule")
-            pushed[node] = node.op.jvp(node, *own)
+            pushed[node] = node.op.jvp(node, *operand_tangents)
         else:
             pushed.setdefault(node, None)
     return pushed[root]
 
 
 def gradients(root: Node, by: Iterable[Node]) -> list[Node]:
-    """The derivative of a number by each of `by`: linearised, then transposed."""
+    """Returns the derivative of a number with respect to each node of `by`: linearise, then transpose."""
     placeholders = {
         x: make(ROW if x.is_row else LIVE, attribute=f"tangent of {x.attribute}", is_row=x.is_row) for x in by
     }
@@ -218,23 +220,22 @@ def gradients(root: Node, by: Iterable[Node]) -> list[Node]:
             raise NotImplementedError(f"`{node.op.name}` is not linear")
         for operand, cotangent in zip(node.operands, node.op.transpose(node, cotangents[node]), strict=True):
             if operand in depends:
-                known = cotangents.get(operand)
-                cotangents[operand] = cotangent if known is None else known + cotangent
+                partial = cotangents.get(operand)
+                cotangents[operand] = cotangent if partial is None else partial + cotangent
     return [simplify(cotangents.get(placeholder, constant(0.0))) for placeholder in placeholders.values()]
 
 
-# --- The schedule: what runs together -----------------------------------------------------------------------------
-# Roots are materialised, that is they end up in memory: results, and sums, which others can read only when they are
-# complete. Every other node is part of the expression of the roots that need it: it is fused, and computed in a
-# register. Roots share one loop if none needs another and all go stale together, because they need the same leaves: a
-# step that runs does no work in vain. In the real compiler (`compiler.py`) each of these decisions is a plan pass:
-# materialise, fuse, order for memory, build steps, allocate. It fuses over any iteration space, and splits long sums in
-# the same way for any number of threads.
+# --- The schedule: fusing nodes into kernels ----------------------------------------------------------------------
+# Roots are materialised, that is, written to memory: results, and sums, which are readable only when complete. All
+# other nodes are fused into the roots that use them and computed in registers. Roots share one loop if they do not
+# depend on each other and depend on the same leaves: they become stale together, so a step never does needless work.
+# In the real compiler (`compiler.py`) each of these decisions is a plan pass: materialise, fuse, order for memory,
+# build steps, allocate. It fuses over any iteration space, and splits long sums the same way for any thread count.
 
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel: a loop over rows (or over nothing), what it reads and what it leaves in memory."""
+    """One kernel: a loop over rows (or no loop), with the nodes it reads and writes."""
 
     reads: tuple[Node, ...]
     writes: tuple[Node, ...]
@@ -250,8 +251,8 @@ def schedule(results: Iterable[Node]) -> list[Step]:
     groups: dict[tuple[int, bool, frozenset[Node]], list[Node]] = {}
     for node in order:
         depth[node] = max((depth[operand] for operand in node.operands), default=0) + (node in roots)
-        own = {node} if node.op in (LIVE, ROW) else set()
-        leaves[node] = frozenset(own).union(*[leaves[operand] for operand in node.operands])
+        leaf = {node} if node.op in (LIVE, ROW) else set()
+        leaves[node] = frozenset(leaf).union(*[leaves[operand] for operand in node.operands])
         if node in roots:
             groups.setdefault((depth[node], node.is_row or node.op is total, leaves[node]), []).append(node)
     return [make_step(group, set(roots), key[1]) for key, group in sorted(groups.items(), key=lambda item: item[0][0])]
@@ -276,9 +277,9 @@ def make_step(writes: list[Node], roots: set[Node], loops: bool) -> Step:
     return Step(tuple(reads), tuple(writes), loops, kernel_text(list(reads), list(body), writes))
 
 
-# --- The kernel as LLVM -------------------------------------------------------------------------------------------
-# One line for each node. Names of leaves do not occur in the text: expressions of one structure share one kernel.
-# The real CPU backend writes explicit vectors with lane masks, has its own math functions, and uses all cores.
+# --- Kernels as LLVM IR -------------------------------------------------------------------------------------------
+# One instruction per node. The text contains no names of leaves, so expressions of the same structure share a kernel.
+# The real CPU backend emits explicit vectors with lane masks, has its own math functions, and uses all cores.
 
 
 def kernel_text(reads: list[Node], body: list[Node], writes: list[Node]) -> str:
@@ -295,7 +296,7 @@ def kernel_text(reads: list[Node], body: list[Node], writes: list[Node]) -> str:
     for k, node in enumerate(body):
         if node.op is CONSTANT:
             value[node] = f"0x{np.float64(node.attribute).view(np.uint64):016X}"
-        elif node.op is spread:
+        elif node.op is broadcast:
             value[node] = value[node.operands[0]]
         elif node.op is total:
             loop.append(f"%sum{sums.index(node)} = fadd double %part{sums.index(node)}, {value[node.operands[0]]}")
@@ -327,21 +328,21 @@ def compile_kernel(text: str) -> Any:
         compiled = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
         compiled.finalize_object()
         call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(compiled.get_function_address("kernel"))
-        KERNELS[text] = call, compiled  # kept: the code lives as long as its compiler
+        KERNELS[text] = call, compiled  # kept alive: the compiler owns the code
     return KERNELS[text][0]
 
 
-# --- The engine: edited while it runs -----------------------------------------------------------------------------
-# The engine has the plan that runs and is given the plan that is wanted; it compares them, so there are no dirty
-# flags to forget. Each step gets the cheapest level that is right, and runs only if something that it reads has
-# another version. The real engine also has states, regions, memory reuse, CUDA Graphs, and explains itself.
+# --- The live engine ----------------------------------------------------------------------------------------------
+# The engine compares the running plan with the new plan, so there are no dirty flags to forget. Each step is updated at
+# the cheapest correct level, and runs only if the version of something it reads has changed. The real engine also has
+# states, regions, memory reuse, CUDA Graphs and explanations.
 
 
 class Engine:
     def __init__(self, **leaves: Any) -> None:
         self.leaves: dict[str, np.ndarray] = {}
         self.results: dict[str, Node] = {}
-        self.running: dict[str, Step] = {}  # by the names of what they write
+        self.running: dict[str, Step] = {}  # by the names of the results
         self.values: dict[Node, np.ndarray] = {}
         self.versions: dict[Any, int] = {}
         self.seen: dict[Step, tuple[int, ...]] = {}
@@ -356,7 +357,7 @@ class Engine:
         self.results |= results
 
     def step(self) -> dict[str, str]:
-        """Brings all results up to date; says of each step at which level it was updated."""
+        """Updates all results; returns the update level of each step."""
         names = {node: name for name, node in self.results.items()}
         steps = schedule(list(names))
         wanted = {"+".join(names.get(node, f"sum{k}") for node in s.writes): s for k, s in enumerate(steps)}
@@ -392,9 +393,9 @@ class Engine:
         return self.value(self.results[name])
 
 
-# --- All of it together -------------------------------------------------------------------------------------------
-# A curve is fitted while it runs. Moving a number is `hot`: nothing is compiled. Editing the model is `code` for the
-# steps whose expression changed, and `none` for the others: their nodes are the same objects as before.
+# --- Putting it together ------------------------------------------------------------------------------------------
+# This program fits a curve while the engine runs. Changing a number is `hot`: nothing is compiled. Editing the model is
+# `code` for the steps whose expression changed and `none` for the others, whose nodes are the same objects as before.
 
 
 def main() -> None:
@@ -403,8 +404,8 @@ def main() -> None:
     height, rate = live("height"), live("rate")
 
     def describe(model: Node) -> None:
-        miss = model - row("y")
-        loss = sum_of(miss * miss)
+        error = model - row("y")
+        loss = sum_of(error * error)
         by_height, by_rate = gradients(loss, (height, rate))
         engine.want(loss=loss, by_height=by_height, by_rate=by_rate, energy=sum_of(row("y") * row("y")))
 
@@ -417,13 +418,12 @@ def main() -> None:
             rate=engine.leaves["rate"] - 3e-4 * engine.read("by_rate"),
         )
         levels = engine.step()
-    print("while it fits", levels)
-    print(
-        f"found height {engine.leaves['height']:.4f}, rate {engine.leaves['rate']:.4f}, loss {engine.read('loss'):.1e}"
-    )
-    print("nothing new  ", engine.step())
+    print("fitting      ", levels)
+    height_value, rate_value = engine.leaves["height"], engine.leaves["rate"]
+    print(f"result: height {height_value:.4f}, rate {rate_value:.4f}, loss {engine.read('loss'):.1e}")
+    print("no change    ", engine.step())
     describe(height * make(sin, rate * row("x")) * make(exp, -row("x")))
-    print("other model  ", engine.step())
+    print("new model    ", engine.step())
     print(f"{len(KERNELS)} kernels compiled")
 
 

@@ -1,11 +1,11 @@
-"""A particle system that is edited while it runs: emitters, forces that are the slope of an energy, integration.
+"""A particle system that is edited while it runs: emitters, forces from the gradient of an energy, integration.
 
     python examples/particles.py [--backend cpu|cuda] [--frames 120] [--size 480] [--out out/particles]
 
-Particles live in an append buffer: those that survive a frame and those that emitters add are its writers. Forces are
-`lg.grad` of an energy block: repulsion between neighbours (found by a grid), gravity, walls and round obstacles. A
-script edits the running system: numbers (hot), another number of obstacles (warm), new code of the energy, which its
-gradient follows, and a second emitter (cold). Every edit is reported with what it cost; frames are PNG files.
+Particles are stored in an append buffer, written by the survivors of the last frame and by the emitters. Forces are the
+`lg.grad` of an energy block: repulsion between neighbours (found with a grid), gravity, walls and round obstacles. A
+script edits the running system: numbers (hot), the number of obstacles (warm), the code of the energy, which also
+updates its gradient (code), and a second emitter (cold). It reports the cost of each edit and writes PNG files.
 """
 
 import argparse
@@ -20,10 +20,10 @@ import numpy as np
 import livegrad as lg
 
 CAPACITY = 2048
-REACH = 0.07  # of the repulsion between particles
-WIDTH = 4 / 3  # of half the scene; its half height is 1
+REPULSION_RADIUS = 0.07
+WIDTH = 4 / 3  # half the width of the scene; half its height is 1
 STEP = 1 / 90  # seconds
-COLUMNS = 6  # x, y, their velocities, age, and a number for its colour
+COLUMNS = 6  # x, y, their velocities, age, and a random number for the colour
 OBSTACLES = np.array([[-0.45, 0.05, 0.2], [0.5, -0.15, 0.26]], np.float32)
 MORE_OBSTACLES = np.array([*OBSTACLES, [0.02, 0.5, 0.16]], np.float32)
 
@@ -31,37 +31,37 @@ MORE_OBSTACLES = np.array([*OBSTACLES, [0.02, 0.5, 0.16]], np.float32)
 # --- blocks ----------------------------------------------------------------------------------------------------------
 
 
-def chance(index: Any, tick: Any, salt: float) -> Any:
-    """Numbers between 0 and 1 that look random, one for each index and frame."""
+def pseudorandom(index: Any, tick: Any, salt: float) -> Any:
+    """Returns a pseudorandom number between 0 and 1 for each index and frame."""
     mixed = lg.sin(index * 12.9898 + tick * 7.233 + salt) * 4375.5453
     return mixed - lg.floor(mixed)
 
 
-def emitted(x: Any, y: Any, vx: Any, vy: Any, tick: Any) -> Any:
+def particle_rows(x: Any, y: Any, vx: Any, vy: Any, tick: Any) -> Any:
     index = lg.arange(x.shape[0], dtype=lg.float32)
-    return lg.stack([x, y, vx, vy, lg.zeros_like(x), chance(index, tick, 5.0)], axis=1)
+    return lg.stack([x, y, vx, vy, lg.zeros_like(x), pseudorandom(index, tick, 5.0)], axis=1)
 
 
 def fountain(tick, rate=3.0, speed=2.6):
-    """Up to 16 particles a frame, from below, in a fan."""
+    """Emits up to 16 particles per frame from below, in a fan."""
     index = lg.arange(16, dtype=lg.float32)
-    angle = (chance(index, tick, 1.0) - 0.5) * 0.7
-    push = speed * (0.85 + 0.3 * chance(index, tick, 2.0))
-    place = (chance(index, tick, 3.0) - 0.5) * 0.16
-    height = chance(index, tick, 4.0) * 0.06 - 0.97
-    rows = emitted(place, height, push * lg.sin(angle), push * lg.cos(angle), tick)
+    angle = (pseudorandom(index, tick, 1.0) - 0.5) * 0.7
+    push = speed * (0.85 + 0.3 * pseudorandom(index, tick, 2.0))
+    x = (pseudorandom(index, tick, 3.0) - 0.5) * 0.16
+    height = pseudorandom(index, tick, 4.0) * 0.06 - 0.97
+    rows = particle_rows(x, height, push * lg.sin(angle), push * lg.cos(angle), tick)
     return index < rate, rows
 
 
 def rain(tick, rate=1.0):
-    """Up to 8 particles a frame, from above, all over."""
+    """Emits up to 8 particles per frame from above, over the whole width."""
     index = lg.arange(8, dtype=lg.float32)
-    place = (chance(index, tick, 7.0) - 0.5) * 2.4
-    return index < rate, emitted(place, lg.zeros_like(index) + 0.98, 0.0 * index, 0.0 * index - 0.6, tick)
+    x = (pseudorandom(index, tick, 7.0) - 0.5) * 2.4
+    return index < rate, particle_rows(x, lg.zeros_like(index) + 0.98, 0.0 * index, 0.0 * index - 0.6, tick)
 
 
-def places(particles, count):
-    """Where particles are; rows without one are far away, each alone."""
+def positions(particles, count):
+    """Returns the positions of particles; unused rows are far away from everything."""
     index = lg.arange(particles.shape[0], dtype=lg.int64)
     alive = lg.reshape(index < count, (particles.shape[0], 1))
     far = lg.stack([lg.astype(index, lg.float32) + 100.0, lg.zeros(particles.shape[0], dtype=lg.float32)], axis=1)
@@ -69,50 +69,50 @@ def places(particles, count):
 
 
 def repulsion(x, indices, near):
-    """A soft spring between neighbours that pushes only."""
+    """A soft repulsive spring between neighbours."""
 
     def bond(own, other):
-        squared = lg.sum((own - other) ** 2.0, axis=-1) / REACH**2
+        squared = lg.sum((own - other) ** 2.0, axis=-1) / REPULSION_RADIUS**2
         return lg.maximum(1.0 - squared, 0.0) ** 2.0
 
     return lg.sum(lg.fold_neighbours(bond, indices, near, x))
 
 
-def pushed_out(x, obstacles):
-    """How deep particles are in obstacles and walls, squared."""
+def penetration(x, obstacles):
+    """Returns the sum of squared penetration depths into obstacles and walls."""
     apart = lg.expand_dims(x, axis=1) - lg.expand_dims(obstacles[:, :2], axis=0)
     deep = lg.maximum(obstacles[:, 2] + 0.02 - lg.sqrt(lg.sum(apart * apart, axis=-1) + 1e-12), 0.0)
     walls = lg.maximum(lg.abs(x[:, 0]) - WIDTH + 0.03, 0.0)
     floor = lg.maximum(-0.97 - x[:, 1], 0.0)
-    inside = lg.abs(x[:, 0]) < 50.0  # rows without a particle touch nothing
+    inside = lg.abs(x[:, 0]) < 50.0  # unused rows touch nothing
     return lg.sum(deep**2.0) + lg.sum(lg.where(inside, walls**2.0 + floor**2.0, 0.0))
 
 
 def energy(x, indices, near, obstacles, gravity=2.2, stiffness=0.035):
-    """What particles want less of; its slope is the force."""
-    return stiffness * repulsion(x, indices, near) + gravity * lg.sum(x[:, 1]) + 1500.0 * pushed_out(x, obstacles)
+    """The potential energy; its negative gradient is the force."""
+    return stiffness * repulsion(x, indices, near) + gravity * lg.sum(x[:, 1]) + 1500.0 * penetration(x, obstacles)
 
 
-def swirling(x, indices, near, obstacles, gravity=2.2, stiffness=0.035):
-    """The same, in a bowl instead of under gravity, with two crests: the edit of code."""
+def bowl_energy(x, indices, near, obstacles, gravity=2.2, stiffness=0.035):
+    """The same energy with a wavy bowl instead of gravity, for the code edit."""
     bowl = lg.where(lg.abs(x[:, 0]) < 50.0, x[:, 0] ** 2.0 + 1.6 * x[:, 1] ** 2.0, 0.0)
     waves = lg.sin(7.0 * x[:, 0]) * lg.cos(5.0 * x[:, 1])
     return (
         stiffness * repulsion(x, indices, near)
         + gravity * lg.sum(bowl + 0.16 * waves)
-        + 1500.0 * pushed_out(x, obstacles)
+        + 1500.0 * penetration(x, obstacles)
     )
 
 
-def move(particles, slope, drag=0.35):
-    """Velocities follow the force, places the velocities, ages the clock."""
-    velocity = (particles[:, 2:4] - STEP * slope) * (1.0 - drag * STEP)
-    place = particles[:, :2] + STEP * velocity
-    return lg.concat([place, velocity, particles[:, 4:5] + STEP, particles[:, 5:]], axis=1)
+def move(particles, gradient, drag=0.35):
+    """Integrates velocities, positions and ages over one time step."""
+    velocity = (particles[:, 2:4] - STEP * gradient) * (1.0 - drag * STEP)
+    position = particles[:, :2] + STEP * velocity
+    return lg.concat([position, velocity, particles[:, 4:5] + STEP, particles[:, 5:]], axis=1)
 
 
 def survivors(particles, alive, life=3.6):
-    """Those that are there, not too old, and not lost."""
+    """Selects the particles that are alive, not too old, and inside the scene."""
     index = lg.arange(particles.shape[0], dtype=lg.int64)
     here = lg.logical_and(index < alive, particles[:, 4] < life)
     return lg.logical_and(here, lg.abs(particles[:, 1]) < 1.3), particles
@@ -134,41 +134,41 @@ class System:
 
 
 def build(backend: str) -> System:
-    """All blocks, connected."""
+    """Creates and connects all blocks."""
     engine = lg.Engine(backend)
     obstacle_rows = lg.types.Tensor(lg.types.f32, (lg.Dimension.symbol("m"), 3))
-    made = [
+    new_blocks = [
         lg.State("particles", np.zeros((CAPACITY, COLUMNS), np.float32)),
         lg.State("count", np.int64(0)),
         lg.State("tick", np.float32(0)),
         lg.block(lambda tick: tick + 1.0, name="clock"),
-        lg.block(places, name="places"),
+        lg.block(positions, name="positions"),
         lg.neighbour_block(capacity=48, name="near"),
         lg.block(energy, name="energy", inputs={"obstacles": obstacle_rows}),
         lg.block(move, name="move"),
         lg.append_block(survivors, capacity=CAPACITY, name="survivors"),
         lg.append_block(fountain, capacity=16, name="fountain"),
     ]
-    blocks = {own.name: engine.add(own) for own in made}
+    blocks = {block.name: engine.add(block) for block in new_blocks}
     system = System(engine, blocks, OBSTACLES)
     blocks["force"] = engine.add(lg.grad(of=blocks["energy"], by=[blocks["energy"]["x"]], name="force"))
-    connect(system, "particles", "places.particles", "move.particles")
-    connect(system, "count", "places.count", "survivors.alive")
+    connect(system, "particles", "positions.particles", "move.particles")
+    connect(system, "count", "positions.count", "survivors.alive")
     connect(system, "tick", "clock.tick", "fountain.tick")
     connect(system, "clock", "tick.next")
-    connect(system, "places", "near.positions", "energy.x")
-    engine.set(blocks["near"]["radius"], REACH)
+    connect(system, "positions", "near.positions", "energy.x")
+    engine.set(blocks["near"]["radius"], REPULSION_RADIUS)
     connect(system, "near.indices", "energy.indices")
     connect(system, "near.count", "energy.near")
-    place_obstacles(system, OBSTACLES)
-    connect(system, "force.x", "move.slope")
+    set_obstacles(system, OBSTACLES)
+    connect(system, "force.x", "move.gradient")
     connect(system, "move", "survivors.particles")
-    pool_of(system, "survivors", "fountain")
+    connect_pool(system, "survivors", "fountain")
     return system
 
 
-def place_obstacles(system: System, rows: np.ndarray) -> None:
-    """Obstacles, as rows of x, y and radius; their number may change without new code."""
+def set_obstacles(system: System, rows: np.ndarray) -> None:
+    """Sets the obstacles, as rows of x, y and radius. Their number may change without new code."""
     system.obstacles = rows
     system.engine.set(system["energy"]["obstacles"], rows)
 
@@ -182,8 +182,8 @@ def connect(system: System, source: str, *targets: str) -> None:
         system.engine.connect(output, system[target_name][pin])
 
 
-def pool_of(system: System, *writers: str) -> None:
-    """The append buffer that these write, in place of the one before."""
+def connect_pool(system: System, *writers: str) -> None:
+    """Replaces the append buffer by one that these blocks write."""
     if "pool" in system.blocks:
         system.engine.remove(system["pool"])
     system.blocks["pool"] = system.engine.add(lg.AppendBuffer("pool", capacity=CAPACITY, writers=writers))
@@ -197,19 +197,19 @@ def pool_of(system: System, *writers: str) -> None:
 
 
 def add_rain(system: System) -> None:
-    """Another emitter: blocks and edges are added, so all is built anew, and everything keeps its value."""
+    """Adds an emitter. The graph is rebuilt, and all blocks keep their values."""
     system.blocks["rain"] = system.engine.add(lg.append_block(rain, capacity=8, name="rain"))
     connect(system, "tick", "rain.tick")
-    pool_of(system, "survivors", "fountain", "rain")
+    connect_pool(system, "survivors", "fountain", "rain")
 
 
 Edit = tuple[float, str, Callable[[System], Any]]
 SCRIPT: list[Edit] = [
-    (0.25, "the fountain gives more, faster", lambda s: (s.engine.set(s["fountain"]["rate"], 5.0),
+    (0.25, "a stronger fountain", lambda s: (s.engine.set(s["fountain"]["rate"], 5.0),
                                                          s.engine.set(s["fountain"]["speed"], 2.9))),
-    (0.40, "a third obstacle", lambda s: place_obstacles(s, MORE_OBSTACLES)),
+    (0.40, "a third obstacle", lambda s: set_obstacles(s, MORE_OBSTACLES)),
     (0.55, "rain", add_rain),
-    (0.75, "a bowl with waves instead of gravity", lambda s: lg.edit(s.engine, s["energy"], swirling)),
+    (0.75, "a bowl with waves instead of gravity", lambda s: lg.edit(s.engine, s["energy"], bowl_energy)),
 ]  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def describe_edit(frame: lg.Frame, what: str, seconds: float) -> str:
 
 
 class Canvas:
-    """Light that particles leave, which fades."""
+    """Draws particles with light trails that fade."""
 
     def __init__(self, size: int) -> None:
         self.height, self.width = size * 3 // 4, size
@@ -235,7 +235,7 @@ class Canvas:
         self.around = np.stack(np.meshgrid(around, around, indexing="ij"), -1).reshape(-1, 2)
 
     def draw(self, particles: np.ndarray, obstacles: np.ndarray) -> np.ndarray:
-        """The next picture."""
+        """Returns the next picture."""
         self.light *= 0.72
         self._add_glow(particles)
         return np.clip(self._scene(obstacles), 0, 1)
@@ -254,15 +254,15 @@ class Canvas:
         inside = np.all((cells >= 0) & (cells < (self.height, self.width)), -1)
         flat = (cells[..., 0] * self.width + cells[..., 1])[inside]
         for channel in range(3):
-            given = (light * colours[:, channel : channel + 1])[inside]
-            added = np.bincount(flat, given, self.height * self.width).reshape(self.height, self.width)
+            amounts = (light * colours[:, channel : channel + 1])[inside]
+            added = np.bincount(flat, amounts, self.height * self.width).reshape(self.height, self.width)
             self.light[..., channel] += 0.8 * added
 
     def _scene(self, obstacles: np.ndarray) -> np.ndarray:
         shade = 0.5 + 0.5 * self.y
         picture = np.stack([0.03 + 0.02 * shade, 0.035 + 0.035 * shade, 0.07 + 0.08 * shade], -1)
         picture = picture + 1 - np.exp(-1.15 * self.light)
-        near_light = blurred(1 - np.exp(-self.light), self.width // 24)
+        near_light = box_blur(1 - np.exp(-self.light), self.width // 24)
         for x, y, radius in obstacles:
             across, up = (self.x - x) / radius, (self.y - y) / radius
             distance = np.hypot(across, up)
@@ -277,10 +277,12 @@ class Canvas:
         return picture
 
 
-def blurred(picture: np.ndarray, reach: int) -> np.ndarray:
-    """Means over squares, twice in each direction: what surfaces see of the light around them."""
+def box_blur(picture: np.ndarray, reach: int) -> np.ndarray:
+    """Applies a box filter twice in each direction."""
     for axis in (0, 1, 0, 1):
-        summed = np.cumsum(np.pad(picture, [(reach + 1, reach) if own == axis else (0, 0) for own in range(3)]), axis)
+        summed = np.cumsum(
+            np.pad(picture, [(reach + 1, reach) if other == axis else (0, 0) for other in range(3)]), axis
+        )
         ends = np.take(summed, range(2 * reach + 1, summed.shape[axis]), axis)
         picture = (ends - np.take(summed, range(summed.shape[axis] - 2 * reach - 1), axis)) / (2 * reach + 1)
     return picture
@@ -292,16 +294,18 @@ def blurred(picture: np.ndarray, reach: int) -> np.ndarray:
 def main(arguments: Sequence[str] | None = None) -> System:
     parser = argparse.ArgumentParser(description="A particle system that is edited while it runs.")
     parser.add_argument("--backend", default="cpu", help="cpu or cuda")
-    parser.add_argument("--frames", type=int, default=120, help="pictures; each is three frames of the engine")
-    parser.add_argument("--size", type=int, default=480, help="pixels across")
+    parser.add_argument(
+        "--frames", type=int, default=120, help="number of pictures; each is three frames of the engine"
+    )
+    parser.add_argument("--size", type=int, default=480, help="width in pixels")
     parser.add_argument("--out", type=Path, default=Path("out/particles"))
     options = parser.parse_args(arguments)
     system, canvas = build(options.backend), Canvas(options.size)
     options.out.mkdir(parents=True, exist_ok=True)
     due = [(int(share * options.frames), what, action) for share, what, action in SCRIPT]
     pictures, seconds, explained, count = [], [], "", 0
-    for number in range(options.frames):
-        now = [(what, action) for at, what, action in due if at == number]
+    for index in range(options.frames):
+        now = [(what, action) for at, what, action in due if at == index]
         for _, action in now:
             action(system)
         for turn in range(3):
@@ -311,18 +315,18 @@ def main(arguments: Sequence[str] | None = None) -> System:
                 raise SystemExit(system.engine.explain())
             count = int(system.engine.read(system["count"]))
             seconds.append(perf_counter() - start)
-            if turn == 0 and (now or number == 0):
-                what = "; ".join(text for text, _ in now) or "everything is new"
+            if turn == 0 and (now or index == 0):
+                what = "; ".join(text for text, _ in now) or "first frame"
                 print(describe_edit(frame, what, seconds[-1]))
                 explained = system.engine.explain()
         rows = system.engine.read(system["particles"])[:count]
         pictures.append(canvas.draw(rows, system.obstacles))
-        lg.save_png(pictures[-1], options.out / f"frame{number:03}.png")
+        lg.save_png(pictures[-1], options.out / f"frame{index:03}.png")
     lg.save_animation(pictures, options.out / "particles.png", frames_per_second=24)
     print(f"\n{explained}\n")
     middle = 1e3 * float(np.median(seconds))
     print(f"{len(seconds)} frames of {system.engine.executor.name}, {count} particles at the end, {middle:.2f} ms each")
-    print(f"{options.frames} pictures and particles.png, which moves, in {options.out}")
+    print(f"{options.frames} pictures and the animation particles.png in {options.out}")
     return system
 
 

@@ -36,13 +36,13 @@ def test_it_learns_and_writes_its_pictures(example, tmp_path, capsys):
 
 def test_its_gradients_are_right(example):
     points, labels = example.two_moons(16)
-    double = lg.tree_map(lambda x: lg.astype(x, lg.float64), example.first_parameters())
+    double = lg.tree_map(lambda x: lg.astype(x, lg.float64), example.initial_parameters())
     lg.check_gradients(lambda p: example.loss(p, lg.astype(points, lg.float64), lg.astype(labels, lg.float64)), double)
 
 
 def test_its_loss_is_the_cross_entropy(example):
     points, labels = example.two_moons(16)
-    parameters = example.first_parameters()
+    parameters = example.initial_parameters()
     belief = 1.0 / (1.0 + np.exp(-example.network(parameters, points).numpy().astype(np.float64)))
     expected = -np.mean(np.where(labels.numpy() > 0.5, np.log(belief), np.log(1.0 - belief)))
     np.testing.assert_allclose(float(example.loss(parameters, points, labels)), expected, rtol=1e-5)

@@ -13,10 +13,10 @@ import pytest
 PATH = Path(__file__).resolve().parents[2] / "examples" / "from_scratch.py"
 PRINTED = """\
 first frame   {'energy': 'cold', 'by_rate+by_height+loss': 'cold'}
-while it fits {'energy': 'none', 'by_rate+by_height+loss': 'hot'}
-found height 2.0000, rate 1.5000, loss 1.7e-13
-nothing new   {'energy': 'none', 'by_rate+by_height+loss': 'none'}
-other model   {'energy': 'none', 'by_rate+by_height+loss': 'code'}
+fitting       {'energy': 'none', 'by_rate+by_height+loss': 'hot'}
+result: height 2.0000, rate 1.5000, loss 1.7e-13
+no change     {'energy': 'none', 'by_rate+by_height+loss': 'none'}
+new model     {'energy': 'none', 'by_rate+by_height+loss': 'code'}
 3 kernels compiled
 """
 

@@ -25,18 +25,18 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def test_the_bracket_finds_the_measures_of_the_scanned_one(tmp_path, capsys):
+def test_the_fit_finds_the_dimensions_of_the_scanned_bracket(tmp_path, capsys):
     module = example("fitted_bracket")
-    found = module.main(["--size", "48", "--feature-size", "3", "--out", str(tmp_path)])
+    fitted = module.main(["--size", "48", "--feature-size", "3", "--out", str(tmp_path)])
     for name, value in module.SCANNED.items():
-        assert float(found.parameters[name]) == pytest.approx(value, abs=0.02)
-    assert "surface misses by" in capsys.readouterr().out
+        assert float(fitted.parameters[name]) == pytest.approx(value, abs=0.02)
+    assert "RMS distance" in capsys.readouterr().out
     assert lg.load_stl(tmp_path / "bracket.stl").vertices.shape[1] == 3
     (read,) = lg.parts(lg.load_3mf(tmp_path / "bracket.3mf"))
     points = np.random.default_rng(0).uniform((-27, -15, -1), (27, 15, 33), (500, 3))
-    inside = found(points) < 0
+    inside = fitted(points) < 0
     np.testing.assert_array_equal(read(points) < 0, inside)
-    np.testing.assert_allclose(read(points)[inside], found(points)[inside], atol=1e-4)
+    np.testing.assert_allclose(read(points)[inside], fitted(points)[inside], atol=1e-4)
 
 
 def test_the_block_is_written_read_and_looked_at(tmp_path, capsys):

@@ -29,10 +29,10 @@ def test_particles_are_edited_while_they_run(executor_name, tmp_path, capsys):
     vars(module)["CAPACITY"] = 320
     system = module.main(["--backend", executor_name, "--frames", "12", "--size", "96", "--out", str(tmp_path)])
     edits = [line for line in capsys.readouterr().out.splitlines() if line.startswith("frame  ")]
-    found = [(line.split(":")[1].strip(), line.split(": ")[2].split()[0]) for line in edits]
-    assert found == [
-        ("everything is new", "COLD"),
-        ("the fountain gives more, faster", "HOT"),
+    reported = [(line.split(":")[1].strip(), line.split(": ")[2].split()[0]) for line in edits]
+    assert reported == [
+        ("first frame", "COLD"),
+        ("a stronger fountain", "HOT"),
         ("a third obstacle", "WARM"),
         ("rain", "COLD"),
         ("a bowl with waves instead of gravity", "CODE"),
@@ -41,7 +41,7 @@ def test_particles_are_edited_while_they_run(executor_name, tmp_path, capsys):
     picture, _ = read_png((tmp_path / "frame011.png").read_bytes())
     assert picture.shape == (72, 96, 3)
     assert (tmp_path / "particles.png").read_bytes().count(b"fcTL") == 12
-    # Nobody has died yet: as many as were emitted, three a frame at first, then five, and one of rain.
+    # No particle has expired yet: three are emitted per frame at first, then five, plus one of rain.
     count = int(system.engine.read(system["count"]))
     assert count == 9 * 3 + 27 * 5 + 18 * 1
     rows = system.engine.read(system["particles"])
@@ -50,18 +50,18 @@ def test_particles_are_edited_while_they_run(executor_name, tmp_path, capsys):
     assert not np.any(rows[count:])
     for x, y, radius in system.obstacles:  # nothing is deep inside of an obstacle
         assert np.all(np.hypot(rows[:count, 0] - x, rows[:count, 1] - y) > 0.5 * radius)
-    # An edit of the energy reached its slope: they agree by central differences in one direction.
+    # The edit of the energy also updated its gradient: it agrees with central differences in one direction.
     check_force(system)
 
 
 def check_force(system) -> None:
     engine, module = system.engine, sys.modules["particles"]
-    alive = np.abs(engine.read(system["places"])[:, 0]) < 50
-    x, slope = (np.float64(engine.read(system[name])[alive]) for name in ("places", "force"))
-    assert np.count_nonzero(slope) > 100
+    alive = np.abs(engine.read(system["positions"])[:, 0]) < 50
+    x, gradient = (np.float64(engine.read(system[name])[alive]) for name in ("positions", "force"))
+    assert np.count_nonzero(gradient) > 100
 
     def total(points: np.ndarray) -> float:
-        squared = np.sum((points[:, None] - points[None]) ** 2, -1) / module.REACH**2
+        squared = np.sum((points[:, None] - points[None]) ** 2, -1) / module.REPULSION_RADIUS**2
         apart = np.sqrt(np.sum((points[:, None] - system.obstacles[:, :2]) ** 2, -1))
         deep = np.maximum(system.obstacles[:, 2] + 0.02 - apart, 0)
         walls = np.maximum(np.abs(points[:, 0]) - module.WIDTH + 0.03, 0)
@@ -75,4 +75,4 @@ def check_force(system) -> None:
 
     direction = np.random.default_rng(0).standard_normal(x.shape)
     expected = (total(x + 1e-5 * direction) - total(x - 1e-5 * direction)) / 2e-5
-    np.testing.assert_allclose(np.sum(slope * direction), expected, rtol=1e-3)
+    np.testing.assert_allclose(np.sum(gradient * direction), expected, rtol=1e-3)
