@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad import ops
+from livegrad import compiler, ops
 from livegrad.backends.cpu.native.pool import set_threads, threads
+from livegrad.ir.node import Module
+from livegrad.ir.walk import reachable_functions
 
 N = lg.Dimension.symbol("n")
 
@@ -129,3 +131,31 @@ def test_more_threads_than_items_and_processors() -> None:
     compiled = lg.compile(lg.trace(lambda x: x + 1.0, lg.types.Tensor(lg.f32, (N,))))
     for size in (0, 1, 5, 100_000):
         assert np.all(compiled(np.zeros(size, np.float32)) == 1.0)
+
+
+def _lowered_functions(depth: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many functions the passes for all sizes are given for the gradient of branches in each other."""
+
+    def level(depth: int, x: lg.Tensor) -> lg.Tensor:
+        if not depth:
+            return x * 2.0
+        return lg.cond(x > 0.01 * depth, lambda: lg.sin(x) + level(depth - 1, x), lambda: x * x)
+
+    lowered: list[int] = []
+    original = compiler.lower_module
+
+    def count(module: Module, *arguments: Any) -> Module:
+        lowered.append(len(reachable_functions(module.functions)))
+        return original(module, *arguments)
+
+    monkeypatch.setattr(compiler, "lower_module", count)
+    x = np.float64(0.5 + depth)  # a program of its own, which no test compiled before
+    found = lg.grad(lambda x: level(depth, x))(lg.asarray(x))
+    np.testing.assert_allclose(found, 2.0 + depth * np.cos(x), rtol=1e-12)
+    monkeypatch.undo()
+    return sum(lowered)
+
+
+def test_branches_in_each_other_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    five, ten = (_lowered_functions(depth, monkeypatch) for depth in (5, 10))
+    assert ten <= 2 * five

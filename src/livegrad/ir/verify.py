@@ -14,12 +14,12 @@ from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Attribute, Function, Key, Module, Node, is_interned
 from livegrad.ir.op import Op
 from livegrad.ir.types import Type
-from livegrad.ir.walk import functions_in, nodes_of, ops_in
+from livegrad.ir.walk import functions_in, nodes_of, ops_below, ops_in, reachable_functions
 
 _EXACT_KINDS = frozenset((bool, int, float, complex, str, type(None), Dimension, Function, Key))
 
 
-_verified: weakref.WeakSet[Function] = weakref.WeakSet()
+_verified: weakref.WeakSet[Function] = weakref.WeakSet()  # with all that they use
 
 
 def verify_function(function: Function, *, allow_inputs: bool = False, forbidden: Collection[Op] = ()) -> None:
@@ -53,20 +53,21 @@ def verify_module(
 def _verify(
     functions: Iterable[Function], allow_inputs: bool, forbidden: frozenset[Op], known: Collection[Node] = ()
 ) -> None:
-    unwanted = forbidden if allow_inputs else forbidden | {input_op}
-    pending = list(functions)
+    functions = tuple(functions)
+    pending = [function for function in functions if function not in _verified]
     seen = set(pending)
     while pending:
         function = pending.pop()
-        if function not in _verified:
-            _check_structure(function, known)
-            _verified.add(function)
-        if not ops_in(function).isdisjoint(unwanted):
-            raise _unwanted_op(function, unwanted)
-        for used in functions_in(function):
-            if used not in seen:
-                seen.add(used)
-                pending.append(used)
+        _check_structure(function, known)
+        used = [own for own in functions_in(function) if own not in seen and own not in _verified]
+        seen.update(used)
+        pending += used
+    _verified.update(seen)
+    unwanted = forbidden if allow_inputs else forbidden | {input_op}
+    for function in functions:
+        if not ops_below(function).isdisjoint(unwanted):
+            every = reachable_functions([function])
+            raise _unwanted_op(next(own for own in every if not ops_in(own).isdisjoint(unwanted)), unwanted)
 
 
 def _check_structure(function: Function, known: Collection[Node]) -> None:

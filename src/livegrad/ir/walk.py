@@ -141,6 +141,17 @@ def ops_in(function: Function) -> frozenset[Op]:
     return found
 
 
+def ops_below(function: Function) -> frozenset[Op]:
+    """The ops of a function and of all that it uses; worked out once."""
+    if "_ops_below" not in function.__dict__:
+        below: dict[Function, frozenset[Op]] = {}
+        for inner in reachable_functions([function], stop=lambda used: "_ops_below" in used.__dict__):
+            if "_ops_below" not in inner.__dict__:
+                inner.__dict__["_ops_below"] = ops_in(inner).union(*[below[used] for used in functions_in(inner)])
+            below[inner] = inner.__dict__["_ops_below"]
+    return function.__dict__["_ops_below"]
+
+
 def functions_in(function: Function) -> tuple[Function, ...]:
     """The functions that a function's own nodes have for attributes; worked out once."""
     found = function.__dict__.get("_functions")
@@ -150,8 +161,8 @@ def functions_in(function: Function) -> tuple[Function, ...]:
     return found
 
 
-def reachable_functions(roots: Iterable[Function]) -> list[Function]:
-    """The functions and all that they use, users last."""
+def reachable_functions(roots: Iterable[Function], stop: Callable[[Function], bool] | None = None) -> list[Function]:
+    """The functions and all that they use, users last. Where `stop` holds the walk does not go on."""
     roots = list(roots)
     if len(roots) == 1 and not functions_in(roots[0]):
         return roots
@@ -167,5 +178,7 @@ def reachable_functions(roots: Iterable[Function]) -> list[Function]:
             continue
         seen.add(function)
         pending.append((function, True))
+        if stop is not None and stop(function):
+            continue
         pending.extend((inner, False) for inner in functions_in(function) if inner not in seen)
     return order

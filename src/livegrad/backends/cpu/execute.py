@@ -29,7 +29,7 @@ from livegrad.backends.cpu.rows import Rows
 from livegrad.backends.cpu.target import CPU
 from livegrad.backends.cpu.tiers import Code
 from livegrad.backends.reference import apply_node
-from livegrad.compiler import compile_plan
+from livegrad.compiler import Compilation
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.entries import Entries
 from livegrad.ir.node import Function, Node
@@ -239,7 +239,8 @@ def host_call(step: HostStep, owner: Memory, plan: Plan) -> Call:
 
 
 def _branch_plan(branch: Function, owner: Memory) -> CompiledPlan:
-    return CompiledPlan.from_plan(compile_plan(branch, CPU), owner.run_nested)
+    """A branch was lowered with the function around it: to do it again would take time for each level below it."""
+    return CompiledPlan.from_plan(Compilation(branch, CPU).plan, owner.run_nested)
 
 
 class HostCall:
