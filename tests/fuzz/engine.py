@@ -48,7 +48,7 @@ def _run(seed: int, backend: str, reuse_memory: bool, edits: int, path: Path | N
         engine = stack.enter_context(_engine(backend, reuse_memory, seed))
         if path is not None:
             stack.enter_context(lg.record(engine, path))
-        session = Session(engine, random.Random(seed))
+        session = Session(engine, seed)
         if session.watches:
             stack.enter_context(lg.debug_nans())
         try:
@@ -81,14 +81,13 @@ def _engine(backend: str, reuse_memory: bool, seed: int) -> Iterator[lg.Engine]:
 class Session(Scenes):
     """Edits with frames between them."""
 
-    def __init__(self, engine: lg.Engine, chance: random.Random) -> None:
-        super().__init__(engine, chance)
+    def __init__(self, engine: lg.Engine, seed: int) -> None:
+        super().__init__(engine, random.Random(seed))
         self.moments = [Moment()]  # what the engine may be in: after an exception, the frame was or was not
         self.frames = 0
         self.compared: set[tuple[str, str]] = set()  # blocks that ran with those behind them
         self.owed: set[str] = set()  # blocks that something happened to, and that nobody needed since
-        if self._often(0.7):
-            self.look_closer()
+        self.look_closer(seed)
         on_cpu = engine.executor.name == "cpu"
         self.manner = Manner(defers=on_cpu and not engine.reuse_memory, by_branch=on_cpu, watches=self.watches)
         self.share = self.chance.choice((1.0, 0.3))  # of what can be read that is read

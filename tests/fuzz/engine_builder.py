@@ -20,8 +20,10 @@ class Builder(Editor):
         node = Leaf(self._name("b", net), body)
         return node if self.add(net, node, body.block(node.name), edit, body.family) else None
 
-    def add_state(self, net: Net, name: str | None = None, edit: str = "add state") -> Memory | None:
-        kind = self.kind() if self._often(0.3) else self._array_kind()
+    def add_state(
+        self, net: Net, name: str | None = None, edit: str = "add state", kind: str | None = None
+    ) -> Memory | None:
+        kind = kind or (self.kind() if self._often(0.3) else self._array_kind())
         node = Memory(name or self._name("s", net), np.array(self.value(kind)))
         real = lg.State(node.name, node.initial)
         return node if self.add(net, node, real, edit, kind) else None
@@ -144,7 +146,7 @@ class Builder(Editor):
         node = Choice(name, kind, dict(zip(labels, bodies, strict=True)), carried)
         if node.is_refused:
             self._refused(lambda: self._real_region(node), f"{kind} {name} of {[body.name for body in bodies]}")
-            self._note(f"refused {kind}", net, "choice", "")
+            self._note(f"refused {kind}", self.net, "-", "")
             return None
         self.real[node] = self._real_region(node)
         return node

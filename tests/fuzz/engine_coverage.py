@@ -18,20 +18,64 @@ REGIONS = (
 )  # fmt: skip
 Cell = tuple[str, str, str]  # a kind of edit, a region, a kind of value
 
+_NUMBERS = ("bool", "f32", "f64", "float", "i64", "int")
+_ARRAYS = ("array bool", "array f32", "array f64", "array i64")
+_VALUES = (*_NUMBERS, *_ARRAYS)
+_ELEMENTS = ("bool", "float32", "float64", "int64")
+_FUNCTIONS = ("bool", "float", "int")
+_BLOCKS = (*_FUNCTIONS, "choice", "group", "memory")
+_REFUSED = (
+    "a block", "a builtin", "a number for a name", "an input", "exposed", "foreign", "if_else", "no pin", "not dense",
+    "ragged", "state", "switch", "text", "twice", "unfed",
+)  # fmt: skip
+_ADDED = ("composite", "if", "if_else", "switch", "for", "while")
+
+# The kinds of value of each kind of edit; where there is no value, the kinds of blocks, or "-".
+KINDS: dict[str, tuple[str, ...]] = {
+    "set": (*_VALUES, "int for float"), "set default": (*_VALUES, "int for float"), "set again": _VALUES,
+    "set carried": (*_VALUES, "int for float"), "set in branch": (*_FUNCTIONS, "int for float"),
+    "set control": (*_FUNCTIONS, "int for float", "turns"), "bind control": ("bool", "int64"),
+    "bind": _VALUES, "bind versioned": _VALUES, "touch": _ELEMENTS, "write": _ELEMENTS,
+    "resize": _ARRAYS, "resize by owner": _ELEMENTS, "repair": _ARRAYS, "feature": ("float",),
+    "add state": _VALUES, "replace state": _VALUES, "reset": _ELEMENTS, "state": _ELEMENTS,
+    "add block": _FUNCTIONS, "add again": _FUNCTIONS, "edit": _FUNCTIONS, "edit pins": _FUNCTIONS, "keep": _FUNCTIONS,
+    "connect": _BLOCKS, "remove": _BLOCKS, "expose": _BLOCKS, "disconnect": ("bound", "edge", "given"),
+    **{f"add {kind}": ("-",) for kind in _ADDED}, **{f"refused {kind}": ("-",) for kind in _REFUSED},
+}  # fmt: skip
+
+_MADE = "it is refused when it is made, before it is anywhere"
+_OUTERMOST = "the outermost graph has no pins"
+_INSIDE = tuple(region for region in REGIONS if region != "top")
+# Where a kind of edit cannot be, and why. What is not here has to be met.
+CANNOT_BE: dict[str, tuple[tuple[str, ...], str]] = {
+    "feature": (_INSIDE, "a feature is the engine's"),
+    "expose": (("top",), _OUTERMOST),
+    "refused exposed": (("top",), _OUTERMOST),
+    **{f"refused {kind}": (_INSIDE, _MADE) for kind in ("if_else", "switch", "a builtin", "a number for a name")},
+    "set in branch": (("top", "composite", "for", "while", "nested composite"), "it is no branch"),
+    "resize by owner": (
+        ("shared", "if", "if_else", "switch", "for", "while", "nested region"),
+        "whether a body reads its memory in a frame is not known",
+    ),
+}
+
+
+def could_be(edit: str, region: str) -> bool:
+    """Whether an edit of this kind can be made there."""
+    return edit not in CANNOT_BE or region not in CANNOT_BE[edit][0]
+
 
 def cells_of(counts: Mapping[str, int]) -> dict[Cell, int]:
-    """How often each cell was met, by edit, region and kind; those never met are there with 0.
-
-    A cell that could be is one whose edit was met with that kind somewhere, and in that region with some kind.
-    """
+    """How often each cell was met, by edit, region and kind; those never met are there with 0."""
     met = {(parts[0], parts[1], parts[2]): n for key, n in counts.items() if len(parts := key.split("|")) == 3}
-    cells: dict[Cell, int] = {}
-    for edit in sorted({edit for edit, region, _ in met if region in REGIONS}):
-        own = [cell for cell in met if cell[0] == edit]
-        kinds = sorted({kind for _, _, kind in own})
-        regions = [region for region in REGIONS if any(cell[1] == region for cell in own)]
-        cells |= {(edit, region, kind): met.get((edit, region, kind), 0) for region in regions for kind in kinds}
-    return cells
+    cells = {
+        (edit, region, kind): 0 for edit in sorted(KINDS) for region in REGIONS if could_be(edit, region)
+        for kind in sorted(KINDS[edit])
+    }  # fmt: skip
+    known = {cell: number for cell, number in met.items() if cell[1] in REGIONS}
+    if odd := [cell for cell in known if cell not in cells]:
+        raise ValueError(f"not in the table, which names all that can be: {odd}")
+    return cells | known
 
 
 def tables(cells: Mapping[Cell, int]) -> Iterator[str]:
@@ -44,8 +88,9 @@ def tables(cells: Mapping[Cell, int]) -> Iterator[str]:
         for region in regions:
             numbers = zip(kinds, widths, strict=True)
             yield f"  {region:<16}" + "".join(f"  {cells[edit, region, kind]:>{width},}" for kind, width in numbers)
-        if never := [region for region in REGIONS if region not in regions]:
-            yield f"  never in {', '.join(never)}"
+        if edit in CANNOT_BE:
+            never, reason = CANNOT_BE[edit]
+            yield f"  never in {', '.join(never)}: {reason}"
         yield ""
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import livegrad as lg
 from tests.fuzz.engine_bodies import COUNTDOWNS, FEATURE, MISTAKEN, Body
 from tests.fuzz.engine_builder import Builder
-from tests.fuzz.engine_coverage import REGIONS as COVERED
-from tests.fuzz.engine_editor import FAMILIES, KINDS, PALETTES, REGIONS, Focus, region_of
+from tests.fuzz.engine_editor import PALETTES, REGIONS, region_of
 from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node, bound_to, nets_inside
 
 Spot = tuple[Net, Node, str]
@@ -27,14 +26,16 @@ class Edits(Builder):
 
     def edit(self) -> None:
         """One edit; a graph that does not run is repaired more often than not."""
-        if self.broken and self._often(0.65):
+        if self.broken and self._often(0.65 if self.focus is None else 0.4):
             self._repair()
             return
-        if self.focus is not None and self._often(0.5):
+        if self.focus is not None and self._often(0.65):
             if not self._focused_nets():
                 self._make_place(self.focus.place)
-                return
-            if getattr(self, self.focus.edit)():
+            if self._focused_nets() and getattr(self, self.focus.edit)():
+                for _ in range(self.chance.randrange(3)):
+                    if self._focused_nets():
+                        getattr(self, self.focus.edit)()
                 return
         if len(self.alive()) < 3 and self._often(0.5):  # most of what there is to edit is inside of something
             self._add_to(self.net, self.chance.choice((self.add_group, self.add_region, self.add_region)))
@@ -45,14 +46,6 @@ class Edits(Builder):
     def alive(self) -> list[Net]:
         """Every graph in use."""
         return nets_inside(self.net)
-
-    def look_closer(self) -> None:
-        """Lets one kind of edit, place and value come up again and again in this session."""
-        kind = self.chance.choice(KINDS)
-        self.main = self.chance.choice([main for main, kinds in PALETTES.items() if kind in kinds])
-        self.watches = FAMILIES[self.main] == "float" and self._often(0.4)
-        edit = self.chance.choice(sorted({edit.__name__ for edit in self.kinds_of_edits}))
-        self.focus = Focus(edit, self.chance.choice(COVERED), kind)
 
     def _focused_nets(self) -> list[Net]:
         assert self.focus is not None
@@ -81,12 +74,12 @@ class Edits(Builder):
 
     def _some_leaf(self) -> tuple[Net, Leaf] | None:
         net = self._some_net()
-        leaves = [node for node in net.nodes.values() if isinstance(node, Leaf) and not _is_countdown(node)]
+        leaves = [node for node in net.nodes.values() if isinstance(node, Leaf) and not is_countdown(node)]
         return (net, self.chance.choice(leaves)) if leaves else None
 
     def _some_pin(self, wanted: Callable[[Spot], bool] = lambda spot: True) -> Spot | None:
         net = self._some_net()
-        spots = [(net, node, pin) for node in net.nodes.values() if not _is_countdown(node) for pin in node.inputs]
+        spots = [(net, node, pin) for node in net.nodes.values() if not is_countdown(node) for pin in node.inputs]
         spots = [spot for spot in spots if wanted(spot)]
         return self.chance.choice(spots) if spots else None
 
@@ -97,7 +90,7 @@ class Edits(Builder):
         if len(net.nodes) > (12 if net is self.net else 4):
             return False
         makers: list[Callable[[Net], Node | None]] = [self.add_leaf, self.add_leaf, self.add_leaf]
-        if "/" not in self.where[net] and self.where[net] != "shared":
+        if len(self.alive()) < 20:
             makers += [self.add_group, self.add_region, self.add_region]
         if self.where[net] in ("top", "composite") or self._often(0.05):
             makers.append(self.add_state)
@@ -145,13 +138,17 @@ class Edits(Builder):
         states = [node for node in net.nodes.values() if isinstance(node, Memory)]
         if not states:
             return False
-        old = self.chance.choice(states)
+        self.replace(net, self.chance.choice(states))
+        return True
+
+    def replace(self, net: Net, old: Memory, kind: str | None = None) -> None:
+        """Another State, for what the old one fed and was fed by."""
         readers = [place for place, source in net.sources.items() if getattr(source, "node", None) is old]
         following = net.sources.get((old, "next"))
         self._remove(net, old)
-        node = self.add_state(net, old.name, "replace state")
+        node = self.add_state(net, old.name, "replace state", kind)
         if node is None:
-            return True
+            return
         if isinstance(following, Edge) and following.node is not old:
             self.graphs[net].connect(self.real[following.node][following.pin], self.real[node]["next"])
             net.sources[node, "next"] = following
@@ -159,10 +156,9 @@ class Edits(Builder):
             if reader is not old and (reader, pin) not in net.sources:
                 self.graphs[net].connect(self.real[node], self.real[reader][pin])
                 net.sources[reader, pin] = Edge(node, "value")
-        return True
 
     def connect_some(self) -> bool:
-        spot = self._some_pin(_is_data)
+        spot = self._some_pin(is_data)
         return spot is not None and self.connect(*spot)
 
     def disconnect(self) -> bool:
@@ -171,30 +167,40 @@ class Edits(Builder):
         spot = self._some_pin(lambda s: s[1:] in s[0].sources and (not has_default or s[1].default(s[2]) is not None))
         if spot is None:
             return False
-        net, node, pin = spot
+        self.take_away(*spot)
+        return True
+
+    def take_away(self, net: Net, node: Node, pin: str) -> None:
+        """What feeds a pin."""
         kind = type(net.sources.pop((node, pin))).__name__.lower()
         self.graphs[net].disconnect(self.real[node][pin])
         self._note("disconnect", net, kind, f"disconnect {node.name}.{pin}")
-        return True
 
     def expose_some(self) -> bool:
         """One more pin of a composite, or of a body of regions, which have it from then on."""
         net = self._some_net()
-        group = next((one for one in self.real if isinstance(one, Group) and one.net is net), None)
+        group = self.group_of(net)
         if group is None:
             return False
         exposed = {place for places in group.inner_inputs.values() for place in places}
         spots = [(node, pin) for node in net.nodes.values() for pin in node.inputs if (node, pin) not in exposed]
         spots = [spot for spot in spots if spot not in net.sources and not isinstance(spot[0], Memory)]
         spots += [(node, pin) for node in net.nodes.values() for pin in node.outputs if self._often(0.2)]
-        spots = [spot for spot in spots if not _is_countdown(spot[0])]
+        spots = [spot for spot in spots if not is_countdown(spot[0])]
         if not spots:
             return False
-        node, pin = self.chance.choice(spots)
+        self.expose_one(group, *self.chance.choice(spots))
+        return True
+
+    def expose_one(self, group: Group, node: Node, pin: str) -> None:
+        """A pin, by a name of its own."""
         self._number += 1
         self.expose(group, node, pin, f"{pin}{self._number}")
-        self._note("expose", net, self._kind_of(node), "")
-        return True
+        self._note("expose", group.net, self._kind_of(node), "")
+
+    def group_of(self, net: Net) -> Group | None:
+        """The composite that a graph is inside of."""
+        return next((one for one in self.real if isinstance(one, Group) and one.net is net), None)
 
     # --- values ---
 
@@ -204,11 +210,11 @@ class Edits(Builder):
         if spot is None:
             return False
         net, node, pin = spot
-        if not _is_data(spot):
+        if not is_data(spot):
             if not isinstance(node, Memory) or self._often(0.1):
                 self.feed(net, node, pin)
         else:
-            self.set(net, node, pin, self.kind(), "set carried" if _is_carried(node, pin) else "set")
+            self.set(net, node, pin, self.kind(), "set carried" if is_carried(node, pin) else "set")
         return True
 
     def set_parameter(self) -> bool:
@@ -217,7 +223,7 @@ class Edits(Builder):
         if spot is None:
             return False
         net, node, pin = spot
-        if not _is_data(spot):
+        if not is_data(spot):
             self.feed(net, node, pin)
             return True
         given = net.sources[node, pin]
@@ -267,15 +273,19 @@ class Edits(Builder):
         assert isinstance(node, Choice)
         if node.kind in ("if", "if_else", "switch") and self._often(0.5) and self.connect(net, node, pin):
             return True
-        value = np.array(self.value("turns" if node.kind in ("for", "switch") else "bool"))
-        external = lg.ExternalBuffer(value, version=self.chance.choice((None, 0)))
-        self.graphs[net].bind(self.real[node][pin], external)
-        net.sources[node, pin] = bound_to(external)
-        self._note("bind control", net, value.dtype.name, f"bind {node.name}.{pin} to {value!r}")
+        self.control_by_memory(net, node)
         return True
 
+    def control_by_memory(self, net: Net, node: Choice) -> None:
+        """Binds what decides about a region."""
+        value = np.array(self.value("turns" if node.kind in ("for", "switch") else "bool"))
+        external = lg.ExternalBuffer(value, version=self.chance.choice((None, 0)))
+        self.graphs[net].bind(self.real[node][node.control], external)
+        net.sources[node, node.control] = bound_to(external)
+        self._note("bind control", net, value.dtype.name, f"bind {node.name}.{node.control} to {value!r}")
+
     def bind_some(self) -> bool:
-        spot = self._some_pin(_is_data)
+        spot = self._some_pin(is_data)
         if spot is None:
             return False
         self.bind(*spot, self.kind() if self._often(0.5) else self._array_kind())
@@ -287,22 +297,21 @@ class Edits(Builder):
         bound = [(net, source.external) for net, source in sources if isinstance(source, Bound)]
         if not bound:
             return False
-        net, external = self.chance.choice(bound)
-        self.write(external)
-        self._note("touch" if external.version is not None else "write", net, external.array.dtype.name, "touch")
+        self.write(*self.chance.choice(bound))
         return True
 
-    def write(self, external: lg.ExternalBuffer) -> None:
+    def write(self, net: Net, external: lg.ExternalBuffer) -> None:
         """New contents for memory of ours."""
         most = 9 if external.array.ndim else 3  # it may say how often a loop runs
         numbers = [self.chance.randint(-3, most) for _ in range(external.array.size)]
         external.array[...] = np.array(numbers).reshape(external.array.shape)
         if external.version is not None:
             external.touch()
+        self._note("touch" if external.version is not None else "write", net, external.array.dtype.name, "touch")
 
     def resize(self) -> bool:
         """An array of another size."""
-        spot = self._some_pin(lambda s: isinstance(s[0].sources.get(s[1:]), Given | Bound) and _is_data(s))
+        spot = self._some_pin(lambda s: isinstance(s[0].sources.get(s[1:]), Given | Bound) and is_data(s))
         if spot is None:
             return False
         net, node, pin = spot
@@ -322,27 +331,33 @@ class Edits(Builder):
         states = [node for node in net.nodes.values() if isinstance(node, Memory)]
         if not states:
             return False
-        state = self.chance.choice(states)
+        self.reset_one(net, self.chance.choice(states))
+        return True
+
+    def reset_one(self, net: Net, state: Memory) -> None:
+        """A state begins again."""
         self.engine.reset(self.real[state])
         self.resets[state] = state.initial
         self._note("reset", net, state.initial.dtype.name, f"reset {state.name}")
-        return True
 
     def set_state(self) -> bool:
         net = self._some_net()
         states = [node for node in net.nodes.values() if isinstance(node, Memory)]
         if not states:
             return False
-        state = self.chance.choice(states)
+        self.give_state(net, self.chance.choice(states))
+        return True
+
+    def give_state(self, net: Net, state: Memory) -> None:
+        """A state goes on from another value."""
         numbers = [self.chance.randint(-4, 9) for _ in range(state.initial.size)]
         value = np.array(numbers).reshape(state.initial.shape).astype(state.initial.dtype)
         self.engine.set(self.real[state], value.tolist() if self._often(0.3) else value)
         self.resets[state] = value
         self._note("state", net, value.dtype.name, f"state {state.name} = {value.tolist()}")
-        return True
 
     def keep(self) -> bool:
-        net = self.chance.choice([net for net in self.alive() if self.where[net] in ("top", "composite")])
+        net = self._some_net()
         nodes = [node for node in net.nodes.values() if isinstance(node, Leaf)]
         if not nodes:
             return False
@@ -360,7 +375,7 @@ class Edits(Builder):
         if not leaves:
             return False
         node = self.chance.choice(leaves)
-        library = COUNTDOWNS.values() if _is_countdown(node) else self._bodies_for(net)
+        library = COUNTDOWNS.values() if is_countdown(node) else self._bodies_for(net)
         same = [b for b in library if _pins(b) == _pins(node.body) and b is not node.body]
         same += [MISTAKEN] if _pins(MISTAKEN) == _pins(node.body) and self._often(0.1) else []
         if not same:
@@ -427,7 +442,8 @@ class Edits(Builder):
         ]
         name, call = self.chance.choice(tries)
         self._refused(call, f"{name} at {node.name}.{pin}")
-        self._note(f"refused {name}", net, "-", "")
+        made_nowhere = name in ("a number for a name", "a builtin")
+        self._note(f"refused {name}", self.net if made_nowhere else net, "-", "")
         return True
 
     # --- repair ---
@@ -440,12 +456,17 @@ class Edits(Builder):
             self.set_time()
             return
         unfed = [p for p in node.inputs if (node, p) not in net.sources and node.default(p) is None]
-        unfed = [pin for pin in unfed if not _is_countdown(node)]
+        unfed = [pin for pin in unfed if not is_countdown(node)]
         if unfed and self._often(0.8):
             self.feed(net, node, self.chance.choice(unfed))
-        elif node.inputs and not isinstance(node, Memory) and not _is_countdown(node) and self._often(0.5):
+        elif (
+            node.inputs
+            and not isinstance(node, Memory)
+            and not is_countdown(node)
+            and self._often(0.5 if self.focus is None else 0.8)
+        ):
             pin = self.chance.choice(node.inputs)
-            if _is_data((net, node, pin)):
+            if is_data((net, node, pin)):
                 self.set(net, node, pin, self._array_kind(), "repair")
             else:
                 self.feed(net, node, pin)
@@ -462,15 +483,15 @@ class Edits(Builder):
         return None
 
 
-def _is_countdown(node: Node) -> bool:
+def is_countdown(node: Node) -> bool:
     return isinstance(node, Leaf) and node.body.name in COUNTDOWNS
 
 
-def _is_carried(node: Node, pin: str) -> bool:
+def is_carried(node: Node, pin: str) -> bool:
     return isinstance(node, Choice) and pin in node.carried
 
 
-def _is_data(spot: Spot) -> bool:
+def is_data(spot: Spot) -> bool:
     """Whether any value may be tried there: a loop must end, and a state is computed."""
     _, node, pin = spot
     if isinstance(node, Memory):

@@ -9,12 +9,14 @@ import numpy as np
 
 import livegrad as lg
 from tests.fuzz.engine_bodies import BODIES
-from tests.fuzz.engine_editor import PALETTES
-from tests.fuzz.engine_edits import EDITS, Edits
+from tests.fuzz.engine_coverage import could_be
+from tests.fuzz.engine_editor import PALETTES, region_of
+from tests.fuzz.engine_edits import EDITS
 from tests.fuzz.engine_model import Bound, Choice, Given, Leaf, Memory, Net, Node, Root, bound_to, instances_of
+from tests.fuzz.engine_themes import Themes
 
 
-class Scenes(Edits):
+class Scenes(Themes):
     """Makes random edits, also those of several steps."""
 
     resizing = False  # memory that is bound has another size: the graph comes to something else than what runs
@@ -24,10 +26,6 @@ class Scenes(Edits):
         if self.watches:
             return _WITH_NAN
         return _WITH_DIVISIONS if self.main == "i64" else _ALL
-
-    def frame(self) -> None:
-        """One frame, and the comparison."""
-        raise NotImplementedError
 
     def interrupted_frame(self, within: str = "") -> None:
         """A frame with an exception in it, perhaps in a file of the engine."""
@@ -177,10 +175,13 @@ class Scenes(Edits):
         found = self._resizable()
         if self.broken or not found:
             return True
-        external = self.chance.choice(found)
+        here = [one for one in found if self.focus is not None and self._home_of(one) in self._focused_nets()]
+        external = self.chance.choice(here or found)
         array, before = external.array, external.array.shape
         shape = self.chance.choice([shape for shape in ((1,), (2,), (3,), (4,), (2, 3)) if shape != before])
-        self._note("resize by owner", self.net, array.dtype.name, f"the owner resizes {array!r} to {shape}")
+        self._note(
+            "resize by owner", self._home_of(external), array.dtype.name, f"the owner resizes {array!r} to {shape}"
+        )
         array.resize(shape, refcheck=False)
         if external.version is not None:
             external.touch()
@@ -191,6 +192,15 @@ class Scenes(Edits):
         self._bind_again(external, lg.ExternalBuffer(again, external.version))
         return True
 
+    def resize_here(self) -> bool:
+        """The same with memory that is bound where this session looks closer."""
+        net = self._net()
+        known = [external for source in net.sources.values() for external in _externals_of(source)]
+        spot = None if any(one.array.ndim for one in known) else self._leaf_pin(net)
+        if spot is not None:
+            self.bind_new(*spot, self._kind)
+        return self.resize_by_owner()
+
     def _resizable(self) -> list[lg.ExternalBuffer]:
         """Memory that is read whatever branches are taken, and however often loops go round."""
         instances, _ = instances_of(self.net)
@@ -198,6 +208,12 @@ class Scenes(Edits):
         spared = {id(external) for external in _externals(inside)}
         found = {id(one): one for one in _externals(ref for own in instances for ref in own.feeds.values())}
         return [one for key, one in found.items() if key not in spared and one.array.ndim]
+
+    def _home_of(self, external: lg.ExternalBuffer) -> Net:
+        """A graph that has it."""
+        homes = [net for net in self.alive() for source in net.sources.values() if _externals_of(source) == [external]]
+        homes = [net for net in homes if could_be("resize by owner", region_of(self.where[net]))]
+        return self.chance.choice(homes) if homes else self.net
 
     def _bind_again(self, external: lg.ExternalBuffer, fresh: lg.ExternalBuffer) -> None:
         """Everywhere, also in graphs that may be used later."""
@@ -214,8 +230,11 @@ def _is_float(source: Any) -> bool:
 
 
 def _externals(refs: Iterable[Any]) -> list[lg.ExternalBuffer]:
-    sources = [ref.source for ref in refs if isinstance(ref, Root)]
-    return [source.external for source in sources if isinstance(source, Bound)]
+    return [external for ref in refs if isinstance(ref, Root) for external in _externals_of(ref.source)]
+
+
+def _externals_of(source: Any) -> list[lg.ExternalBuffer]:
+    return [source.external] if isinstance(source, Bound) else []
 
 
 _ALL = [*EDITS, Scenes.add_waiting, Scenes.resize_by_owner, Scenes.post_numbers]

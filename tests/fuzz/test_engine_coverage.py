@@ -2,16 +2,31 @@
 
 import json
 
-from tests.fuzz.engine_coverage import main
+import pytest
+
+from tests.fuzz import engine_coverage
+from tests.fuzz.engine_coverage import KINDS, REGIONS, cells_of, main
 
 
-def test_cells_that_were_met_too_seldom_are_named(tmp_path, capsys):
-    counts = {"set|top|float": 250, "set|for|int": 100, "set|for|float": 99, "edits": 449, "interrupt|Fault|True": 3}
+def test_cells_that_were_met_too_seldom_are_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(engine_coverage, "KINDS", {"feature": ("float",), "set again": ("float", "int")})
+    counts = {f"set again|{region}|{kind}": 100 for region in REGIONS for kind in ("float", "int")}
+    counts |= {"set again|for|float": 99, "feature|top|float": 250, "edits": 449, "interrupt|Fault|True": 3}
+    del counts["set again|top|int"]
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"fuzz": {"counts": counts}}))
     assert main([str(path)]) == 1
     shown = capsys.readouterr().out
-    assert "449 edits; 4 cells, 2 of them below 100" in shown
+    assert "449 edits; 21 cells, 2 of them below 100" in shown
     rare = [line.split(maxsplit=1) for line in shown.splitlines() if " of " in line and " in " in line]
-    assert rare == [["0", "set in top of int"], ["99", "set in for of float"]]
+    assert rare == [["0", "set again in top of int"], ["99", "set again in for of float"]]
     assert main([str(path), "--least", "0"]) == 0
+
+
+def test_what_cannot_be_is_not_in_the_table_and_what_can_be_is():
+    cells = cells_of({})
+    assert ("feature", "top", "float") in cells
+    assert ("feature", "for", "float") not in cells
+    assert {kind for edit, region, kind in cells if (edit, region) == ("touch", "while")} == set(KINDS["touch"])
+    with pytest.raises(ValueError, match="not in the table"):
+        cells_of({"feature|for|float": 1})
